@@ -1,6 +1,6 @@
 """How often to try again while Redis does not answer: soon at first, then about each second, never all at once."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
@@ -13,7 +13,7 @@ AWAY = (CoordinatorUnavailable, AccessDenied)
 
 def until_answered(
     missing: Callable[[BaseException], None], *, away: tuple[type[HeadgateError], ...] = AWAY
-) -> AsyncRetrying:
+) -> Callable[..., Awaitable[Any]]:
     """Return a repeater of calls until Redis answers; ``missing`` is called with each error that is one of ``away``."""
 
     def tell(state: RetryCallState) -> None:
@@ -21,5 +21,13 @@ def until_answered(
         if error is not None:
             missing(error)
 
-    wait: Any = wait_random_exponential(multiplier=0.05, max=1.0)
-    return AsyncRetrying(retry=retry_if_exception_type(away), wait=wait, before_sleep=tell)
+    async def answer(call: Callable[..., Awaitable[Any]], *args: Any, **named: Any) -> Any:
+        try:
+            return await call(*args, **named)  # most are answered at once, and nothing is made that repeats them
+        except away as error:
+            missing(error)
+        wait: Any = wait_random_exponential(multiplier=0.05, max=1.0)
+        repeated = AsyncRetrying(retry=retry_if_exception_type(away), wait=wait, before_sleep=tell)
+        return await repeated(call, *args, **named)
+
+    return answer

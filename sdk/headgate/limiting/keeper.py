@@ -123,10 +123,17 @@ class Keeper:
                 await self._rest()
                 continue
             try:
-                await until_answered(self._missed, away=(CoordinatorUnavailable,))(self._make, call)
+                await self._make_surely(call)
             except HeadgateError as error:  # a right was taken away, and may come back while holds have their leases
                 if self._machine.refuse(Refusal("failed", error=error)):
                     await asyncio.sleep(PAUSE)
+
+    async def _make_surely(self, call: Call) -> None:
+        try:
+            await self._make(call)  # a reader of an admission meets no repeater
+        except CoordinatorUnavailable as error:
+            self._missed(error)
+            await until_answered(self._missed, away=(CoordinatorUnavailable,))(self._make, call)
 
     def _missed(self, error: BaseException) -> None:
         self.trouble = error
@@ -158,7 +165,8 @@ class Keeper:
         return tuple(UNSAFE if admit else text for admit, text in zip(admits, answers, strict=True))
 
     async def _rest(self) -> None:
-        self._steps.made()
+        if self._steps:
+            self._steps.made()
         now = monotonic()
         until = min(self._machine.wake_at(now), self._hand.look_at)
         if until <= now:

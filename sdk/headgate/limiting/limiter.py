@@ -345,14 +345,13 @@ class Limiter:
         hold: str = "",
     ) -> Waiter:  # fmt: skip
         self._check_open()
+        text = amounts_text({name: number for name, number in amounts.items() if number})
+        encoded = encode_key(key)
         if len(self._machine) >= MOST_HERE:
             reason = f"this session has {MOST_HERE} holds and waits there, as many as it may"
             raise DestinationFull(self.name, max(amounts.values()), reason, gate=True)
-        text = amounts_text({name: number for name, number in amounts.items() if number})
         waiter = Waiter(self, key, amounts)
-        waiter.begin(
-            self._machine.admit(encode_key(key), text, ttl_ms, waiter.since, deadline, waiter, waits=waits, hold=hold)
-        )
+        waiter.begin(self._machine.admit(encoded, text, ttl_ms, waiter.since, deadline, waiter, waits=waits, hold=hold))
         self._stir()
         return waiter
 

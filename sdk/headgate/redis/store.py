@@ -276,7 +276,7 @@ class Store:
         """Read the destination at one instant; None when there is no such destination."""
         op = script("snapshot")
         values = {"waiters": waiters, "session": session, "consumers": consumers, "entries": entries}
-        reply = await self.server.call(op, address.keys("-"), op.argv(values))
+        reply = await self.server.call(op, address.keys("-"), op.pick(values))
         if reply[0] != b"OK":
             return None
         seen = Snapshot.of(reply)

@@ -111,7 +111,7 @@ class LimiterStore:
     ) -> HoldAnswers:
         """Make one numbered call, with its operations as the script takes them: six words each."""
         op = script("admit")
-        argv = op.argv({"run_id": None, "session": session, "seq": seq, "epoch": epoch}, words)
+        argv = [*op.pick({"run_id": None, "session": session, "seq": seq, "epoch": epoch}), *words]
         reply = await self.server.call(op, address.limiter_keys(session), argv)
         code = reply[0].decode()
         if code != "OK":
