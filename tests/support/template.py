@@ -17,6 +17,8 @@ import sys
 import threading
 from typing import Any
 
+from headgate.redis import scripts
+
 REQUEST = 1 << 20
 """Bytes of a request, at most."""
 IMPORTED = (
@@ -90,6 +92,8 @@ def main() -> None:
     for module in IMPORTED:
         importlib.import_module(module)
     importlib.import_module("headgate_coordinator.cli.commands").command_line()  # imports what each command takes
+    for name in scripts.script_names():
+        scripts.script(name)  # put together once, and not in each process
     gc.freeze()  # else the first collection of each process would copy all the memory that it shares with this one
     request = serve(socket.socket(fileno=int(sys.argv[1])))
     if request:
