@@ -10,6 +10,7 @@ All are shared by the tests of one process, so a test that changes settings or k
 
 import gc
 import importlib
+import resource
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -34,6 +35,8 @@ hypothesis.settings.load_profile("here")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # a shell gives 1024, and some tests connect a thousand times
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most if most != resource.RLIM_INFINITY else 65536, most))
     a_worker = hasattr(config, "workerinput")
     if a_worker or not config.getoption("numprocesses", None):  # else this process runs no tests
         hear_what_was_ignored(leave_the_group=a_worker)

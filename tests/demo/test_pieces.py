@@ -28,10 +28,11 @@ from headgate_coordinator.demo.watch import Sample
 from headgate_coordinator.operate.terminal import size
 
 
-def test_the_standard_library_has_thousands_of_sizes() -> None:
+def test_the_standard_library_has_hundreds_of_sizes() -> None:
+    """Debian's leaves out its tests, which are the most of it."""
     files = find_files(standard_library())
-    assert len(files) > 1000
-    assert len({file.stat().st_size for file in files}) > 500
+    assert len(files) > 500
+    assert len({file.stat().st_size for file in files}) > 400
     assert files == find_files(standard_library())
 
 

@@ -157,7 +157,8 @@ class _Demo:
         finally:
             await self._stack.aclose()
             await _end(looking)
-        if not looking.cancelled() and (error := looking.exception()):
+            error = None if looking.cancelled() else looking.exception()  # asked for, whatever else is raised
+        if error:
             raise error
 
     async def clean_up(self) -> int:

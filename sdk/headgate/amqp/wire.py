@@ -230,7 +230,7 @@ class Wire(asyncio.Protocol):
         """Close the socket at once."""
         self._unread = b""
         if self._transport is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, AttributeError):  # Python 3.11.2: after TLS was closed twice
                 self._transport.abort()
 
     @property
