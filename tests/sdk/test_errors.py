@@ -87,6 +87,7 @@ ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "clos
     "ahead",
     *("attempt_turn", "keys", "refused", "take_turn", "try_turn"),
     "forked",
+    "holding",
     "inflow",
     "room_at",
     *("is_of", "address", "durable", "pacing", "session", "subscription", "topics", "use"),
