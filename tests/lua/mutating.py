@@ -28,5 +28,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
             return None
         codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         script.write_text(sound, encoding="utf-8")
+        if codes[0]:
+            break
     rows.with_suffix(".codes").write_text(json.dumps(codes), encoding="utf-8")
     return True
