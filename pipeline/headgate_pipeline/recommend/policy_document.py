@@ -8,6 +8,7 @@ from typing import Final
 
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.limits.limit import FORMS, Limit, limits_of
+from headgate.core.limits.zones import zone_named
 from headgate.core.names import decode_name, encode_name
 from headgate.errors import HeadgateError
 from headgate_pipeline.formatting import moment
@@ -88,14 +89,15 @@ def _rule(need: Need, proposals: list[Proposal]) -> Iterator[str]:
 def _limiter(need: Need, proposals: list[Proposal], fields: Fields) -> Iterator[str]:
     """Yield the rule of a limiter, whose limits come from one rule as a whole.
 
-    Weights of keys are in no ledger, and the state keeps offsets of a time zone, not its name: where either is missing
-    the proposals are comments.
+    Weights of keys are in no ledger, and the state keeps offsets of a time zone: where settings are missing, or no zone
+    with these offsets is known, the proposals are comments.
     """
     seen = f"{moment(need.first_ms)} to {moment(need.last_ms)}, {need.entries:,} entries"
     limits, of_keys = limits_of(fields.get("limits", "")), limits_of(fields.get("key_limits", ""))
-    in_zone = fields.get("zone") and any(limit.window for limit in limits.values())
-    if not limits or in_zone or not _can_be_named(need.name):
-        why = "the name of its time zone is not known" if in_zone else "its settings in force are not known"
+    windows = any(limit.window for limit in limits.values())
+    zone = zone_named(fields.get("zone") or "0 0") if windows else ""
+    if not limits or zone is None or not _can_be_named(need.name):
+        why = "the name of its time zone is not known" if zone is None else "its settings in force are not known"
         yield f"# {_quoted(need.name)}: {seen}. Change its own table, [[limiter]], by hand, for {why}:"
         for proposal in proposals:
             yield from _comment(_stays(proposal) if proposal.value is None else _spelled(proposal))
@@ -110,13 +112,15 @@ def _limiter(need: Need, proposals: list[Proposal], fields: Fields) -> Iterator[
         yield f"name = {_text(limit.name)}"
         wholes[limit.name], because = _changed(limit, by_key, f"limit.{limit.name}")
         yield from because
-        yield from (f"{key} = {value}" for key, value in _as_toml(wholes[limit.name]).items())
+        yield from (f"{key} = {value}" for key, value in _as_toml(wholes[limit.name], zone).items())
+        if limit.window and fields.get("zone"):
+            yield from _comment(f"{zone} has the offsets of the time zone in force, whose name is kept nowhere")
     if of_keys or fields.get("key_weights"):
         yield "[limiter.per_key]"
     for limit in of_keys.values():
         one, because = _changed(limit, by_key, f"per_key.{limit.name}", wholes.get(limit.name))
         yield from because
-        yield f"{limit.name} = {{ {', '.join(f'{key} = {value}' for key, value in _as_toml(one).items())} }}"
+        yield f"{limit.name} = {{ {', '.join(f'{key} = {value}' for key, value in _as_toml(one, zone).items())} }}"
     if weights := fields.get("key_weights"):
         pairs = (entry.rpartition("=") for entry in weights.split(";"))
         yield f"weight = {{ {', '.join(f'{_text(_key(key))} = {weight}' for key, _, weight in pairs)} }}"
@@ -147,12 +151,12 @@ def _changed(
     return changed, list(_comment(f"now {_number(proposal.now)}: {proposal.reason}"))
 
 
-def _as_toml(limit: Limit) -> dict[str, str]:
+def _as_toml(limit: Limit, zone: str) -> dict[str, str]:
     if limit.form == "rate":
         return {"rate": _number(limit.rate, mark="_"), "burst": _number(limit.most, mark="_")}
     if limit.form == "at_once":
         return {"at_once": _number(limit.most, mark="_")}
-    return {"quota": _text(f"{limit.most}/{limit.window}"), "resets": _text(limit.resets or "")}
+    return {"quota": _text(f"{limit.most}/{limit.window}"), "resets": _text(f"{limit.resets} {zone}")}
 
 
 def _key(encoded: str) -> str:

@@ -17,7 +17,7 @@ from headgate_pipeline.ledger.limiter_course import read_limits
 JUDGED: Final = frozenset({
     "limit_bytes", "limit_messages", "resume_bytes", "resume_messages", "when_full", "pools", "send_rate", "send_burst",
     "send_byte_rate", "send_byte_burst", "delivery_rate", "delivery_burst", "producer_rate", "producer_byte_rate",
-    "consumer_rate", "rate", "burst", "limits", "key_limits",
+    "consumer_rate", "rate", "burst", "limits", "key_limits", "key_weights", "zone",
 })  # fmt: skip
 """Fields that a replay goes by."""
 _NO_BEARING: Final = frozenset({"ledger", "ledger_keep", "browser_window"})
@@ -62,6 +62,8 @@ class Rules:
         tokens: of a bucket.
         limits: of a limiter, of all keys together.
         key_limits: of each key.
+        weights: of keys that wait there, as settings spell them.
+        zone: the offsets from UTC in which its quotas have their windows; empty for UTC.
     """
 
     limit: float = inf
@@ -80,6 +82,8 @@ class Rules:
     tokens: Bucket | None = None
     limits: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
     key_limits: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
+    weights: str = ""
+    zone: str = ""
 
     def described(self, pools: Mapping[str, float]) -> str:
         """Return it in words, such as ``32 KiB, 100 messages, 50/s``."""
@@ -150,6 +154,8 @@ def rules_of(fields: Mapping[str, str], window: float | None = None) -> Rules:
         tokens=shared("rate", "burst"),
         limits=read_limits(fields.get("limits", "")),
         key_limits=read_limits(fields.get("key_limits", "")),
+        weights=fields.get("key_weights", ""),
+        zone=fields.get("zone", ""),
     )
 
 

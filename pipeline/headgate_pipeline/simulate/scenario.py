@@ -155,8 +155,8 @@ def _unjudged_limits(name: str, rules: Rules) -> Iterator[tuple[str, str]]:
     if not rules.limits:
         yield name, "its limits are not in the entries that are left; with --redis they are asked"
     for limit in rules.limits.values():
-        if limit.form == "quota":
-            yield name, f"{limit}: quotas are not part of the model"
+        if limit.form == "quota" and not rules.zone:
+            yield name, f"{limit}: no time zone is known, so its windows are taken for those of UTC"
 
 
 def _resolved(policy: Policy | None, destination: Seen, fields: Mapping[str, str] | None) -> Resolved | None:

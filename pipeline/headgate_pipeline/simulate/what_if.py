@@ -92,7 +92,7 @@ def what_if(prepared: DataFrame, question: Question) -> DataFrame:
         yield _row("recorded", question.same[name], {}, limiters.recorded(course))
         for case, rules, _ in _cases(question):
             rule = rules[name]
-            yield _row(case, rule, {}, limiters.replay(course, rule.limits, rule.key_limits))
+            yield _row(case, rule, {}, limiters.replay(course, rule.limits, rule.key_limits, rule.weights, rule.zone))
 
     replayed = bins.each(binned, work, SCHEMA)
     if question.limiters:

@@ -10,7 +10,17 @@ from dataclasses import field as field_of
 from typing import Any, Final, Literal
 
 from headgate.core.limits.fairness import FAIR_BY, FAIR_WEIGHTS
-from headgate.core.limits.forms import HOLD_OFF, KEYS, LEASE_AHEAD, LEDGER_KEYS, LIMITS, UNKNOWN_KEYS, WEIGHTS, ZONE
+from headgate.core.limits.forms import (
+    HOLD_OFF,
+    KEYS,
+    LEASE_AHEAD,
+    LEDGER_KEYS,
+    LIMITS,
+    UNKNOWN_KEYS,
+    WEIGHTS,
+    ZONE,
+    zone_said,
+)
 from headgate.core.limits.limit import check_key_limits, limits_of
 from headgate.core.spellings import (
     COUNT,
@@ -279,6 +289,9 @@ class Settings:
         others = [name for name, row in ROWS.items() if "limiter" not in row.kinds and getattr(self, name) is not None]
         if others and self.kind == "limiter":
             raise PolicyError(f"{others[0]} means nothing for a limiter; that takes limits", settings=others)
+        zone = zone_said(self.limits, self.key_limits)
+        if zone is not None and out.setdefault("zone", zone) != zone:
+            raise PolicyError("it is not the time zone that resets says; leave one of them out", setting="zone")
         if self.limits not in (None, DEFAULT) and self.key_limits not in (None, DEFAULT):
             check_key_limits(limits_of(out["limits"]), limits_of(out["key_limits"]))
 

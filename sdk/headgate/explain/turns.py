@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headgate.core.limiting.amounts import NO_KEY
+from headgate.core.limits.forms import weight_among
 from headgate.core.names import decode_name
 from headgate.redis.replies import Snapshot
 
@@ -52,7 +53,7 @@ class Turns:
             return None
         waiting, keys, counts = snapshot.turns
         weights = snapshot.fields.get("fair_weights", "")
-        listed = {key: _weight(weights, key) for key in counts}
+        listed = {key: weight_among(weights, key) for key in counts}
         total = sum(listed.values()) + max(0, keys - len(listed))  # of those that were not read, each counts once
         first = (
             KeyInTurn(None if key == NO_KEY else decode_name(key), count, listed[key], listed[key] / total)
@@ -68,12 +69,3 @@ class Turns:
         yield from map(str, self.first)
         if self.keys > len(self.first):
             yield f"and {self.keys - len(self.first)} more keys"
-
-
-def _weight(weights: str, key: str) -> int:
-    """Return a key's weight, as ``lua/lib/weights.lua`` finds it."""
-    for entry in filter(None, weights.split(";")):
-        pattern, _, weight = entry.partition("=")
-        if pattern == key or (pattern.endswith("*") and key.startswith(pattern[:-1])):
-            return int(weight)
-    return 1

@@ -68,3 +68,52 @@ def test_what_is_above_a_limit_never_fits_and_nobody_waits_behind_it() -> None:
     rows = [(1, 0, "held:a.1:*:slots:5"), (1, 0, "held:a.2:*:slots:1"), (1, 9, "freed:a.1;freed:a.2")]
     found = replay(course(rows), slots(2), {})
     assert (found.waited, found.refused) == (0, 1)
+
+
+HOUR = 3_600_000
+
+
+def asked(*rows: tuple[int, str]) -> Course:
+    """Admissions of one token each, for keys, held for a ms."""
+    held = [(ms, f"held:a.{number}:{key}:tokens=1", f"freed:a.{number}") for number, (ms, key) in enumerate(rows, 1)]
+    return course([row for ms, begins, ends in held for row in ((1, ms, begins), (1, ms, ends))])
+
+
+def test_a_quota_is_spent_until_its_window_ends_and_keeps_only_those_waiting_who_need_it() -> None:
+    """Mutants: windows of another zone; whoever waits for a quota keeps all waiting."""
+    told = asked((HOUR, "*"), (HOUR, "*"), (HOUR, "*"))
+    quota = {"tokens": Limit.of("tokens", {"quota": "2/day", "resets": "06:00 UTC"})}
+    assert replay(told, quota, {}).waited == 5 * HOUR
+    assert replay(told, quota, {}, zone="0 7200").waited == 3 * HOUR
+    rows = [(1, HOUR, "held:a.1:*:tokens=3;held:a.2:*:tokens=1;held:a.3:*:slots:1"), (1, HOUR, "freed:a.3")]
+    both = {**quota, **slots(1), "tokens": Limit.of("tokens", {"quota": "3/day", "resets": "06:00 UTC"})}
+    found = replay(course(rows), both, {})
+    assert (found.waited, found.causes) == (5 * HOUR, {"tokens": 5 * HOUR})
+
+
+def test_what_was_settled_for_less_comes_back_to_its_quota() -> None:
+    rows = [
+        (1, HOUR, "held:a.1:*:tokens=9"),
+        (1, HOUR + 5, "used:a.1:tokens=2;freed:a.1"),
+        (1, HOUR + 9, "held:a.2:*:tokens=8"),
+    ]
+    quota = {"tokens": Limit.of("tokens", {"quota": "10/hour"})}
+    assert replay(course(rows), quota, {}).waited == 0
+    assert replay(course([rows[0], rows[2]]), quota, {}).waited == HOUR - 9
+
+
+def test_keys_that_wait_share_by_weight() -> None:
+    """Two of one key give up after 0.25 s, in which three are served. Mutants: weights are 1; keys take no turns."""
+    keys = ["tin"] * 30 + ["gold"] * 2
+    waits = ";".join(f"waits:a.{number}:{key}:tokens:all:tokens=1" for number, key in enumerate(keys, 1))
+    told = course([(1, 0, waits), (1, 250, "quit:a.31;quit:a.32")])
+    limits = {"tokens": Limit.of("tokens", {"rate": 10, "burst": 1})}
+    assert sum(one.end == "quit" for one in told.admissions) == 2
+    assert [replay(told, limits, {}, weights).refused for weights in ("", "gold=4")] == [1, 0]
+
+
+def test_holds_off_are_as_they_were() -> None:
+    told = asked((100, "a"), (200, "b"))
+    told.hold_offs = [(50, "*", 1000), (150, "*", 400), (150, "a", 900)]
+    limits = {"tokens": Limit.of("tokens", {"rate": 1000})}
+    assert replay(told, limits, {}).waited == (900 - 100) + (400 - 200)

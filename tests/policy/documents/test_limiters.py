@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.core.limits.forms import read_limits, weights_text
 from headgate.core.limits.limit import Limit, limits_of, limits_text
-from headgate.core.limits.zones import MOST_OFFSETS, offsets_text
+from headgate.core.limits.zones import MOST_OFFSETS, offsets_text, zone_named
 from headgate.core.policy import Policy
 from headgate.errors import InvalidValue, PolicyError
 from headgate.policy import BadDocument, loads
@@ -303,3 +303,15 @@ def test_what_keys_of_a_kind_do_not_have_is_refused(text: str, problem: str) -> 
     found = refused("[[destination]]\nmatch = 'x'\n" + text)
     assert len(found) == 1
     assert f"destination[1].{problem}" in found[0]
+
+
+def test_by_hand_too_a_quota_resets_in_the_time_zone_that_it_says() -> None:
+    """Mutant: what follows the hour is read and forgotten."""
+    berlin = {"mails": {"quota": "3/day", "resets": "00:00 Europe/Berlin"}}
+    assert Settings(kind="limiter", limits=berlin).fields()["zone"] == offsets_text("Europe/Berlin")
+    assert "zone" not in Settings(kind="limiter", limits={"mails": {"quota": "3/day", "resets": "06:00"}}).fields()
+    with pytest.raises(PolicyError, match="not the time zone that resets says"):
+        Settings(kind="limiter", limits=berlin, zone="UTC").fields()
+    with pytest.raises(InvalidValue, match=r"one time zone, and here are Asia/Tokyo and Europe/Berlin"):
+        Settings(limits=berlin | {"calls": {"quota": "3/day", "resets": "00:00 Asia/Tokyo"}}).fields()
+    assert zone_named(offsets_text("Europe/Berlin")) == "Europe/Oslo", "which has the same offsets"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from headgate.core.limits.limit import Limit, limits_of, limits_text
+from headgate.core.limits.limit import Limit, limits_of, limits_text, reset_of
 from headgate.core.limits.zones import offsets_text
 from headgate.core.names import encode_name
 from headgate.core.spellings import Form, milliseconds, word
@@ -93,6 +93,43 @@ def _unless(usual: str, other: str) -> Form:
 
 
 LIMITS: Final = Form(lambda value, what: limits_text(read_limits(value, what)))
+
+
+def zone_said(*limits: Any) -> str | None:
+    """Return the offsets of the time zone in which quotas are said to reset; None where none says one.
+
+    Args:
+        limits: tables of limits by name; anything else says none.
+
+    Raises:
+        InvalidValue: they say several, or one that is not known.
+    """
+    named = [item for tables in limits if isinstance(tables, Mapping) for item in tables.items()]
+    said = {
+        reset_of(table["resets"], Limit.of(name, table).window)[1]
+        for name, table in named
+        if isinstance(table, Mapping) and table.get("resets") is not None
+    }
+    if len(said) > 1:
+        zones = " and ".join(sorted(zone or "none" for zone in said))
+        raise InvalidValue(f"quotas of one limiter have one time zone, and here are {zones}", setting="resets")
+    zone = next(iter(said), "")
+    return offsets_text(zone, "resets") if zone else None
+
+
+def weight_among(weights: str, key: str) -> int:
+    """Return an encoded key's weight, as ``lua/lib/weights.lua`` finds it: the first pattern that matches counts.
+
+    >>> weight_among("gold-7=9;gold-*=4", "gold-8"), weight_among("gold-*=4", "tin")
+    (4, 1)
+    """
+    for entry in filter(None, weights.split(";")):
+        pattern, _, weight = entry.rpartition("=")
+        if pattern == key or (pattern.endswith("*") and key.startswith(pattern[:-1])):
+            return int(weight)
+    return 1
+
+
 WEIGHTS: Final = Form(weights_text)
 ZONE: Final = Form(lambda value, what: offsets_text(str(value), what))
 UNKNOWN_KEYS: Final = _unless("allow", "refuse")

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from headgate.errors import InvalidValue
 
 FIRST_YEAR: Final = 2026
 YEARS: Final = 30
 MOST_OFFSETS: Final = 128
+_BEGIN: Final = int(datetime(FIRST_YEAR, 1, 1, tzinfo=UTC).timestamp())
+_CONTINENTS: Final = ("Africa/", "America/", "Asia/", "Australia/", "Europe/", "Pacific/")
 _STEP: Final = 5 * 86400
 """Seconds between looks: two changes of one zone are further apart."""
 
@@ -63,6 +65,30 @@ def _reader(zone: str, what: str) -> Callable[[int], int]:
         return int(shift.total_seconds()) if shift is not None else 0
 
     return offset
+
+
+@lru_cache(maxsize=64)
+def zone_named(text: str) -> str | None:
+    """Return the name of a time zone that has these offsets, for the state keeps no names; None where none is known.
+
+    Several may have them: of those the shortest name of a continent's city, and for UTC that.
+
+    >>> zone_named(offsets_text("Asia/Tokyo")), zone_named("0 1")
+    ('Asia/Dili', None)
+    """
+    numbers = [int(word) for word in text.split()]
+    pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+    probes = [(max(start, _BEGIN) + after, offset) for start, offset in pairs for after in (0, 86400)]
+    found = ["UTC"] if text == "0 0" else []
+    for zone in sorted(available_timezones()) if not found else ():
+        offset = _reader(zone, "zone")
+        if (
+            zone.startswith(_CONTINENTS)
+            and all(offset(at) == shift for at, shift in probes)
+            and offsets_text(zone) == text
+        ):
+            found.append(zone)
+    return min(found, key=lambda zone: (len(zone), zone), default=None)
 
 
 def zone_shown(text: str) -> str:
