@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 
+import headgate
 from bench.harness import Figure, at_least, at_most, private_client
 from bench.scripts import Meter
 from headgate.redis.keys import Address
@@ -54,6 +55,28 @@ async def _cost(caller: Caller, meter: Meter, size: int, keys: int, rounds: int)
     return await meter.per_call() / size
 
 
+async def _until_whole(store: LimiterStore, address: Address, redis: "Redis") -> None:
+    """Wait until no key is left: what the last one took is refilled in under three minutes."""
+    async with asyncio.timeout(600):
+        while await redis.exists(f"{address.key}:keyed"):
+            await store.sweep(address)
+            await asyncio.sleep(0.5)
+
+
+async def _decided(client: Any, seconds: float) -> float:
+    """Return admissions a second of one session that Redis decides, 1,000 asked for at a time."""
+    await client.apply("decided", kind="limiter", limits={"slots": {"at_once": 1_000_000}})
+    async with client.session("decided") as session:
+        limiter = await session.limiter("decided", in_hand=False)
+        done, began = 0, time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            for hold in await asyncio.gather(*(limiter.attempt(slots=1) for _ in range(1000))):
+                if isinstance(hold, headgate.Hold):
+                    hold.release()
+                    done += 1
+        return done / (time.perf_counter() - began)
+
+
 async def _from_hand(client: Any, admissions: int) -> float:
     """Return admissions a second of one session out of what it has in hand."""
     await client.apply("hand", kind="limiter", limits={"slots": {"at_once": 1_000_000}})
@@ -91,12 +114,17 @@ async def measure(*, quick: bool) -> list[Figure]:
             there = await redis.hlen(f"{address.key}:keyed")
             each = (int((await redis.info("memory"))["used_memory"]) - before) / max(there, 1)
             many = await _cost(caller, meter, BATCH, keys, rounds // 10)
+            await _until_whole(store, address, redis)
+            after = max(0, int((await redis.info("memory"))["used_memory"]) - before) / keys
         hand = await _from_hand(client, 20_000 if quick else 500_000)
+        decided = await _decided(client, 1 if quick else 5)
     return [
         Figure("a decision alone, three limits and a key's two", alone, "us of Redis"),
         at_most(f"the same in a batch of {BATCH}, for 10 keys", [shared], "us of Redis", 25),
         at_most(f"the same in a batch of {BATCH}, each for a key of its own", [few], "us of Redis", 25),
         at_most(f"with {there:,} keys, beside {BATCH}: a batch, each for a key of its own", [many / few], "times", 1.1),
         at_most("a key that is refilling", [each], "bytes", 250),
+        at_most("the same once it is whole again, what the ledger took included", [after], "bytes", 1),
         at_least("admissions from what is in hand, a process", [hand], "/s", 1_000_000),
+        at_least("admissions decided in Redis, a process and thread", [decided], "/s", 25_000),
     ]
