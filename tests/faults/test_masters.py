@@ -134,11 +134,14 @@ async def test_a_replica_is_never_taken_for_the_master(sentinels: Watched, monke
 async def test_a_cluster_leaves_a_master_that_hangs(cluster: Replicated) -> None:
     async with headgate.connect(cluster.url) as client, client.session("s") as session, AsyncExitStack() as stack:
         await client.apply("orders")
-        master, replica = cluster.pair_of(key_slot(Address.of(client.namespace, "orders").key.encode()))
+        orders = Address.of(client.namespace, "orders")
+        master, replica = cluster.pair_of(key_slot(orders.key.encode()))
         sender = await stack.enter_async_context(Sender(await session.producer("orders")))
         await sender.goes_on()
         master.sigstop()
         try:
+            with pytest.raises(headgate.CoordinatorUnavailable, match=f":{at(master)[1]} of "):  # it says which one
+                await client.store.snapshot(orders)
             await wait_until(lambda: is_master(replica), timeout=GUARD, description="the replica is promoted")
             await sender.goes_on()  # while the master hangs: nothing else would end the wait
         finally:

@@ -168,8 +168,7 @@ class Server:
                     raise translated(self.url, error) from error
                 await self._look_again(moved, error)
             except (TimeoutError, rx.TimeoutError) as error:
-                await self._condemn(lane)
-                raise translated(self.url, error) from error
+                raise translated(self.url, error, await self._condemn(lane)) from error
             except (rx.AuthenticationError, rx.BusyLoadingError) as error:
                 raise translated(self.url, error) from error
             except (rx.ConnectionError, OSError) as error:
@@ -346,10 +345,10 @@ class Server:
         for hints in self._hints:
             hints.reconnect()
 
-    async def _condemn(self, lane: Lane | None) -> None:
-        """Believe no other connection to a server that did not answer in time, and find out who is in charge now."""
+    async def _condemn(self, lane: Lane | None) -> str:
+        """Believe no other connection to a silent server, find out who is in charge now; returns the cluster's node."""
         if lane is None:
-            return
+            return ""
         await lane.drop()
         place = next((place for place, one in self._lanes.items() if one is lane), None)
         if self._masters_of is not None:
@@ -358,6 +357,7 @@ class Server:
             self._silent = place
             task = self._seeking[place] = asyncio.create_task(self._seek(place, lane), name=f"headgate seeks {place}")
             task.add_done_callback(lambda _: self._seeking.pop(place, None))
+        return place if place and self._cluster is not None else ""
 
     async def _seek(self, place: str, lane: Lane) -> None:
         """Read the slot map from other nodes until it has another master in place of this one, or this one answers."""

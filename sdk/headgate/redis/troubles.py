@@ -13,8 +13,8 @@ _DAMAGED: Final = ("NOGROUP", "WRONGTYPE", "equal or smaller than the target str
 """Redis' words where keys that belong together are not all there, or are of another type."""
 
 
-def translated(url: RedisUrl, error: Exception) -> HeadgateError:
-    """Return the error that is raised for one of redis-py's."""
+def translated(url: RedisUrl, error: Exception, node: str = "") -> HeadgateError:
+    """Return the error that is raised for one of redis-py's, of that ``node`` of a cluster."""
     if isinstance(error, rx.NoPermissionError):
         return AccessDenied(f"{url} refused: {error}; `headgate acl` prints the ACL that each role needs")
     if isinstance(error, rx.AuthenticationError | rx.AuthorizationError):
@@ -26,7 +26,8 @@ def translated(url: RedisUrl, error: Exception) -> HeadgateError:
         text = f"{url} is moving a slot: its keys are served once all are at one server"
         return CoordinatorUnavailable(f"{text}; `redis-cli --cluster fix` ends a move that was left", answered=True)
     if isinstance(error, TimeoutError | rx.TimeoutError):
-        return CoordinatorUnavailable(f"{url} did not answer within {CALL_TIMEOUT} s")
+        who = f"{node} of {url}" if node else url
+        return CoordinatorUnavailable(f"{who} did not answer within {CALL_TIMEOUT} s")
     if isinstance(error, rx.OutOfMemoryError):
         text = f"{url} is out of memory; consume, or raise its maxmemory"
         return CoordinatorUnavailable(text, answered=True)
