@@ -40,7 +40,6 @@ class Progress:
         committed: messages sent, also those sent again; called as a link between destinations calls its own.
         committed_bytes: of these, as they are stored.
         packets: that went out, heartbeats among them.
-        packet_bytes: of these, with all headers: what the rate counts.
         backlog: messages that the topic has for it, as last seen.
         trouble: why nothing is sent; None while it is.
         later: the number of the lease in force, where that is another; else 0.
@@ -49,7 +48,6 @@ class Progress:
     committed: int = 0
     committed_bytes: int = 0
     packets: int = 0
-    packet_bytes: int = 0
     backlog: int = 0
     trouble: Trouble | None = None
     later: int = 0
@@ -195,7 +193,6 @@ class Feeder:
         await self._socket.send(packet)
         self._sent_at = self._loop.time()
         self._progress.packets += 1
-        self._progress.packet_bytes += size
 
     async def _idle(self, place: _Place, most: float) -> None:
         """Wait for more; meanwhile readers hear which message was the last."""

@@ -35,7 +35,8 @@ PAGE: Final = 256
 ENDING: Final = 16
 """Links that are ended at a time."""
 LOOK: Final = 0.5
-"""Seconds between looks whether ends of links are gone, or pools have room for targets that have none."""
+"""Seconds between looks whether ends of links are gone, or pools have room for targets that have none: a look may make
+calls, and two a second are enough, however often workers meet that."""
 CLOSING: Final = 2.0
 """Seconds to give back leases and credit; without Redis, they end by themselves."""
 

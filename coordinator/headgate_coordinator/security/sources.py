@@ -17,7 +17,7 @@ from headgate_coordinator.security.store import StoredUsers, UserStore
 
 _log = logging.getLogger("headgate")
 LOOK_EVERY: Final = 1.0
-"""Seconds between looks."""
+"""Seconds between looks: a file, which may be a link into a mounted volume, tells nobody that it changed."""
 Taker = Callable[[Users], None]
 
 

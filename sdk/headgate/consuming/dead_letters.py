@@ -24,7 +24,7 @@ from headgate.redis.store import Store
 
 _log = logging.getLogger("headgate")
 POLL: Final = 0.25
-"""Seconds between looks while the dead-letter destination has no room."""
+"""Seconds between looks while the dead-letter destination has no room: consumers hear no hints of that place."""
 REFUSED: Final = 2.0
 """Seconds until it is tried again where the dead-letter destination cannot take it as it is."""
 

@@ -342,7 +342,7 @@ class Feed:
                 self._removed = False
             else:  # GONE: that number is being cleared away, or the subscription is
                 self._number = self._owner.number()
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # a removal goes on a piece a call, and tells nobody of the last
 
     async def _exchange(self, call: Exchange[Message]) -> None:
         """Settle what waits and fetch what fits, in one call."""

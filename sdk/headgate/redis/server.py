@@ -31,6 +31,7 @@ from headgate.redis.troubles import translated
 from headgate.redis.url import RedisUrl
 
 _SEEK_EVERY: Final = 0.25
+"""Seconds between looks at the slot map, which a cluster does not publish."""
 _SEEK_FOR: Final = 60.0
 """Seconds for which the slot map is read again and again after a call timed out; the next that does begins anew."""
 _CLOSE_WITHIN: Final = 0.5

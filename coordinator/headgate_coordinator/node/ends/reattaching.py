@@ -17,7 +17,7 @@ _SUBSCRIPTIONS: Final = PARTS.index("subscriptions") + 1
 AT_ONCE: Final = 32
 """Topics that are looked at at a time."""
 TRIES: Final = 60
-"""Looks, 0.05 s apart, for consumers of the subscription to be gone."""
+"""Looks, 0.05 s apart, for consumers of the subscription to be gone: they may be of any node, and give no hint."""
 
 
 class Reattaching(LinkEnd):
