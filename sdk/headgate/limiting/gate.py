@@ -41,14 +41,15 @@ class Permit:
             line = gate._credit
             if line.inc != self._inc:
                 return  # its credit was reclaimed with the session's lease, and belongs to others
-            if gate._state.recalled and gate._state.owes:
+            recalled = gate._state.recalled
+            if recalled and gate._state.owes:
                 line.returned += self.size
                 line.returned_m += 1
                 gate._account.hand_on()
                 return
             line.spent -= self.size
             line.spent_m -= 1
-            if gate._outbox.waiting or gate._state.recalled:
+            if recalled or gate._outbox.waiting:
                 gate._account.freed()
 
     def __enter__(self) -> Self:
@@ -155,10 +156,10 @@ class Gate:
             InvalidValue: not a whole number, negative, or 2**52 and more.
             InvalidName: the key cannot be used.
         """
-        if size.__class__ is not int or not 0 <= size < MAX_SIZE:
+        if type(size) is not int or size < 0:
             size = parse_size(size, "size")
         if key is not None:
-            return self._try_in_turn(size, key)
+            return self._try_in_turn(parse_size(size, "size"), key)
         line = self._credit
         spent = line.spent + size
         if (
@@ -168,6 +169,8 @@ class Gate:
             or self._outbox.waiting
             or monotonic() > self._lease.use_until
         ):
+            if size >= MAX_SIZE:  # nothing that is granted is so much
+                parse_size(size, "size")
             if not self._closed:
                 self._account.wanted(size)
             return None
@@ -193,7 +196,8 @@ class Gate:
             InvalidName: the key cannot be used.
             Closed: the gate is closed.
         """
-        check_timeout(timeout)
+        if timeout is not None:
+            check_timeout(timeout)
         return Admission(self, size if type(size) is int else parse_size(size, "size"), timeout, key)
 
     async def attempt(self, size: int | str = 1, *, key: str | None = None) -> "Permit | Refused":
