@@ -52,8 +52,8 @@ async def test_who_waits_for_the_rate_is_told_why(client: headgate.Client) -> No
         session.on_blocked(events.append)
         producer = await session.producer("slow", window=1000)
         await producer.send(b"x")
-        receipt = await producer.post(b"y", timeout=1)
-        errors = await outcomes([receipt, *(producer.send(b"z", timeout=1) for _ in range(3))])
+        receipt = await producer.post(b"y", timeout=3)  # for why it waits is asked for meanwhile
+        errors = await outcomes([receipt, *(producer.send(b"z", timeout=3) for _ in range(3))])
         for error in errors:
             assert isinstance(error, CreditTimeout), error
             assert error.waited >= 0.4

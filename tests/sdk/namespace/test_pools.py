@@ -102,9 +102,9 @@ async def test_who_waits_for_a_pool_is_told_who_holds_it(client: headgate.Client
         with pytest.raises(
             CreditTimeout, match=r"pool memory is exhausted.*others hold \d+: orders 1\d\d\d, billing \d+"
         ):
-            await mail.send(b"y" * 900, timeout=0.5)
+            await mail.send(b"y" * 900, timeout=2)  # for why it waits is asked for meanwhile
         with pytest.raises(CreditTimeout, match=r"pool memroy does not exist.*create pool memroy, or correct"):
-            await typo.send(b"y", timeout=0.5)
+            await typo.send(b"y", timeout=2)
         waiting = asyncio.ensure_future(mail.send(b"y" * 900, timeout=GUARD))
 
         async def explained() -> bool:
