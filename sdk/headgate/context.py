@@ -10,6 +10,7 @@ from headgate.options import SessionOptions
 from headgate.redis.backend import WakeUps
 from headgate.redis.store import Store
 from headgate.spool import Spooling
+from headgate.waits import Waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Context:
         namespace: the tenant.
         session: id of the session; empty for the client's own.
         options: how that session lives.
+        waits: the listeners to waits.
     """
 
     store: Store
@@ -35,6 +37,7 @@ class Context:
     namespace: str
     session: str = ""
     options: SessionOptions = field(default_factory=SessionOptions)
+    waits: Waits = field(default_factory=Waits)
 
     @property
     def spooling(self) -> Spooling:

@@ -69,7 +69,10 @@ _OF_SCRAPES: Final = {"instance", "job"}
 
 def unknown_in(expression: str) -> set[str]:
     """Return the metrics and labels of an expression of PromQL that no node exports."""
-    exported = {declared.exposed: set(declared.labels) for declared in METRICS}
+    exported = {declared.exposed: set(declared.labels) for declared in METRICS if declared.type != "histogram"}
+    for declared in METRICS:
+        if declared.type == "histogram":
+            exported |= {f"{declared.name}_{part}": {*declared.labels, "le"} for part in ("bucket", "count", "sum")}
     metrics = set(_WORDS.findall(expression))
     labels = set(_LABELS.findall(expression))
     labels |= {label.strip() for group in _GROUPS.findall(expression) for label in group.split(",")}

@@ -28,6 +28,7 @@ from headgate_coordinator.admin.problems import problem, problem_of
 from headgate_coordinator.admin.requests import Straight, read_body, routes
 from headgate_coordinator.admin.watch import Once, Watch
 from headgate_coordinator.fleet.facts import NodeView
+from headgate_coordinator.fleet.waits import WaitTimes
 from headgate_coordinator.holds import Holds
 from headgate_coordinator.operate.eviction import eviction
 from headgate_coordinator.security import Users
@@ -100,6 +101,8 @@ def create_app(
     operations = (*api.operations, *limits.Limits(holds).operations)
     described = document(operations, token=token is not None, open_metrics=open_metrics)
 
+    waited = WaitTimes(destinations)
+    client.parts.waits.listeners.append(waited.hear)
     evicts = Once(functools.partial(eviction, client))
 
     async def live(_: Request) -> Response:
@@ -120,6 +123,7 @@ def create_app(
             client.namespace,
             facts,
             most=destinations,
+            waits=waited,
             accept=request.headers.get("accept", ""),
             evicts=bool(await evicts.get()),
         )

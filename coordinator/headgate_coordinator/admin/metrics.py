@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -14,6 +14,7 @@ from headgate.explain.limiter_view import LimiterView
 from headgate_coordinator.admin.figures import Figures
 from headgate_coordinator.admin.watch import Picture
 from headgate_coordinator.fleet.facts import NodeFacts
+from headgate_coordinator.fleet.waits import WaitTimes
 
 DIRECTIONS: Final = {"from client": "in", "to client": "out"}
 
@@ -23,7 +24,7 @@ class Declared:
     """A metric: a counter's name here lacks its ``_total``."""
 
     name: str
-    type: Literal["gauge", "counter"]
+    type: Literal["gauge", "counter", "histogram"]
     help: str
     labels: tuple[str, ...] = ()
 
@@ -191,20 +192,25 @@ DEADLOCKS: Final = Declared(
 FOUND: Final = Declared(
     "headgate_node_found_deadlocks", "counter", "Deadlocks that the node found, by what was to be done.", ("action",)
 )
+WAITS: Final = Declared(
+    "headgate_wait_seconds", "histogram", "How long clients of the node waited for credit or to be admitted, as a wait "
+    "ends; what is in hand takes no wait.", ("namespace", "destination", "kind", "outcome"),
+)  # fmt: skip
 METRICS: Final = (
     BUILD, UP, EVICTS, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS),
     *(declared for declared, _ in OF_STORES), *(declared for declared, _ in OF_POOLS),
     *(declared for declared, _ in OF_LIMITERS), *(declared for declared, _ in OF_LIMITS), NODE, STARTED, READY,
     CONNECTIONS, LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED, FORWARDED_BYTES,
     PACKETS, BACKLOG,
-    DEADLOCKS, FOUND,
+    DEADLOCKS, FOUND, WAITS,
 )  # fmt: skip
 """All there are."""
 
 
 def render(
-    picture: Picture, namespace: str, node: NodeFacts | None, *, most: int, accept: str = "", evicts: bool = False
-) -> tuple[bytes, str]:
+    picture: Picture, namespace: str, node: NodeFacts | None, *, most: int, waits: WaitTimes, accept: str = "",
+    evicts: bool = False,
+) -> tuple[bytes, str]:  # fmt: skip
     """Return the text of a scrape, and its media type.
 
     Args:
@@ -212,17 +218,21 @@ def render(
         namespace: theirs.
         node: that is scraped, None for none.
         most: destinations that have metrics of their own, the first by name.
+        waits: those of the node's clients.
         accept: which formats the scraper takes.
         evicts: whether Redis deletes keys when its memory is full.
     """
     encode, media_type = choose_encoder(accept)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Scrape(picture, namespace, node, most, evicts=evicts))
+    registry.register(_Scrape(picture, namespace, node, most, waits, evicts=evicts))
     return encode(registry), media_type
 
 
 class _Scrape(Collector):
-    def __init__(self, picture: Picture, namespace: str, node: NodeFacts | None, most: int, *, evicts: bool) -> None:
+    def __init__(
+        self, picture: Picture, namespace: str, node: NodeFacts | None, most: int, waits: WaitTimes, *, evicts: bool
+    ) -> None:
+        self._waits = waits
         self._evicts = evicts
         self._picture = picture
         self._namespace = namespace
@@ -235,8 +245,15 @@ class _Scrape(Collector):
         if not self._picture.trouble:
             yield EVICTS.family({(): int(self._evicts)})
             yield from self._destinations()
+        yield self._waited()
         if self._node is not None:
             yield from _node(self._node)
+
+    def _waited(self) -> Metric:
+        family = HistogramMetricFamily(WAITS.name, WAITS.help, labels=WAITS.labels)
+        for labels, buckets, seconds in self._waits.samples():
+            family.add_metric((self._namespace, *labels), buckets, seconds)
+        return family
 
     def _destinations(self) -> Iterator[Metric]:
         shown = list(self._picture.destinations.values())[: self._most]

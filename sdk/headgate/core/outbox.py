@@ -40,6 +40,7 @@ class Outgoing:
         who: the task, or the thread, that does nothing else until the message is paid; None when that is not known.
         durable: whether it is not to be lost, where that decides which store it goes to; None until somebody asked.
         producer: which of the session's clients sent it, where it has several; empty where it has one.
+        span: of its send, for traces; None without one.
     """
 
     payload: bytes
@@ -58,6 +59,7 @@ class Outgoing:
     who: Any = None
     durable: bool | None = None
     producer: str = ""
+    span: Any = None
 
     def refer(self, reference: bytes) -> None:
         """Put a reference in the place of the payload, which is in a spool store: it costs no credit."""
@@ -94,6 +96,7 @@ class Outbox:
     """The line of messages of one account: in flight, ready, spooling, waiting, the oldest first.
 
     ``holds_messages`` is False for a gate: whoever is paid there has what he waits for, and nothing is to be sent.
+    ``served`` hears of each message that waited and is paid, where somebody times waits.
     """
 
     credit: CreditLine
@@ -103,6 +106,7 @@ class Outbox:
     ready: deque[Outgoing] = field(default_factory=deque)
     flight: Batch | None = None
     next_seq: int = 1
+    served: Callable[[Outgoing], None] | None = None
     _deadlines: list[tuple[float, int, Outgoing]] = field(default_factory=list)
     _order: int = 0
     _prune_at: int = PRUNE_AT
@@ -168,6 +172,8 @@ class Outbox:
                 continue
             head.paid = True
             self.ready.append(head)
+            if self.served is not None:
+                self.served(head)
             if head.credited is not None and not head.credited.done():
                 head.credited.set_result(None)
         return paid

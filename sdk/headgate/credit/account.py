@@ -28,6 +28,7 @@ from headgate.redis.keys import Address
 from headgate.redis.store import Store
 from headgate.spool.node_writer import NodeWriter
 from headgate.spool.writer import Writer
+from headgate.waits import Waits, outcome_of
 
 CLOSE_WITHIN: Final = 0.5
 HINTS: Final = frozenset(
@@ -58,6 +59,7 @@ class CreditAccount:
         users: producers or gates that share it; it closes with the last.
         closed: whether nothing can be submitted any more.
         why_closed: what is said of it once nothing can be submitted any more.
+        waits: the listeners to waits.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class CreditAccount:
         self.address, self.session = address, session
         self.outlook = outlook
         self.users = 0
+        self.waits = Waits()
         self.why_closed = "is closed"
         self.confirming = Confirming(outlook)
         self.credit = CreditLine() if credit is None else credit
@@ -119,6 +122,16 @@ class CreditAccount:
         """Let that write what finds no room in memory, where the destination has a spool store."""
         self.writer = self.waiters.writer = self.failures.writer = writer
         self._calls.topic = topic
+
+    def time(self, waits: Waits) -> None:
+        """Tell these how waits end: those of messages here, those of a gate's callers where they wait."""
+        self.waits = waits
+        if waits.listeners and self._holds_messages:
+            self.outbox.served = self.failures.unserved = self._waited
+
+    def _waited(self, item: Outgoing, error: HeadgateError | None = None) -> None:
+        seconds = self._loop.time() - item.since if item.since else 0.0
+        self.waits.ended("credit", self.address.name, seconds, outcome_of(error), error, item.span)
 
     def secure(self, durability: Durability) -> None:
         """Confirm from now on only what is as safe as that."""

@@ -1,6 +1,7 @@
 """How waits end where nothing was stored: errors that say why, with their facts. No calls are made here."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from headgate.core.account.machine import Account
@@ -42,6 +43,7 @@ class Failures:
         trouble: why Redis does not answer; None while it does.
         writer: what writes payloads to a spool store; None where there is none.
         securing: what is not as safe yet as the durability asks; None where none is asked for.
+        unserved: hears of each that waited for credit in vain, where somebody times waits.
     """
 
     account: Account
@@ -51,6 +53,7 @@ class Failures:
         self.trouble: BaseException | None = None
         self.writer: Ways | None = None
         self.securing: Securing | None = None
+        self.unserved: Callable[[Outgoing, HeadgateError], None] | None = None
         self._name, self._session = name, session
         self._outlook = outlook
         self._confirming = confirming
@@ -58,16 +61,16 @@ class Failures:
 
     def full(self, item: Outgoing, now: float) -> None:
         """Say that there is no room, or that Redis does not answer."""
-        tell(item, self._lost(unknown=False) if self.account.lost_since is not None else self._full(item, now))
+        self._fail(item, self._lost(unknown=False) if self.account.lost_since is not None else self._full(item, now))
 
     def timeout(self, item: Outgoing, now: float) -> None:
         """Say that there was no room in time."""
         if self.account.waiters.how(item).patience is not None and self.account.lost_since is None:
-            tell(item, self._full(item, now))
+            self._fail(item, self._full(item, now))
             return
         waited, place = now - (item.since or now), self.account.last.place
         reason, why = self.reason(item), self.why(item)
-        tell(
+        self._fail(
             item,
             CreditTimeout(
                 self._name, waited, item.size, place=place, reason=reason, explanation=why, gate=self.gate,
@@ -98,7 +101,7 @@ class Failures:
     def doomed(self, item: Outgoing, deadlock: Deadlock | None, why: Explanation | None, now: float) -> None:
         """Say that its wait would never end."""
         waited = max(0.0, now - (item.since or now))
-        tell(
+        self._fail(
             item,
             DeadlockDetected(self._name, self._session, item.size, waited, deadlock=deadlock, explanation=why),
         )
@@ -126,6 +129,11 @@ class Failures:
         if self.account.last.place:
             return f"the destination is full; {self.account.last.blocked} session(s) wait"
         return self._confirming.reason or (self.securing.reason if self.securing is not None else "")
+
+    def _fail(self, item: Outgoing, error: HeadgateError) -> None:
+        if self.unserved is not None and not item.paid and not item.done.done():
+            self.unserved(item, error)
+        tell(item, error)
 
     def _full(self, item: Outgoing, now: float) -> HeadgateError:
         waited = max(0.0, now - (item.since or now))

@@ -27,6 +27,7 @@ from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
 from headgate.units import MAX_DURATION, parse_timeout
+from headgate.waits import Waits
 
 MAX_LINE: Final = 128
 MAX_TOKENS: Final = 2**40
@@ -51,12 +52,13 @@ class Bucket:
     All takes of one turn of the event loop are one call; a take that must wait sleeps until its slot and asks no more.
     """
 
-    def __init__(self, store: Store, address: Address, session: str, ensure: Ensure, keys: Keys) -> None:
+    def __init__(self, store: Store, address: Address, session: str, ensure: Ensure, keys: Keys, waits: Waits) -> None:
         self.address = address
         self.keys = keys
         self._store = store
         self._session = session
         self._ensure = ensure
+        self._waits = waits
         self._loop = asyncio.get_running_loop()
         self._line: deque[_Taker] = deque()
         self._wake = asyncio.Event()
@@ -89,7 +91,8 @@ class Bucket:
         self._check(tokens)
         hold = None if key is None else await (await self.keys.open()).admit(key=key, timeout=patience, tokens=tokens)
         try:
-            await self._take(tokens, max(0.0, until - self._loop.time()))
+            with self._waits.timed("bucket", self.address.name):
+                await self._take(tokens, max(0.0, until - self._loop.time()))
         except BaseException as error:
             if hold is not None:
                 hold.settle(tokens=0)

@@ -58,7 +58,7 @@ class Keys:
                 context, store = self._context, LimiterStore(self._context.store.server)
                 limiter = Limiter(
                     store, context.wake_ups, self.address.by_key, self._session, context.options.ttl, self._ensure,
-                    lambda _: None,
+                    lambda _: None, waits=context.waits, kind="turn",
                 )  # fmt: skip
                 await context.registry.follow(self.address, self._adopt)
                 await limiter.start()

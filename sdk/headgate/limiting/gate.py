@@ -305,10 +305,11 @@ class Gate:
         patience = self._timeout if timeout is None else parse_timeout(timeout)
         done: Any = loop.create_future()
         item = Outgoing(b"", size, loop.time() + patience, done, when_full=when_full or self._when_full)
-        if not self._account.submit(item):
-            self._account.awaits(item, current(loop))
         try:
-            paid: int = await done
+            with self._account.waits.timed("gate", self._account.address.name):
+                if not self._account.submit(item):
+                    self._account.awaits(item, current(loop))
+                paid: int = await done
         except asyncio.CancelledError:
             if done.done() and not done.cancelled() and done.exception() is None and done.result() == self._credit.inc:
                 self._credit.put_back(size)  # admitted and cancelled in the same turn

@@ -29,6 +29,7 @@ from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
 from headgate.units import check_timeout, parse_duration, parse_timeout
+from headgate.waits import Kind, Waits
 
 ATTEMPT_WITHIN: Final = 2.5
 """Seconds that a decision without a wait may take."""
@@ -77,19 +78,10 @@ class Limiter:
     """
 
     def __init__(
-        self,
-        store: LimiterStore,
-        wake_ups: WakeUps,
-        address: Address,
-        session: str,
-        ttl: float,
-        ensure: Ensure,
-        met: Callable[[int], None],
-        *,
-        in_hand: bool = True,
-        timeout: float = DEFAULT_TIMEOUT,
-        lock: Any = None,
-    ) -> None:
+        self, store: LimiterStore, wake_ups: WakeUps, address: Address, session: str, ttl: float, ensure: Ensure,
+        met: Callable[[int], None], *, in_hand: bool = True, timeout: float = DEFAULT_TIMEOUT, lock: Any = None,
+        waits: Waits | None = None, kind: Kind = "limiter",
+    ) -> None:  # fmt: skip
         self.lock = lock or contextlib.nullcontext()
         self.address = address
         self.name = address.name
@@ -104,6 +96,7 @@ class Limiter:
         self._keeper = Keeper(store, wake_ups, address, session, ensure, self._machine, self._hand)
         self._stir = self._keeper.stir
         self._in_hand = in_hand
+        self._waits, self._kind = waits or Waits(), kind
         self._open = self._hand.open
         self._closed = ""
         """Why nothing is admitted any more; empty while something is."""
@@ -214,9 +207,11 @@ class Limiter:
             self._hand.missed(key, checked, now)
         waiter = self._ask(key, checked, now + ATTEMPT_WITHIN, self._ttl_ms, waits=False)
         refusal = await waiter.outcome()
+        now = monotonic()
+        if self._waits.listeners:
+            self._waits.ended(self._kind, self.name, now - waiter.since, "refused" if refusal else "admitted")
         if refusal is None:
             return waiter.hold
-        now = monotonic()
         if refusal.why in ("late", "timeout"):  # it may be refused for what came in hand meanwhile
             return self._from_hand(key, checked) or refused_by(self.name, refusal, now, checked, key)
         raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
@@ -334,11 +329,12 @@ class Limiter:
             self._hand.missed(key, checked, now)
         ttl_ms, waits = self._ttl_ms if ttl is None else read_ttl(ttl), patience > 0 or not hold
         waiter = self._ask(key, checked, now + (patience if waits else ATTEMPT_WITHIN), ttl_ms, waits=waits, hold=hold)
-        refusal = await self.line.outcome(waiter)
-        if refusal is None:
-            return waiter.hold
-        now = monotonic()
-        raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
+        with self._waits.timed(self._kind, self.name):
+            refusal = await self.line.outcome(waiter)
+            if refusal is None:
+                return waiter.hold
+            now = monotonic()
+            raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
 
     def _ask(
         self, key: str | None, amounts: dict[str, int], deadline: float, ttl_ms: int, *, waits: bool = True,

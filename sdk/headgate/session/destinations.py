@@ -147,6 +147,7 @@ class Presences:
                     holds_messages=kinds != ("gate",),
                     credit=before.credit if before else line,
                 )
+                account.time(self.context.waits)
                 if kinds != ("gate",) and (writer := self._writer(account)):  # else it waits for memory
                     account.spool(writer, topic=presence.kind == "topic")
                 if before:

@@ -249,7 +249,9 @@ class Session:
                 ensure = at.ensure(address, ("bucket",))
                 await ensure(False)
                 keys = self._keys(address, "bucket")
-                self._buckets[address.key] = Bucket(self._context.store, address, self._bucket_id, ensure, keys)
+                self._buckets[address.key] = Bucket(
+                    self._context.store, address, self._bucket_id, ensure, keys, self._context.waits
+                )
         return self._buckets[address.key]
 
     async def limiter(self, destination: str, *, in_hand: bool = True, timeout: float | str | None = None) -> Limiter:
@@ -278,7 +280,7 @@ class Session:
                 limiter = Limiter(
                     LimiterStore(context.store.server), context.wake_ups, address, self._bucket_id,
                     context.options.ttl, ensure, lambda epoch: context.losses.meet(address, epoch),
-                    in_hand=in_hand, timeout=patience, lock=self.hand_lock(),
+                    in_hand=in_hand, timeout=patience, lock=self.hand_lock(), waits=context.waits,
                 )  # fmt: skip
                 await context.registry.follow(address, limiter.adopt)
                 limiter.adopt(context.registry.fields(address))
