@@ -186,7 +186,7 @@ def test_examples_run(name: str) -> None:
 
 
 def test_there_are_the_examples_that_are_told_of() -> None:
-    assert EXAMPLES == ["emails.py", "protect_api.py", "quickstart.py", "spark_fragile.py"]
+    assert EXAMPLES == ["emails.py", "protect_api.py", "quickstart.py", "spark_fragile.py", "traced.py"]
 
 
 @each("name", DOCUMENTS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headgate._util.callbacks import Callbacks
 from headgate._util.pacing import Pacing
-from headgate.consuming.consumer import Consumer
+from headgate.consuming.consumer import Consumer, Supply
 from headgate.consuming.feed import Feed
 from headgate.consuming.inbox import Inbox, Tray
 from headgate.consuming.sink import Sink
@@ -65,7 +65,9 @@ class Consumers:
         self._topics: set[Topics] = set()
         self._guarded = Callbacks("on_slow")
 
-    async def open(self, request: Request, rate: float | str | None) -> Consumer:
+    async def open(
+        self, request: Request, rate: float | str | None, make: Callable[[Inbox, Supply], Consumer] = Consumer
+    ) -> Consumer:
         """Open a consumer; other arguments and errors are those of :meth:`Session.consumer`."""
         name, url_options = split_address(request.destination, self._presences.context.options.connection)
         own = parse_rate(rate, "rate") if rate is not None else url_options.consumer_rate
@@ -76,13 +78,13 @@ class Consumers:
             def slow_feed(feed: Feed) -> None:
                 self._tell_slow(Consumer(inbox, feed))
 
-            return Consumer(
+            return make(
                 inbox, await self.topics(request, lambda topics: Lanes(inbox, rotation, topics), slow=slow_feed)
             )
         inbox = Inbox(own)
         pacing = inbox.pacing if own is None else None
         feed = await self.feed(request, lambda _: Tray(inbox, inbox.buffer), pacing=pacing)
-        consumer = Consumer(inbox, feed)
+        consumer = make(inbox, feed)
         feed.on_slow = lambda _: self._tell_slow(consumer)
         if feed.is_slow:  # already
             feed.on_slow(feed)

@@ -8,7 +8,8 @@ from typing import Self
 
 from headgate._util.forks import watch
 from headgate._util.keywords import explains
-from headgate.consuming.consumer import Consumer
+from headgate.consuming.consumer import Consumer, Supply
+from headgate.consuming.inbox import Inbox
 from headgate.context import Context
 from headgate.core.addresses.url_options import split_address
 from headgate.core.credit import CreditLine
@@ -35,6 +36,7 @@ from headgate.redis.stores.limiters import LimiterStore
 from headgate.session.destinations import Presences, kinds_from
 from headgate.session.opening import Consumers, Request, SlowCallback
 from headgate.spool.stores import Spool
+from headgate.tracing import TracedConsumer, TracedProducer, Tracing
 from headgate.units import parse_duration, parse_rate, parse_timeout
 
 
@@ -54,6 +56,9 @@ class Session:
         """The maker of a gate's credit line."""
         self.hand_lock: Callable[[], object] = contextlib.nullcontext
         """The maker of the lock of what a limiter has in hand."""
+        self.tracing: Tracing | None = None
+        self.traces_receives = True
+        """Whether its consumers trace what they receive; for threads it has come already."""
         self._listeners = Listeners()
         self._presences = Presences(self._context, self._listeners)
         self._consumers = Consumers(self._presences)
@@ -118,7 +123,12 @@ class Session:
         account, wish = await self._account(destination, window, weight, kinds_from(kind))
         if wanted:
             wish.insist(wanted)
-        producer = Producer(account, wish, timeout=patience, rate=own, when_full=how)
+        if self.tracing is not None:
+            traced = TracedProducer(account, wish, timeout=patience, rate=own, when_full=how)
+            traced.tracing = self.tracing
+            producer: Producer = traced
+        else:
+            producer = Producer(account, wish, timeout=patience, rate=own, when_full=how)
         self._presences.at(destination).following.send(producer)
         return producer
 
@@ -219,7 +229,7 @@ class Session:
         try:
             only = ("topic",) if of_topic else kinds
             request = Request(destination, only, window, subscription, durable, selects, wanted)
-            return await self._consumers.open(request, rate)
+            return await self._consumers.open(request, rate, self._receiver)
         except PolicyError as error:
             if not of_topic:
                 raise
@@ -335,6 +345,11 @@ class Session:
         await self._listeners.close()
         await self._consumers.close_callbacks()
         self._on_close(self)
+
+    def _receiver(self, inbox: Inbox, supply: Supply) -> Consumer:
+        if self.tracing is None or not self.traces_receives:
+            return Consumer(inbox, supply)
+        return TracedConsumer(inbox, supply, self.tracing)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -186,6 +186,7 @@ class Client:
         async def open_session() -> headgate.session.session.Session:
             session = self._inner.session(name, ttl=ttl, on_loss=on_loss, resume=resume)
             session.credit_line, session.hand_lock = SharedCreditLine, threading.Lock
+            session.traces_receives = False
             return session
 
         return Session(self._thread, self._run(open_session))
