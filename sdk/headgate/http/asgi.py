@@ -20,7 +20,7 @@ def _release(admission: "asyncio.Task[Held]") -> None:
         admission.result().release()
 
 
-class _Line:
+class Line:
     """A request that stands in line: its client is heard, and what it sent meanwhile is kept for the application."""
 
     def __init__(self, receive: Receive) -> None:
@@ -98,7 +98,7 @@ class LimitedApp:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        line, held = _Line(receive), None
+        line, held = Line(receive), None
         try:
             admission = admitted(self._charge, scope)
             held = await (line.stand(admission) if self._charge.timeout else admission)

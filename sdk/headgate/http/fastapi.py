@@ -1,12 +1,17 @@
 """A dependency for FastAPI: single routes that a limit protects."""
 
 from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 from fastapi import HTTPException, Request
 
 from headgate.charge import Charge, Cost, Held, Key, Source
 from headgate.http.admission import Turned
 from headgate.http.admission import admitted as admit
+from headgate.http.asgi import Line
+
+GONE: Final = 499
+"""Status of an answer that nobody reads."""
 
 
 def admitted(
@@ -17,7 +22,7 @@ def admitted(
     Args:
         on: a limiter, gate or bucket, or what returns it when a request comes.
         key: for whom; or what returns it, of the ``fastapi.Request``.
-        timeout: seconds that a request may stand in line; 0 refuses at once.
+        timeout: seconds that a request may stand in line, which it leaves when its client hangs up; 0 refuses at once.
         cost: amounts by the names of limits, ``size`` of a gate, ``tokens`` of a bucket; or what returns one, of
             the request.
 
@@ -27,10 +32,16 @@ def admitted(
     charge = Charge(on, key=key, timeout=timeout, settle=None, **cost)
 
     async def hold(request: Request) -> AsyncIterator[Held]:
+        line = Line(request._receive)  # noqa: SLF001 -- else what is heard meanwhile is lost for the route
         try:
-            held = await admit(charge, request)
+            held = await (line.stand(admit(charge, request)) if timeout else admit(charge, request))
         except Turned as refusal:
             raise HTTPException(refusal.code, refusal.title, refusal.headers) from refusal
+        finally:
+            line.leave()
+        request._receive = line.receive  # noqa: SLF001 -- as above
+        if held is None:
+            raise HTTPException(GONE, "the client hung up while it stood in line")
         try:
             yield held
         finally:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 import headgate
@@ -217,3 +217,41 @@ async def _is(limiter: headgate.Limiter, slots: int) -> bool:
 
 async def _waits(limiter: headgate.Limiter, waiting: int) -> bool:
     return (await limiter.state()).waiting == waiting
+
+
+async def test_a_route_of_fastapi_leaves_the_line_with_its_client_and_keeps_its_body(
+    slots: headgate.Limiter,
+) -> None:
+    """A mutant that hears nobody fails; so does one that keeps what it heard to itself."""
+    app = FastAPI()
+    admission = Depends(admitted(lambda: slots, timeout=600, slots=2))
+    seen: list[int] = []
+
+    @app.post("/raw", dependencies=[admission])
+    async def raw(request: Request) -> int:
+        seen.append(len(await request.body()))
+        return seen[-1]
+
+    @app.post("/json", dependencies=[admission])
+    async def of_json(numbers: list[int]) -> int:
+        seen.append(len(numbers))
+        return seen[-1]
+
+    async def post(path: str, **content: Any) -> httpx.Response:
+        async with httpx.AsyncClient(timeout=60) as web:
+            return await web.post(url + path, **content)
+
+    body = b"0123456789" * 30_000
+    async with served(app) as url:
+        mine = await slots.admit(slots=1)
+        for path, content in (("raw", {"content": b"x"}), ("json", {"json": [1]})):
+            waiting = asyncio.create_task(post(path, **content))
+            await wait_until(lambda: _waits(slots, 1))
+            waiting.cancel()
+            await wait_until(lambda: _waits(slots, 0))
+        assert seen == []
+        asked = [asyncio.create_task(post("raw", content=body)), asyncio.create_task(post("json", json=[1, 2, 3]))]
+        await wait_until(lambda: _waits(slots, 2))
+        mine.release()
+        assert [(await one).json() for one in asked] == [len(body), 3]
+        await wait_until(lambda: _is(slots, 0))
