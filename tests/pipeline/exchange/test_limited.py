@@ -58,6 +58,31 @@ def test_rows_of_all_executors_are_admitted_by_one_limiter(
     wait_for(lambda: limiter.state()["parts"].taken == 0)
 
 
+def test_waits_of_executors_are_spans_where_they_set_a_provider(
+    spark: SparkSession, limiter: headgate.sync.Limiter, opener: headgate.sync.Opener[Any], tmp_path: Path
+) -> None:
+    seen = tmp_path / "spans"
+
+    def call(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+        spans, provider = InMemorySpanExporter(), TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(spans))
+        trace._TRACER_PROVIDER = provider  # for this task alone: its process works for others too
+        try:
+            yield from frames
+        finally:
+            trace._TRACER_PROVIDER = None
+            seen.write_text(" ".join(span.name for span in spans.get_finished_spans()))
+
+    calls = limited(call, opener, rows=10, timeout=60, calls=1, parts=one_part)
+    assert spark.range(0, 20, 1, 1).mapInPandas(calls, "id long").count() == 20
+    assert set(seen.read_text().split(" ")) == {"admit", "legacy"}
+
+
 def test_rows_that_are_not_admitted_fail_their_task(
     limiter: headgate.sync.Limiter, opener: headgate.sync.Opener[Any]
 ) -> None:
