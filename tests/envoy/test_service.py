@@ -250,6 +250,8 @@ async def test_the_same_is_asked_in_json(client: headgate.Client, served: Open) 
         for wrong in (b"", b"{", b"[]", b"\xff", deep, b'{"domain": 1}', json.dumps(body | {"x": 1}).encode()):
             assert (await http.post("/json", content=wrong)).status_code == 400, wrong
         assert (await http.get("/json")).status_code == 405
+        described = (await http.get("/api/v1/openapi.json")).json()["paths"]["/json"]["post"]
+        assert {"200", "429", "401"} <= set(described["responses"])
     await admin.close()
 
 

@@ -99,7 +99,9 @@ def create_app(
     holds = Holds(client, "http")
     callers = Callers(users, token)
     operations = (*api.operations, *limits.Limits(holds).operations)
-    described = document(operations, token=token is not None, open_metrics=open_metrics)
+    described = document(
+        operations, token=token is not None, open_metrics=open_metrics, rate_limits=rate_limits is not None
+    )
 
     waited = WaitTimes(destinations)
     client.parts.waits.listeners.append(waited.hear)

@@ -30,13 +30,16 @@ _FAILURES: Final = {
 }
 
 
-def document(operations: Iterable[Operation], *, token: bool, open_metrics: bool) -> dict[str, Any]:
+def document(
+    operations: Iterable[Operation], *, token: bool, open_metrics: bool, rate_limits: bool = False
+) -> dict[str, Any]:
     """Return the document.
 
     Args:
         operations: of the API.
         token: whether requests must bear one.
         open_metrics: whether ``/metrics`` needs none all the same.
+        rate_limits: whether ``/json`` answers what proxies ask.
     """
     operations = tuple(operations)
     models: set[type[BaseModel]] = {ProblemDocument, Live, Ready}
@@ -55,6 +58,8 @@ def document(operations: Iterable[Operation], *, token: bool, open_metrics: bool
         },
         f"{PREFIX}/openapi.json": {"get": _plain("Return this document", "application/json", "An OpenAPI document.")},
     }
+    if rate_limits:
+        paths["/json"] = {"post": _rate_limits()}
     for operation in operations:
         paths.setdefault(operation.prefix + operation.path, {})[operation.method.lower()] = _operation(operation)
     entry: dict[str, Any] = {
@@ -100,6 +105,19 @@ def _first(model: type[BaseModel]) -> str:
 def _plain(summary: str, media_type: str, answer: str) -> dict[str, Any]:
     response = {"description": answer, "content": {media_type: {}}}
     return {"summary": summary, "operationId": _name("GET", summary), "responses": {"200": response}}
+
+
+def _rate_limits() -> dict[str, Any]:
+    """Describe requests of Envoy's protocol, whose messages its own documents describe."""
+    summary, content = "Ask as a proxy does", {"application/json": {"schema": {"type": "object"}}}
+    answers = {"200": "A RateLimitResponse: admitted", "429": "A RateLimitResponse: refused"}
+    return {
+        "summary": summary,
+        "operationId": _name("POST", summary),
+        "requestBody": {"required": True, "content": content, "description": "A RateLimitRequest in JSON."},
+        "responses": {status: {"description": why, "content": content} for status, why in answers.items()}
+        | {status: {"$ref": f"#/components/responses/{status}"} for status in ("400", "401", "503")},
+    }
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
