@@ -16,26 +16,36 @@
   ARGV[9]  need     'same' or size    bytes of the message that comes after these entries, 0 when that is not known,
                                       'same' leaves what was asked for, and the place in line
   ARGV[10] want     size              bytes of credit to hold, unless need is 'same'
-  ARGV[11] keys     text to 33024     as publish has them, of each entry
-  ARGV[12..] entries  up to 256 of total; 'never', 'skip' or ms; text to 60000; bytes  number at the source, ms that it
+  ARGV[11] segment  '-' or batch      '<name> <bytes> <messages>' of the segment that these bodies are references to, which
+                                      cost no bytes of credit; '-' where they are messages
+  ARGV[12] keys     text to 33024     as publish has them, of each entry
+  ARGV[13..] entries  up to 256 of total; 'never', 'skip' or ms; text to 60000; bytes  number at the source, ms that it
                                       lives or 'never' or 'skip', path, body
   Returns {code, epoch, mark, held, held_m, place, blocked, again_ms}; mark: number of the last entry that is here, or was
            skipped; held: bytes of credit; place: in line for more, 0 when not
   Codes    OK, GAP (prev is above the mark), NOCREDIT (for the entry after the mark; it waits in line), RATE (no more until
            again_ms), TOO_LARGE (the entry after the mark, or need, exceeds the limit), STOPPED (by hand), UNKNOWN,
            KIND (it stores no messages; the kind follows), FENCED (a later lease; its number follows epoch),
-           STALE (the source is an earlier one than was here; its number follows epoch)
+           STALE (the source is an earlier one than was here; its number follows epoch), FULL (no room for the reference
+           after the mark), BODY (a reference where there may be none, or the reverse; or this lease has not called before)
 ]]
 --- @include "lib/account"
 --- @include "lib/reap"
 --- @include "lib/sendrate"
 --- @include "lib/append"
+--- @include "lib/spooled"
 --- @include "lib/link"
 local run_id, link, fence, ttl_ms, from = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
 local prev, need = tonumber(ARGV[7]), tonumber(ARGV[9])
-local at = 11 -- the last of ARGV before the entries
+local at = 12 -- the last of ARGV before the entries
+local spools = ARGV[11] ~= '-'
 local NOTHING = { epoch = 0, granted = 0, granted_m = 0, used = 0, used_m = 0, returned = 0, returned_m = 0 }
 
+for i = at + 1, #ARGV, 4 do
+  if ARGV[i + 1] ~= 'skip' and is_reference(ARGV[i + 3]) ~= spools then
+    return { 'BODY' }
+  end
+end
 if not load_destination(run_id, ttl_ms) then
   return { 'UNKNOWN' }
 elseif d.kind ~= 'queue' and d.kind ~= 'topic' then
@@ -46,6 +56,8 @@ if fence < l.fence or (s and fence < s.inc) then
   return { 'FENCED', int(d.epoch), int(math.max(l.fence, s and s.inc or 0)) }
 elseif from < l.born and fence == l.fence then
   return { 'STALE', int(d.epoch), int(l.born) }
+elseif spools and fence ~= l.fence then
+  return { 'BODY' } -- segments of leases that are not known here belong to nobody, and are swept
 end
 
 redis.call('HSET', K_DESTINATION, 'kind', d.kind) -- no effect but this: under OOM nothing is applied
@@ -64,16 +76,27 @@ end
 
 local code, puts, sizes, bytes, mark, above = 'OK', {}, {}, 0, l.mark, false
 local held_b, held_m = held(s)
+
+-- Leaves out all but the first of them.
+local function cut(allowed)
+  local first = puts[allowed + 1]
+  mark, bytes = math.max(l.mark, first > at + 1 and tonumber(ARGV[first - 4]) or 0), 0
+  for i = 1, #puts do
+    puts[i] = i <= allowed and puts[i] or nil
+    bytes = bytes + (i <= allowed and sizes[i] or 0)
+  end
+end
+
 if d.stopped then
   code = 'STOPPED'
 elseif prev > l.mark then
   code = 'GAP'
-else
+elseif not (spools and is_segment(ARGV[11])) then -- else this call was made before, and what it could store is stored
   for i = at + 1, #ARGV, 4 do
-    local seq, size = tonumber(ARGV[i]), #ARGV[i + 3]
+    local seq, size = tonumber(ARGV[i]), payload_size(ARGV[i + 3])
     if seq > mark and ARGV[i + 1] ~= 'skip' then
-      local paid = bytes + size <= held_b and #puts + 1 <= held_m
-      above = paid and not is_covered(link, s, bytes + size, #puts + 1, d.limit_bytes)
+      local paid = spools or (bytes + size <= held_b and #puts + 1 <= held_m)
+      above = paid and not spools and not is_covered(link, s, bytes + size, #puts + 1, d.limit_bytes)
       if not paid or above then
         code, need = 'NOCREDIT', size
         break
@@ -83,23 +106,34 @@ else
     mark = math.max(mark, seq)
   end
 end
-local rate_again
+local rate_again, references
 if #puts > 0 and (d.send_rate or d.send_byte_rate) then
   local allowed, again = within_send_rate(sizes)
   if allowed < #puts then
-    local cut = puts[allowed + 1]
-    code, rate_again, mark = 'RATE', again, math.max(l.mark, cut > at + 1 and tonumber(ARGV[cut - 4]) or 0)
-    bytes = 0
-    for i = 1, #puts do
-      puts[i] = i <= allowed and puts[i] or nil
-      bytes = bytes + (i <= allowed and sizes[i] or 0)
-    end
+    code, rate_again = 'RATE', again
+    cut(allowed)
   end
+end
+if spools then
+  local fits
+  fits, references = references_that_fit(function(i) return ARGV[puts[i] + 3] end, #puts, held_m)
+  if fits < #puts then
+    code = 'FULL'
+    cut(fits)
+  end
+end
+if #puts > 0 and (d.send_rate or d.send_byte_rate) then
   charge_send_rate(#puts, bytes)
 end
 
 local first, kept = d.message_seq + 1, keeps_messages()
-append_each(puts, at, keys_of(ARGV[11], link, (#ARGV - at) / 4), kept)
+append_each(puts, at, keys_of(ARGV[12], link, (#ARGV - at) / 4), kept, spools and sizes)
+if spools and #puts > 0 then
+  keep_segment(ARGV[11], first, first + #puts - 1, references)
+  local lacks_m = math.max(0, #puts - held_m) -- references need no credit, but each counts as a message
+  s.granted_m, bytes = s.granted_m + lacks_m, 0
+  add_lease(s, 0, lacks_m)
+end
 s.used, s.used_m = s.used + bytes, s.used_m + #puts
 add_lease(s, -bytes, -#puts)
 if above then

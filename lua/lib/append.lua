@@ -63,12 +63,13 @@ local function keys_of(text, producer, count)
   return keys
 end
 
--- Appends what came over a link, of which these ARGV are the first; `keys` are those of all that begin after `at`.
-local function append_each(puts, at, keys, kept)
+-- Appends what came over a link, of which these ARGV are the first; `keys` are those of all that begin after `at`, and
+-- `payloads` the bytes of what these lead to, where they are references.
+local function append_each(puts, at, keys, kept, payloads)
   local before, ids, its = d.message_seq, {}, {}
   for n, i in ipairs(puts) do
     its[n] = keys and keys[(i - at + 3) / 4]
-    ids[n] = append_one(ARGV[i + 3], shortest_ms(tonumber(ARGV[i + 1]) or 0), ARGV[i + 2], kept, nil, its[n])
+    ids[n] = append_one(ARGV[i + 3], shortest_ms(tonumber(ARGV[i + 1]) or 0), ARGV[i + 2], kept, payloads and payloads[n], its[n])
   end
   if keys then
     in_turn().added(before, ids, its)

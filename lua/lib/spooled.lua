@@ -29,20 +29,28 @@ local function payload_bytes(at, count)
   return bytes
 end
 
--- How many references of these ARGV there is room for, beside those that there are: by their bytes, and by messages.
-local function references_that_fit(at, count, held_m)
-  if count > held_m and now_ms < d.learning_until then
-    return 0 -- what others hold of messages may be forgotten
-  end
+-- How many of so many references there is room for, beside those that there are: by their bytes, and by messages; and the
+-- bytes of these. `nth` returns one of them.
+local function references_that_fit(nth, count, held_m)
   local taken, limit = read_references()
   local fits = math.min(count, math.max(0, d.limit_messages - d.pending_messages - d.leased_messages + held_m))
-  for i = 1, fits do
-    taken = taken + #ARGV[at + i]
-    if taken > limit then
-      return i - 1
-    end
+  if count > held_m and now_ms < d.learning_until then
+    fits = 0 -- what others hold of messages may be forgotten
   end
-  return fits
+  local bytes = 0
+  for i = 1, fits do
+    local more = bytes + #nth(i)
+    if taken + more > limit then
+      return i - 1, bytes
+    end
+    bytes = more
+  end
+  return fits, bytes
+end
+
+-- Whether references to a segment, named as a batch has it, were stored here before.
+local function is_segment(batch)
+  return redis.call('HEXISTS', K_REFS, string.match(batch, '^%S+')) == 1
 end
 
 local function keep_segment(segment, first, last, references)

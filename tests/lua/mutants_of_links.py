@@ -3,6 +3,7 @@
 from typing import Final
 
 _L, _LEASE = "test_links", "test_lease"
+_SPOOLED = "test_spooled_commits"
 _NOTES, _RESOLVE = "test_notes", "test_resolve"
 _MODEL = "test_stateful::test_the_scripts_do_what_the_model_does"
 _STATEFUL = "test_links_stateful::test_links_do_what_their_model_does"
@@ -35,7 +36,7 @@ LINKS: Final = (
      f"{_L}::test_a_commit_that_is_repeated_stores_and_pays_once"),
     ("P3", "link_commit", "elseif prev > l.mark then", "elseif false then",
      f"{_L}::test_a_batch_without_its_predecessor_is_refused_with_the_mark"),
-    ("P1", "link_commit", "local paid = bytes + size <= held_b and #puts + 1 <= held_m", "local paid = true",
+    ("P1", "link_commit", "spools or (bytes + size <= held_b and #puts + 1 <= held_m)", "true",
      f"{_L}::test_a_commit_pays_with_its_own_credit_only"),
     ("P6", "link_commit", "code, need = 'NOCREDIT', size", "code = 'NOCREDIT'",
      f"{_L}::test_a_commit_goes_as_far_as_the_credit_and_waits_in_line_for_the_next"),
@@ -64,6 +65,21 @@ LINKS: Final = (
      f"{_L}::test_a_commit_that_is_repeated_stores_and_pays_once"),
     ("P2", "lib/append", "if path ~= '' then", "if false then",
      f"{_L}::test_path_and_lifetime_go_along"),
+    # References at the target: none of anybody's making, each once, and within their own limit.
+    ("P3", "link_commit", "is_reference(ARGV[i + 3]) ~= spools then", "false then",
+     f"{_SPOOLED}::test_references_go_with_a_segment_and_messages_without"),
+    ("P3", "link_commit", "elseif spools and fence ~= l.fence then", "elseif false then",
+     f"{_SPOOLED}::test_a_segment_of_a_lease_that_the_target_does_not_know_is_refused"),
+    ("P2", "link_commit", "elseif not (spools and is_segment(ARGV[11])) then", "else",
+     f"{_SPOOLED}::test_a_commit_of_references_that_is_repeated_stores_what_it_stored"),
+    ("P1", "link_commit", "  if fits < #puts then\n    code = 'FULL'", "  if false then\n    code = 'FULL'",
+     f"{_SPOOLED}::test_references_go_as_far_as_their_limit"),
+    ("P2", "link_commit", "s.granted_m, bytes = s.granted_m + lacks_m, 0", "s.granted_m = s.granted_m + lacks_m",
+     f"{_SPOOLED}::test_references_take_no_credit_and_count_as_messages"),
+    ("P2", "link_commit", "  add_lease(s, 0, lacks_m)\n", "",
+     f"{_SPOOLED}::test_references_take_no_credit_and_count_as_messages"),
+    ("P8", "link_commit", "tonumber(ARGV[i]), payload_size(ARGV[i + 3])", "tonumber(ARGV[i]), #ARGV[i + 3]",
+     f"{_SPOOLED}::test_the_targets_rate_counts_payloads"),
     # At the source: nothing is removed before its time, nothing given to others, nothing below the mark.
     ("P3", "link_read", "'XPENDING', K_MESSAGES, c.sub, '-', int(mark),", "'XPENDING', K_MESSAGES, c.sub, '-', '+',",
      f"{_L}::test_a_releases_repetition_settles_nothing_more"),

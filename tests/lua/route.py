@@ -76,11 +76,11 @@ class Route:
         return mark
 
     async def commit(
-        self, *entries: Put | Skip, prev: int = 0, need: int = 0, want: int = 0, lost: bool = False
+        self, *entries: Put | Skip, prev: int = 0, need: int = 0, want: int = 0, lost: bool = False, segment: str = "-"
     ) -> Committed:
         return await self.store.commit(
             self.target.address, LINK, entries, fence=self.fence, born=self.born, prev=prev, need=need, want=want,
-            lost=lost, ttl_ms=TTL_MS,
+            lost=lost, ttl_ms=TTL_MS, segment=segment,
         )  # fmt: skip
 
     async def stored(self) -> list[bytes]:

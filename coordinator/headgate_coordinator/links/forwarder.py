@@ -8,8 +8,8 @@ knows nothing asks for it and goes on from there, so any step may be repeated, b
 At most one call of each kind is under way; the next batch is read while one is committed and another is secured.
 """
 
+import functools
 from enum import StrEnum
-from itertools import islice, takewhile
 from typing import Final
 
 from headgate.core.links.calls import (
@@ -18,24 +18,25 @@ from headgate.core.links.calls import (
     Committed,
     Copy,
     Fetch,
+    NoStore,
     Open,
     Opened,
     Pace,
     Paced,
-    Put,
     Read,
     Regression,
     Secure,
-    Skip,
 )  # fmt: skip
 from headgate.core.links.trouble import NO_ROOM, PACED, Trouble
 from headgate_coordinator.links.allowance import LinkAllowance
 from headgate_coordinator.links.rules import Forwarding, Hand, Item, Refusal
+from headgate_coordinator.links.store_turn import StoreTurn
 
 BATCH: Final = 256
 """Messages a call."""
 LOOK_AGAIN: Final = 1.0
 """Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
+NO_REFERENCES: Final = "nor for references to spooled messages"
 LONGEST_LOOK: Final = 10.0
 """The same for a source that has had nothing again and again, where hints come for certain: each time it is twice."""
 
@@ -69,6 +70,7 @@ class Forwarder:
         committed: messages that the target took from this worker, or was found to have; skipped ones not counted.
         committed_bytes: of these.
         hinted: whether hints from the source come for certain, as the caller knows before :meth:`calls`.
+        stores: of a target that spools: then what finds no room in memory goes to a store.
     """
 
     def __init__(self, forwarding: Forwarding) -> None:
@@ -86,6 +88,7 @@ class Forwarder:
         self._source_at = self._target_at = 0.0
         self._source_hint = self._target_hint = False  # whether there was one since the source, the target was asked
         self.hinted = False
+        self.stores = StoreTurn()
         self._pause = LOOK_AGAIN
         self._flying: dict[type, Call] = {}
         self._allowed = LinkAllowance(forwarding.pace)
@@ -111,13 +114,15 @@ class Forwarder:
     @property
     def waits(self) -> str:
         """Name of its wait in line at the target, another one after each message; empty while it does not wait."""
-        return f"{self.born}.{self.mark}" if self.trouble == NO_ROOM else ""
+        return f"{self.born}.{self.mark}" if self.trouble is not None and self.trouble.code == NO_ROOM.code else ""
 
     @property
     def wake_at(self) -> float:
         """When to ask for calls again if nothing is answered and nothing is heard before."""
         if not self._hand.head:
             return self._source_at
+        if self._lacks_credit and self.stores.rests:
+            return min(self._target_at, self.stores.again_at)
         return min(self._target_at, self._source_at) if self._room[0] else self._target_at
 
     @property
@@ -128,11 +133,12 @@ class Forwarder:
         So no more is read than the target has granted credit for and its rate lets go, and one message to ask it for.
         """
         hand, how = self._hand, self.how
-        paid, paid_bytes = self._allowed.ahead(self.held_m, self.held)
+        credit, messages = self._credit
+        paid, paid_bytes = self._allowed.ahead(messages, credit)
         paid, paid_bytes = paid - hand.puts, paid_bytes - hand.puts_bytes
         if hand.puts == 0:
             paid, paid_bytes = max(paid, 1), max(paid_bytes, 1)
-        elif self.trouble not in (None, PACED):
+        elif self.trouble not in (None, PACED) and not self._spools:
             return 0, 0  # the target takes nothing, whatever credit there is
         messages, size = min(how.messages - len(hand.items), paid), min(how.window - hand.bytes, paid_bytes)
         return (0, 0) if min(messages, size) < 1 or (hand.head and hand.head.waits_for_copy) else (messages, size)
@@ -141,6 +147,7 @@ class Forwarder:
         """Return the calls to make now; each is answered to :meth:`hear`, or to :meth:`missed`."""
         if self.fence is not None:
             return []
+        self.stores.look(now)
         if self.born is None:
             chosen: list[Call | None] = [Open() if now >= self._source_at else None]
         else:
@@ -172,13 +179,17 @@ class Forwarder:
         else:
             self._target_at = now + LOOK_AGAIN
 
-    def hear(self, call: Call, answer: Opened | Read | Committed | Paced, now: float, *, replicas: int = 0) -> None:
+    def hear(
+        self, call: Call, answer: Opened | Read | Committed | NoStore | Paced, now: float, *, replicas: int = 0
+    ) -> None:
         """Take in an answer; ``replicas`` is how many have it, with that to :class:`Secure`."""
         self._flying.pop(type(call), None)
         if isinstance(call, Pace):
             self._allowed.add(call, now)
         elif isinstance(answer, Paced):
             raise TypeError(f"{call} is not answered so")
+        elif isinstance(answer, NoStore):
+            self._refused(answer, now)
         else:
             self._take_in(call, answer, now, replicas)
 
@@ -260,7 +271,7 @@ class Forwarder:
     # The target.
 
     def _at_target(self, born: int, now: float) -> Call | None:
-        if Commit in self._flying or Copy in self._flying or now < self._target_at:
+        if Commit in self._flying or Copy in self._flying or (now < self._target_at and not self._spools):
             return None
         if self.mark is None:  # what is under way would be answered as of before
             return None if {Fetch, Secure} & self._flying.keys() else Commit(born, 0)
@@ -272,7 +283,7 @@ class Forwarder:
         if head.waits_for_copy:
             return self._copy(born, head, now)
         size = len(head.entry.body)
-        if head.refusal is None and not self._lacks_credit and not self._allowed.covers(1, size, now):
+        if head.refusal is None and (not self._lacks_credit or self._spools) and not self._allowed.covers(1, size, now):
             self.trouble = self.trouble or PACED
             return None
         return self._batch(born, now)
@@ -281,14 +292,11 @@ class Forwarder:
         """Ask the rate for what is in hand and has its credit."""
         if self._allowed.quantum is None or self.mark is None or Commit in self._flying:
             return None
-        sizes: list[int] = []
-        credit = self.held
-        for item in islice(self._hand.items, min(BATCH, self.held_m)):
-            if not item.refusal:
-                credit -= len(item.entry.body)
-                if credit < 0:
-                    break
-                sizes.append(len(item.entry.body))
+        sizes = (
+            self._hand.sizes(self.how.window, BATCH)
+            if self._spools
+            else self._hand.sizes(self.held, min(BATCH, self.held_m))
+        )
         return self._allowed.ask(sizes, now)
 
     def _copy(self, born: int, item: Item, now: float) -> Call | None:
@@ -300,24 +308,9 @@ class Forwarder:
         return Copy(born, item.entry, reason)
 
     def _batch(self, born: int, now: float) -> Call:
-        entries: list[Put | Skip] = []
-        credit = self.held
-        need = puts = size = 0
-        for item in takewhile(lambda item: not item.waits_for_copy, self._hand.items):
-            entry = item.entry
-            if item.refusal:
-                entries.append(Skip(entry.seq))
-            else:
-                puts, size = puts + 1, size + len(entry.body)
-                if size > credit or puts > self.held_m:
-                    need = len(entry.body)
-                    break
-                if not self._allowed.covers(puts, size, now):
-                    break
-                entries.append(Put(entry.seq, entry.body, entry.ttl_ms, (*entry.path, self.how.stamp)))
-            if len(entries) == BATCH:
-                break
-        return Commit(born, self._before, tuple(entries), need, self.how.window)
+        allowed = functools.partial(self._allowed.covers, now=now)
+        entries, need, puts = self._hand.batch(*self._credit, BATCH, allowed, self.how.stamp, alone=self._spools)
+        return Commit(born, self._before, entries, need, self.how.window, spools=self._spools and puts > 0)
 
     def _secure(self, born: int) -> Call | None:
         if self.mark is None or self.mark <= self.durable or self.mark < self.released:
@@ -328,18 +321,21 @@ class Forwarder:
         return Secure(born, self.mark)
 
     def _answered(self, call: Commit | Secure, answer: Committed, now: float, replicas: int) -> None:
-        if answer.code in ("UNKNOWN", "KIND", "STALE"):
-            self._rest_target(now, LOOK_AGAIN)
-            self.trouble = Trouble.of("target", answer.code)
+        if answer.code in ("UNKNOWN", "KIND", "STALE", "BODY"):
             if answer.code == "STALE":
                 self.born = None
-            return
-        if isinstance(call, Secure):
-            if self.mark is not None and answer.mark < call.mark:
-                self._ask_anew()  # it lost something
-            elif self.mark is not None and replicas >= self.how.replicas:
-                self.durable = max(self.durable, answer.mark)
-            return
+            elif answer.code == "BODY":
+                self._ask_anew()  # of a target that lost this lease: it is to hear of it first
+            self._rest_target(now, LOOK_AGAIN)
+            self.trouble = Trouble.of("target", answer.code)
+        elif isinstance(call, Commit):
+            self._committed(call, answer, now)
+        elif self.mark is not None and answer.mark < call.mark:
+            self._ask_anew()  # it lost something
+        elif self.mark is not None and replicas >= self.how.replicas:
+            self.durable = max(self.durable, answer.mark)
+
+    def _committed(self, call: Commit, answer: Committed, now: float) -> None:
         self.held, self.held_m = answer.held, answer.held_m
         if self.mark is None:
             if not call.entries:
@@ -350,15 +346,37 @@ class Forwarder:
             return
         self._advance(answer.mark)
         self.trouble = None
-        if answer.code == "TOO_LARGE" and self._hand.head:
+        self.stores.full = False
+        if answer.code == "TOO_LARGE" and self._hand.head and not self.stores.spools:
             self._hand.refuse_head(Refusal("too-large", dead_letter=True))
-        elif answer.code in ("OK", "NOCREDIT"):
-            if self._lacks_credit and (call.need or answer.code == "NOCREDIT"):
+        elif answer.code in ("OK", "NOCREDIT", "TOO_LARGE"):
+            if self._lacks_credit and (call.need or answer.code != "OK"):
                 self._rest_target(now, answer.again_ms / 1000)
-                self.trouble = NO_ROOM
+                self.stores.full = True
+                self.trouble = None if self._spools else NO_ROOM
+        elif answer.code == "FULL":
+            self._refused(NoStore("nor for references to spooled messages"), now)
         else:
             self._rest_target(now, answer.again_ms / 1000)
             self.trouble = Trouble.of("target", answer.code)
+
+    def _refused(self, answer: NoStore, now: float) -> None:
+        """Wait for memory and for the store, or for neither where the message fits nowhere."""
+        if answer.why:
+            self.stores.rest(now + LOOK_AGAIN)
+            self.trouble = Trouble(NO_ROOM.code, f"{NO_ROOM.text}: {answer.why}")
+        elif self._hand.head:
+            self._hand.refuse_head(Refusal("too-large", dead_letter=True))
+
+    @property
+    def _credit(self) -> tuple[int, int]:
+        """Bytes and messages that may go now: what is paid, or what goes to a store at a time."""
+        return (self.how.window, self.how.messages) if self._spools else (self.held, self.held_m)
+
+    @property
+    def _spools(self) -> bool:
+        """Whether messages go to a store of the target."""
+        return self.stores.takes and self._lacks_credit
 
     @property
     def _lacks_credit(self) -> bool:

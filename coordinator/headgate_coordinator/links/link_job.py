@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from headgate._util.tasks import stop
 from headgate.client import Client
@@ -10,16 +10,20 @@ from headgate.core.links.link import STORES, Link
 from headgate.core.links.trouble import Trouble
 from headgate.core.names import encode_name
 from headgate.core.selector.parser import Selector
+from headgate.credit.spool_quota import Quota
 from headgate.errors import HeadgateError, PolicyError
 from headgate.namespace.defaults import durability_of
 from headgate.redis.keys import Address, forwarder_id
 from headgate.redis.stores.links import LinkStore
+from headgate.session.session import Session
+from headgate.spool.stores import Spool
 from headgate_coordinator.links.job import Carried, Job
 from headgate_coordinator.links.rates import LinkRate, quantum
 from headgate_coordinator.links.rules import MAX_HOPS, Forwarding
 from headgate_coordinator.links.selection import judge_by
 from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.links.spooled_reads import Entries
+from headgate_coordinator.links.spooled_writes import SpooledWrites
 from headgate_coordinator.links.worker import End, LinkWorker
 
 
@@ -110,6 +114,9 @@ class LinkJob(Job[Link]):
                 forwarder_id(here.namespace, link.link), source, target, how, fence=self.fence, dead=dead,
                 ttl=self._ttl, pace=rate.allow if rate else None, on_wait=self._on_wait,
             )  # fmt: skip
+            worker.spool = SpooledWrites(
+                there.parts, target.address, worker.link, self.fence, _room(stack, there, link.name), worker.hear_store
+            )
             self._worker, self._there, self._trouble = worker, there, None
             try:
                 return await worker.run()
@@ -129,6 +136,19 @@ class LinkJob(Job[Link]):
                 await _end(self._there, link.target, self._kinds, recover=True)
             if "dead letters" in missing and link.dead_letters:
                 await _end(here, link.dead_letters, recover=True)
+
+
+def _room(stack: contextlib.AsyncExitStack, client: Client, name: str) -> Callable[[Spool], Awaitable[Quota]]:
+    """Return the way of a link to room at stores: a session of its own, from when it first spools."""
+    session: Session | None = None
+
+    async def room_at(spool: Spool) -> Quota:
+        nonlocal session
+        if session is None:
+            session = await stack.enter_async_context(client.session(f"segments of {name}"))
+        return await session.room_at(spool)
+
+    return room_at
 
 
 async def _end(client: Client, name: str, kinds: tuple[str, ...] = STORES, *, recover: bool = False) -> tuple[End, str]:

@@ -3,10 +3,11 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Final
 
 from headgate.core.durability import Durability
-from headgate.core.links.calls import Entry
+from headgate.core.links.calls import Entry, Put, Skip
 
 MAX_HOPS: Final = 8
 """Places that a message may come through where nobody says how many."""
@@ -131,6 +132,48 @@ class Hand:
         self.bytes += len(entry.body)
         if refusal is None:
             self.puts, self.puts_bytes = self.puts + 1, self.puts_bytes + len(entry.body)
+
+    def sizes(self, credit: int, most: int) -> list[int]:
+        """Return the bytes of each of the first that take credit, as far as that goes, among so many messages."""
+        sizes: list[int] = []
+        for item in islice(self.items, most):
+            if item.refusal is None:
+                credit -= len(item.entry.body)
+                if credit < 0:
+                    break
+                sizes.append(len(item.entry.body))
+        return sizes
+
+    def batch(
+        self, credit: int, credit_m: int, most: int, allowed: Callable[[int, int], bool], stamp: str, *, alone: bool
+    ) -> tuple[tuple[Put | Skip, ...], int, int]:
+        """Return the next entries for the target, bytes of the message that has no credit after them, and messages.
+
+        Args:
+            credit: bytes.
+            credit_m: messages.
+            most: entries.
+            allowed: whether so many messages of so many bytes may go now.
+            stamp: that is added to the path of each.
+            alone: whether the first goes, whatever the credit.
+        """
+        entries: list[Put | Skip] = []
+        puts = size = 0
+        for item in takewhile(lambda item: not item.waits_for_copy, self.items):
+            entry = item.entry
+            if item.refusal:
+                entries.append(Skip(entry.seq))
+            else:
+                puts, size = puts + 1, size + len(entry.body)
+                if (size > credit or puts > credit_m) and not (alone and puts == 1):
+                    return tuple(entries), len(entry.body), puts - 1
+                if not allowed(puts, size):
+                    puts -= 1
+                    break
+                entries.append(Put(entry.seq, entry.body, entry.ttl_ms, (*entry.path, stamp)))
+            if len(entries) == most:
+                break
+        return tuple(entries), 0, puts
 
     def refuse_head(self, refusal: Refusal) -> None:
         """Note that the oldest does not go over the link after all."""

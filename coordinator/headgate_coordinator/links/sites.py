@@ -35,6 +35,7 @@ class Sites:
         async with self._opening.setdefault(site, asyncio.Lock()):
             if site not in self._clients:
                 client = await headgate.connect(self._reach.url_of(site), namespace=site.namespace or self._namespace)
+                client.parts.registry.spooling.spools.check_url = self._reach.check_store
                 try:
                     called = (await client.policy()).site
                 except HeadgateError:

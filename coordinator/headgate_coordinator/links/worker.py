@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from headgate.core.limits.fairness import keys_over_a_link
 from headgate.core.links.calls import (
     Call,
     Commit,
@@ -13,6 +14,7 @@ from headgate.core.links.calls import (
     Copy,
     Entry,
     Fetch,
+    NoStore,
     Open,
     Opened,
     Pace,
@@ -30,6 +32,7 @@ from headgate.redis.store import Store
 from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.links.forwarder import Forwarder, Phase
 from headgate_coordinator.links.rules import Forwarding
+from headgate_coordinator.links.spooled_writes import NoRoomError, SpooledWrites
 
 Whole = Callable[[Address, Sequence[Entry], int], Awaitable[tuple[Entry, ...]]]
 IDLE: Final = 2.0
@@ -72,6 +75,9 @@ class LinkWorker:
         weight: share among the producers of the target.
         pace: returns once the rate of the link allows so many messages and bytes; of a link that has one.
         on_wait: called when the link begins or ceases to wait in line at the target.
+
+    Attributes:
+        spool: writes what finds no room in the memory of a target that spools; None where no store is to be used.
     """
 
     def __init__(
@@ -100,8 +106,9 @@ class LinkWorker:
         self._fair_by: str | None = None
         """By what keys take turns at the target, as its settings say; None while that is to be read."""
         self._recalled = False
+        self.spool: SpooledWrites | None = None
 
-    async def perform(self, call: Call) -> tuple[Opened | Read | Committed | Paced, int]:
+    async def perform(self, call: Call) -> tuple[Opened | Read | Committed | NoStore | Paced, int]:
         """Make one call; returns its answer, and how many replicas have what the target has.
 
         Raises:
@@ -123,14 +130,8 @@ class LinkWorker:
                 if source.whole is not None and read.entries:
                     read = replace(read, entries=await source.whole(source.address, read.entries, size))
                 return read, 0
-            case Commit(born, prev, entries, need, want, lost):
-                if self._fair_by is None:
-                    self._fair_by = await target.store.fair_by(target.address)
-                commit = target.store.commit(
-                    target.address, self.link, entries, fence=fence, born=born, prev=prev, ttl_ms=self.ttl_ms,
-                    lost=lost, need=need, want=want, weight=self.weight, fair_by=self._fair_by,
-                )  # fmt: skip
-                return await commit, 0
+            case Commit():
+                return await self._commit(call), 0
             case Secure(born=born):
                 durability = self.forwarder.how.durability
                 answer, held = await target.store.barrier(
@@ -144,6 +145,30 @@ class LinkWorker:
                 if self._pace is not None:
                     await self._pace(messages, size)
                 return Paced(), 0
+
+    async def _commit(self, call: Commit) -> Committed | NoStore:
+        target, spool = self.target, self.spool
+        if self._fair_by is None:
+            self._fair_by = await target.store.fair_by(target.address)
+            if spool is not None:
+                await spool.refresh()
+        entries, need, segment = call.entries, call.need, "-"
+        if call.spools and spool is not None:
+            try:
+                written = await spool.write(entries)
+            except NoRoomError as error:
+                return NoStore(str(error))
+            entries, segment = written.entries, written.batch
+            behind = (entry for entry in call.entries[len(entries) :] if isinstance(entry, Put))
+            need = next((len(entry.body) for entry in behind), need)
+        answer = await target.store.commit(
+            target.address, self.link, entries, fence=self.fence, born=call.born, prev=call.prev, ttl_ms=self.ttl_ms,
+            lost=call.lost, need=need, want=call.want, weight=self.weight, segment=segment,
+            keys=keys_over_a_link(call.entries[: len(entries)], self._fair_by),
+        )  # fmt: skip
+        if spool is not None and answer.mark:
+            await spool.heard(answer.mark)
+        return answer
 
     async def _copy(self, call: Copy) -> Committed:
         """Put a copy among the dead letters: a second target of the same link, with a mark of its own."""
@@ -164,6 +189,8 @@ class LinkWorker:
 
     async def leave(self) -> None:
         """Give the credit at the target back."""
+        if self.spool is not None:
+            self.spool.leave()
         account = Account(self.link, self.fence, 0, weight=0)
         await Store(self.target.store.server).acquire(self.target.address, account, ttl_ms=self.ttl_ms, leave=True)
         self.forwarder.left()
@@ -179,13 +206,21 @@ class LinkWorker:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self.spool is not None:
+                self.spool.leave()
             await self._listen(stop=True)
+
+    def hear_store(self) -> None:
+        """Take the hint that a store of the target has room again."""
+        self.forwarder.stores.woken()
+        self._event.set()
 
     async def _turn(self) -> None:
         loop = asyncio.get_running_loop()
         self._event.clear()
         now, hints = loop.time(), self.source.wake_ups
         self.forwarder.hinted = hints is not None and hints.sure(self._source_channels)
+        self.forwarder.stores.spools = self.spool is not None and self.spool.spools
         for call in self.forwarder.calls(now):
             task = asyncio.create_task(self._make(call), name=f"headgate {self.link} {type(call).__name__}")
             self._tasks.add(task)

@@ -56,6 +56,7 @@ NOTES: Final = ("waits", "deadlocks")
 _NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
 _SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,20}\Z", re.ASCII)
+_LINK: Final = re.compile(r"link~[A-Za-z0-9_-]*~[0-9a-f]{16}\Z", re.ASCII)
 _OWN: Final = re.compile(r"[A-Za-z0-9_-]{1,48}~[0-9a-f]{8}([0-9a-f]{16})?\Z", re.ASCII)
 
 
@@ -112,6 +113,11 @@ def link_id(name: str) -> str:
         raise InvalidName(f"link {name!r}: a name is text and not empty")
     readable = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:48]
     return check_session(f"link~{readable}~{hashlib.sha256(name.encode()).hexdigest()[:16]}")
+
+
+def is_link(session: str) -> bool:
+    """Return whether it is an id that :func:`link_id` makes."""
+    return _LINK.match(session) is not None
 
 
 def forwarder_id(namespace: str, link: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 import headgate
 from headgate.core.links.calls import Entry
+from headgate.core.segment import Reference
 from headgate.policy import loads
 from headgate.redis.keys import Address, link_id
 from headgate.redis.stores.links import LinkStore
@@ -72,21 +73,20 @@ async def test_the_target_has_room_for_payloads(client: headgate.Client, node: N
     assert int((await fields(client, "billing"))["peak_bytes"]) <= 9000
 
 
-async def test_a_target_that_spools_is_waited_for_as_with_block(
+async def test_a_target_that_spools_takes_all_though_its_memory_is_full(
     client: headgate.Client, node: NodeProcess, tmp_path: Path
 ) -> None:
-    """What is forwarded waits at the source until the target's memory has room; its store is not used."""
+    """Mutants: a link waits for memory alone; reads no further than its credit; stores what it sent before once more."""
     await spooling(client, tmp_path, memory=MEMORY)
     await spooling(client, tmp_path, "billing", memory=12_000)
     await fill(client, COUNT)
     await client.apply_policy(loads(bridges(("orders", "billing"))))
-
-    async def full() -> bool:
-        return int((await fields(client, "billing")).get("pending_bytes", 0)) > 7 * PAYLOAD
-
-    await wait_until(full, timeout=80)
+    await wait_until(lambda: is_empty(client, "orders"), timeout=80)
+    state = await fields(client, "billing")
+    assert (state["pending_messages"], int(state["peak_bytes"]) <= 12_000) == (str(COUNT), True)
+    assert int(state["spooled_bytes"]) > (COUNT - 20) * PAYLOAD
+    assert len({Reference.parse(found).name for found in await references(client, "billing")}) <= COUNT // 4
     assert await consume(client, "billing", COUNT) == [body(n) for n in range(COUNT)]
-    assert "spooled_bytes" not in await fields(client, "billing")
     await swept(tmp_path)
 
 
@@ -191,17 +191,17 @@ async def test_a_channel_sends_payloads_and_readers_miss_what_is_lost(
         assert [message.body for message in got.messages] == [body(message.seq - 1) for message in got.messages]
 
 
-async def test_a_message_that_a_spooling_targets_memory_never_has_room_for_is_a_dead_letter(
+async def test_a_message_that_neither_memory_nor_the_store_ever_has_room_for_is_a_dead_letter(
     client: headgate.Client, node: NodeProcess, tmp_path: Path
 ) -> None:
-    """The node that works on a link does not spool. Breaks when it waits for ever."""
-    await spooling(client, tmp_path, "billing", memory=20_000)
+    """Breaks when it waits for ever, or when what the store has room for does not go there."""
+    await spooling(client, tmp_path, "billing", memory=20_000, store_limit="60KB")
     policy = '[[bridge]]\nname = "b"\nfrom = "orders"\nto = "billing"\ndead_letters = "DLQ"\n'
     await client.apply_policy(loads("destination = []\n" + policy))
     async with client.session("s") as session:
         producer = await session.producer("orders")
-        for size in (14_000, 21_000, 500):
+        for size in (14_000, 21_000, 61_000, 500):
             await producer.send(b"x" * size)
     await wait_until(lambda: is_empty(client, "orders"), timeout=80)
-    assert [len(message) for message in await stored(client, "billing")] == [14_000, 500]
-    assert [len(message) for message in await stored(client, "DLQ")] == [21_000]
+    assert [len(message) for message in await stored(client, "billing")] == [14_000, 21_000, 500]
+    assert [len(message) for message in await stored(client, "DLQ")] == [61_000]

@@ -106,6 +106,17 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class NoStore:
+    """The worker's answer to a :class:`Commit` that was to spool, of which nothing is at the target.
+
+    Attributes:
+        why: the store takes nothing, or the target does not spool; empty where a store can never hold the message.
+    """
+
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Open:
     """Open the link at its source; answered by :class:`Opened`."""
 
@@ -125,7 +136,8 @@ class Fetch:
 class Commit:
     """Put entries into the target, and ask for credit; without entries, ask for credit or for the mark.
 
-    Answered by :class:`Committed`. ``lost`` accepts that what lies between the mark and ``prev`` is gone.
+    Answered by :class:`Committed`. ``lost`` accepts that what lies between the mark and ``prev`` is gone. With
+    ``spools`` their bodies go to a store of the target, or :class:`NoStore` is the answer.
     """
 
     born: int
@@ -134,6 +146,7 @@ class Commit:
     need: int = 0
     want: int = 0
     lost: bool = False
+    spools: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from headgate.core.durability import Durability, Held
-from headgate.core.limits.fairness import keys_over_a_link
 from headgate.core.links.calls import Committed, Entry, Opened, Put, Read, Skip
 from headgate.redis.backend import Backend
 from headgate.redis.keys import PARTS, Address
@@ -135,11 +134,11 @@ class LinkStore:
     @staticmethod
     def _target(
         *, fence: int, born: int, prev: int, lost: bool, need: int | str, want: int, ttl_ms: int, weight: int,
-        keys: str = "",
+        keys: str = "", segment: str = "-",
     ) -> dict[str, Any]:  # fmt: skip
         chain = "lost" if lost else "keep"
         values = {"fence": fence, "ttl_ms": ttl_ms, "weight": weight, "born": born, "prev": prev, "chain": chain}
-        return {**values, "need": need, "want": want, "keys": keys}
+        return {**values, "need": need, "want": want, "segment": segment, "keys": keys}
 
     async def commit(
         self,
@@ -155,7 +154,8 @@ class LinkStore:
         need: int = 0,
         want: int = 0,
         weight: int = 1,
-        fair_by: str = "",
+        keys: str = "",
+        segment: str = "-",
     ) -> Committed:
         """Put entries into the target once and in order, as far as credit goes, and ask for more. Without any: reserve.
 
@@ -171,14 +171,15 @@ class LinkStore:
             need: bytes of the message after these entries, 0 when not known.
             want: bytes of credit to hold.
             weight: share among producers.
-            fair_by: as :meth:`fair_by` returns it.
+            keys: that take turns, of each entry.
+            segment: ``<name> <bytes> <messages>`` of the segment, where the entries are references to one.
 
         Raises:
             CoordinatorUnavailable: no answer; the call may be repeated.
         """
         values = self._target(
             fence=fence, born=born, prev=prev, lost=lost, need=need, want=want, ttl_ms=ttl_ms, weight=weight,
-            keys=keys_over_a_link(entries, fair_by),
+            keys=keys, segment=segment,
         )  # fmt: skip
         return _committed(await self._call("link_commit", target, link, values, _flat(entries)))
 

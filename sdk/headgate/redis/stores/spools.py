@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.redis.backend import Backend
-from headgate.redis.keys import PARTS, Address
-from headgate.redis.replies import Account
+from headgate.redis.keys import PARTS, Address, is_link
+from headgate.redis.replies import Account, record
 from headgate.redis.scripts import script
 
 MOST: Final = 256
 """Segments that one call names."""
-_SESSIONS, _REFS, _SPOOLED = (1 + PARTS.index(part) for part in ("sessions", "refs", "spooled"))
+_SESSIONS, _REFS, _SPOOLED, _LINKS = (1 + PARTS.index(part) for part in ("sessions", "refs", "spooled", "links"))
 
 
 class SpoolStore:
@@ -83,12 +83,18 @@ class SpoolStore:
         return cursor, found
 
     async def is_orphan(self, address: Address, segment: str, session: str) -> bool:
-        """Return whether nothing refers to a segment, and nothing will: whoever wrote it has no lease any more."""
+        """Return whether nothing refers to a segment, and nothing will: whoever wrote it has no lease any more.
+
+        A link has leases one after the other: what it wrote under one may be stored until the next one has called.
+        """
         keys = address.shared
-        if await self.server.command(keys[0], "HEXISTS", keys[_SESSIONS], session):
-            return False
+        mark = await self.server.command(keys[0], "HGET", keys[_LINKS], f"to:{session}") if is_link(session) else None
+        if mark is not None:
+            leased = int(record(mark)["fence"]) <= int(segment.rpartition("/")[2].split("-")[1], 16)
+        else:
+            leased = bool(await self.server.command(keys[0], "HEXISTS", keys[_SESSIONS], session))
         # Asked in this order: without a lease it publishes no more, so what is not referred to now never will be.
-        return not await self.is_known(address, segment)
+        return not leased and not await self.is_known(address, segment)
 
     async def is_known(self, address: Address, segment: str) -> bool:
         """Return whether a destination refers to a segment, or has not forgotten it yet."""
