@@ -140,7 +140,7 @@ class DoomedWorker(LinkWorker):
 
     doom: Doom
 
-    async def perform(self, call: Call) -> tuple[Opened | Read | Committed | Paced, int]:
+    async def perform(self, call: Call) -> tuple[Opened | Read | Committed | NoStore | Paced, int]:
         step = step_of(call, self.forwarder)
         _step.set(step)
         self.doom.at(step, "before")

@@ -77,7 +77,7 @@ LINKS: Final = (
     ("P2", "link_commit", "s.granted_m, bytes = s.granted_m + lacks_m, 0", "s.granted_m = s.granted_m + lacks_m",
      f"{_SPOOLED}::test_references_take_no_credit_and_count_as_messages"),
     ("P2", "link_commit", "  add_lease(s, 0, lacks_m)\n", "",
-     f"{_SPOOLED}::test_references_take_no_credit_and_count_as_messages"),
+     f"{_SPOOLED}::test_references_are_counted_where_messages_have_a_limit"),
     ("P8", "link_commit", "tonumber(ARGV[i]), payload_size(ARGV[i + 3])", "tonumber(ARGV[i]), #ARGV[i + 3]",
      f"{_SPOOLED}::test_the_targets_rate_counts_payloads"),
     # At the source: nothing is removed before its time, nothing given to others, nothing below the mark.

@@ -1,23 +1,29 @@
 """Links from and to destinations that spool: payloads are forwarded, never what stands for them."""
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import headgate
-from headgate.core.links.calls import Entry
+from headgate.core.links.calls import Committed, Entry
 from headgate.core.segment import Reference
+from headgate.errors import CoordinatorUnavailable
 from headgate.policy import loads
 from headgate.redis.keys import Address, link_id
 from headgate.redis.stores.links import LinkStore
+from headgate_coordinator.links import forwarder
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.rules import Forwarding, Refusal
 from headgate_coordinator.links.spooled_reads import Entries
+from headgate_coordinator.service.spool_sweep import SpoolSweep
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.channels import Group, collecting, opened
-from tests.links.policy.test_bridges import bridges, consume, fields, rule
+from tests.links.policy.test_bridges import bridges, consume, fields, owner, rule
+from tests.links.sites import SiteOf
 from tests.support.spooled import PAYLOAD, body, fill, first_segment, references, spooling, swept
 from tests.support.waiting import wait_until
 
@@ -76,7 +82,7 @@ async def test_the_target_has_room_for_payloads(client: headgate.Client, node: N
 async def test_a_target_that_spools_takes_all_though_its_memory_is_full(
     client: headgate.Client, node: NodeProcess, tmp_path: Path
 ) -> None:
-    """Mutants: a link waits for memory alone; reads no further than its credit; stores what it sent before once more."""
+    """Mutants: a link waits for memory alone; reads no further than its credit; stores again what it sent before."""
     await spooling(client, tmp_path, memory=MEMORY)
     await spooling(client, tmp_path, "billing", memory=12_000)
     await fill(client, COUNT)
@@ -88,6 +94,68 @@ async def test_a_target_that_spools_takes_all_though_its_memory_is_full(
     assert len({Reference.parse(found).name for found in await references(client, "billing")}) <= COUNT // 4
     assert await consume(client, "billing", COUNT) == [body(n) for n in range(COUNT)]
     await swept(tmp_path)
+
+
+class Lost:
+    """Loses calls that commit references, or their answers: each third of the first thirty."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, done: bool) -> None:
+        self.calls = self.lost = 0
+        self._done, self._commit = done, LinkStore.commit
+        monkeypatch.setattr(LinkStore, "commit", lambda *of, **how: self(*of, **how))  # noqa: PLW0108 -- a method again
+
+    async def __call__(self, store: LinkStore, *of: Any, **how: Any) -> Committed:
+        self.calls += how.get("segment", "-") != "-"
+        if how.get("segment", "-") == "-" or self.calls % 3 or self.calls > 30:
+            return await self._commit(store, *of, **how)
+        self.lost += 1
+        if self._done:
+            await self._commit(store, *of, **how)
+        raise CoordinatorUnavailable("lost")
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_references_whose_call_was_lost_are_there_once_and_leave_no_segment(
+    client: headgate.Client, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    """Mutants: a segment is deleted before its messages are there; or is not where they got there in another one."""
+    monkeypatch.setattr(forwarder, "LOOK_AGAIN", 0.05)
+    lost = Lost(monkeypatch, done=done)
+    await spooling(client, tmp_path, "billing", memory=5 * PAYLOAD)
+    site = SiteOf("here", client, redis_url)
+    await client.apply_policy(loads(bridges(("orders", "billing"))))
+    async with site.working():
+        await fill(client, COUNT)
+        await wait_until(lambda: is_empty(client, "orders"), timeout=80)
+        assert lost.lost > 0
+        assert await consume(client, "billing", COUNT) == [body(n) for n in range(COUNT)]
+        await swept(tmp_path)
+
+
+async def test_a_segment_of_a_node_that_is_killed_is_swept_and_all_messages_come_once(
+    client: headgate.Client, redis_url: str, cleanup_namespace: str, tmp_path: Path
+) -> None:
+    """Mutants: a link's segments are nobody's while its lease is in force, or never."""
+    await spooling(client, tmp_path, "billing", memory=5 * PAYLOAD)
+    with nodes(redis_url, cleanup_namespace, 2, "--ttl", 2) as pair:
+        await client.apply_policy(loads(bridges(("orders", "billing"))))
+        sending = asyncio.create_task(fill(client, 5 * COUNT))
+        await wait_until(lambda: has_spooled(client, "billing"), timeout=80)
+        name = await owner(client)
+        next(node for node in pair if name.startswith(f"{node.name}~")).kill9()
+        await sending
+        assert await consume(client, "billing", 5 * COUNT) == [body(n) for n in range(5 * COUNT)]
+        assert await owner(client) != name
+    await SpoolSweep(client, "n", nothing).orphans()
+    await swept(tmp_path)
+
+
+async def nothing() -> list[str]:
+    return []
+
+
+async def has_spooled(client: headgate.Client, name: str) -> bool:
+    return int((await fields(client, name)).get("spooled_bytes", 0)) > 20 * PAYLOAD
 
 
 async def test_a_lost_segment_goes_to_the_links_dead_letters(

@@ -58,9 +58,19 @@ async def test_references_take_no_credit_and_count_as_messages(route: Route) -> 
         "reference_bytes": sum(len(put.body) for put in puts),
     }  # fmt: skip
     assert (await route.commit(Put(5, b"m" * SIZE), prev=4)).mark == 5, "its credit is there for memory"
-    many, segment = spooled(6, 200, "abc-1-2")
-    await route.target.create("queue", limit=SIZE, messages=300, mode="change")
-    assert (await route.commit(*many, prev=5, segment=segment)).mark == 205
+
+
+async def test_references_are_counted_where_messages_have_a_limit(server: RewritingServer, namespace: str) -> None:
+    """The link holds credit for one message, and needs it for three."""
+    route = await Route.make(server, namespace, limit=str(SIZE), messages="1")
+    assert (await route.commit(want=SIZE)).held_m == 1
+    await route.target.create("queue", limit=SIZE, messages=4, mode="change")
+    puts, segment = spooled(1, 3)
+    assert (await route.commit(*puts, segment=segment)).mark == 3
+    await route.check()
+    assert (await route.commit(*spooled(4, 2, "abc-1-2")[0], prev=3, segment=spooled(4, 2, "abc-1-2")[1])).mark == 4
+    await route.check()
+    await route.close()
 
 
 async def test_references_go_with_a_segment_and_messages_without(route: Route) -> None:
@@ -103,7 +113,9 @@ async def test_a_segment_of_a_lease_that_the_target_does_not_know_is_refused(rou
 
 async def test_references_go_as_far_as_their_limit(route: Route) -> None:
     puts, segment = spooled(1, 3)
-    await route.target.create("queue", limit=SIZE, mode="change", limit_reference_bytes=str(len(puts[0].body + puts[1].body)))
+    await route.target.create(
+        "queue", limit=SIZE, mode="change", limit_reference_bytes=str(len(puts[0].body + puts[1].body))
+    )
     full = await route.commit(*puts, segment=segment)
     assert (full.code, full.mark) == ("FULL", 2)
 
