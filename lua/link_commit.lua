@@ -31,9 +31,7 @@
 ]]
 --- @include "lib/account"
 --- @include "lib/reap"
---- @include "lib/sendrate"
---- @include "lib/append"
---- @include "lib/spooled"
+--- @include "lib/brought"
 --- @include "lib/link"
 local run_id, link, fence, ttl_ms, from = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
 local prev, need = tonumber(ARGV[7]), tonumber(ARGV[9])
@@ -41,10 +39,8 @@ local at = 12 -- the last of ARGV before the entries
 local spools = ARGV[11] ~= '-'
 local NOTHING = { epoch = 0, granted = 0, granted_m = 0, used = 0, used_m = 0, returned = 0, returned_m = 0 }
 
-for i = at + 1, #ARGV, 4 do
-  if ARGV[i + 1] ~= 'skip' and is_reference(ARGV[i + 3]) ~= spools then
-    return { 'BODY' }
-  end
+if not all_brought_are(spools, at) then
+  return { 'BODY' }
 end
 if not load_destination(run_id, ttl_ms) then
   return { 'UNKNOWN' }
@@ -74,79 +70,46 @@ if prev > l.mark and ARGV[8] == 'lost' then
   l.mark = prev
 end
 
-local code, puts, sizes, bytes, mark, above = 'OK', {}, {}, 0, l.mark, false
 local held_b, held_m = held(s)
-
--- Leaves out all but the first of them.
-local function cut(allowed)
-  local first = puts[allowed + 1]
-  mark, bytes = math.max(l.mark, first > at + 1 and tonumber(ARGV[first - 4]) or 0), 0
-  for i = 1, #puts do
-    puts[i] = i <= allowed and puts[i] or nil
-    bytes = bytes + (i <= allowed and sizes[i] or 0)
-  end
-end
-
+local code, puts, rate_again = 'OK', { sizes = {}, bytes = 0, mark = l.mark }
 if d.stopped then
   code = 'STOPPED'
 elseif prev > l.mark then
   code = 'GAP'
 elseif not (spools and is_segment(ARGV[11])) then -- else this call was made before, and what it could store is stored
-  for i = at + 1, #ARGV, 4 do
-    local seq, size = tonumber(ARGV[i]), payload_size(ARGV[i + 3])
-    if seq > mark and ARGV[i + 1] ~= 'skip' then
-      local paid = spools or (bytes + size <= held_b and #puts + 1 <= held_m)
-      above = paid and not spools and not is_covered(link, s, bytes + size, #puts + 1, d.limit_bytes)
-      if not paid or above then
-        code, need = 'NOCREDIT', size
-        break
-      end
-      puts[#puts + 1], sizes[#sizes + 1], bytes = i, size, bytes + size
-    end
-    mark = math.max(mark, seq)
+  local lacks = choose(puts, at, link, s, spools)
+  if lacks then
+    code, need = 'NOCREDIT', lacks
   end
-end
-local rate_again, references
-if #puts > 0 and (d.send_rate or d.send_byte_rate) then
-  local allowed, again = within_send_rate(sizes)
-  if allowed < #puts then
-    code, rate_again = 'RATE', again
-    cut(allowed)
-  end
-end
-if spools then
-  local fits
-  fits, references = references_that_fit(function(i) return ARGV[puts[i] + 3] end, #puts, held_m)
-  if fits < #puts then
+  rate_again = within_rate(puts, at, l.mark)
+  code = rate_again and 'RATE' or code
+  if spools and not within_references(puts, at, l.mark, held_m) then
     code = 'FULL'
-    cut(fits)
   end
+  charge_rate(puts)
 end
-if #puts > 0 and (d.send_rate or d.send_byte_rate) then
-  charge_send_rate(#puts, bytes)
-end
-
 local first, kept = d.message_seq + 1, keeps_messages()
-append_each(puts, at, keys_of(ARGV[12], link, (#ARGV - at) / 4), kept, spools and sizes)
+append_each(puts, at, keys_of(ARGV[12], link, (#ARGV - at) / 4), kept, spools and puts.sizes)
+local bytes = spools and 0 or puts.bytes
 if spools and #puts > 0 then
-  keep_segment(ARGV[11], first, first + #puts - 1, references)
+  keep_segment(ARGV[11], first, first + #puts - 1, puts.references)
   local lacks_m = math.max(0, #puts - held_m) -- references need no credit, but each counts as a message
-  s.granted_m, bytes = s.granted_m + lacks_m, 0
+  s.granted_m = s.granted_m + lacks_m
   add_lease(s, 0, lacks_m)
 end
 s.used, s.used_m = s.used + bytes, s.used_m + #puts
 add_lease(s, -bytes, -#puts)
-if above then
+if puts.above then
   void_credit(s)
 end
 if kept and #puts > 0 then
   d.pending_bytes, d.pending_messages = d.pending_bytes + bytes, d.pending_messages + #puts
   wake_hungry(#puts)
 end
-if mark > l.mark then
-  note('committed', link, int(mark))
+if puts.mark > l.mark then
+  note('committed', link, int(puts.mark))
 end
-l.mark = mark
+l.mark = puts.mark
 save_target(link, l)
 
 if need then
@@ -166,4 +129,4 @@ end
 save_destination()
 local reply = credit_reply(code, link, s)
 held_b, held_m = held(s)
-return { code, reply[2], int(mark), int(held_b), int(held_m), reply[5], reply[6], rate_again and int(rate_again) or reply[7] }
+return { code, reply[2], int(l.mark), int(held_b), int(held_m), reply[5], reply[6], rate_again and int(rate_again) or reply[7] }

@@ -83,12 +83,8 @@ if d.send_rate or d.send_byte_rate then
 end
 local held_b, held_m = held(s)
 local lacks, lacks_m = math.max(0, bytes - held_b), math.max(0, count - held_m)
-local fits, references = count, 0
-if spools then
-  fits, references = references_that_fit(function(i) return ARGV[at + i] end, count, held_m)
-end
-if fits < count then
-  return { 'FULL', int(d.epoch), '0', int(fits) }
+if spools and references_that_fit(at, count, held_m) < count then
+  return { 'FULL', int(d.epoch), '0', int(references_that_fit(at, count, held_m)) }
 elseif not spools and (lacks > 0 or lacks_m > 0) then
   local ceiling = math.min(math.max(d.limit_bytes, d.hard_bytes or 0), d.slice_bytes)
   if ARGV[11] == 'refuse' or lacks_m > 0 then
@@ -111,7 +107,7 @@ end
 first = d.message_seq + 1
 local stored = append(at, count, expires_ms, spools, keys_of(ARGV[14], sid, count))
 if spools and count > 0 then
-  keep_segment(ARGV[13], first, first + count - 1, references)
+  keep_segment(ARGV[13], first, first + count - 1, stored_bytes(at, count))
   if stored and d.subscriptions > 1 and #ARGV > copies then
     keep_hot(copies, count, first)
   end

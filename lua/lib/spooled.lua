@@ -29,17 +29,16 @@ local function payload_bytes(at, count)
   return bytes
 end
 
--- How many of so many references there is room for, beside those that there are: by their bytes, and by messages; and the
--- bytes of these. `nth` returns one of them.
-local function references_that_fit(nth, count, held_m)
+-- How many references of these ARGV there is room for, beside those that there are: by their bytes, and by messages; and the
+-- bytes of these. They are all after `at`, or where `puts` says.
+local function references_that_fit(at, count, held_m, puts)
   local taken, limit = read_references()
-  local fits = math.min(count, math.max(0, d.limit_messages - d.pending_messages - d.leased_messages + held_m))
+  local fits, bytes = math.min(count, math.max(0, d.limit_messages - d.pending_messages - d.leased_messages + held_m)), 0
   if count > held_m and now_ms < d.learning_until then
-    fits = 0 -- what others hold of messages may be forgotten
+    return 0, 0 -- what others hold of messages may be forgotten
   end
-  local bytes = 0
   for i = 1, fits do
-    local more = bytes + #nth(i)
+    local more = bytes + #ARGV[puts and puts[i] + 3 or at + i]
     if taken + more > limit then
       return i - 1, bytes
     end

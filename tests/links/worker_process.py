@@ -28,6 +28,7 @@ from headgate.core.links.calls import (
     Committed,
     Copy,
     Fetch,
+    NoStore,
     Open,
     Opened,
     Pace,

@@ -294,7 +294,7 @@ MUTANTS: Final = tuple(
         ("P1", "lib/credit", "d.pool_bytes) and d.pending_messages + count <= d.limit_messages then",
          "d.pool_bytes) then",
          f"{_ACTIVE}::test_credit_of_before_a_lower_limit_pays_for_nothing_above_it"),
-        ("P1", "link_commit", "if not paid or above then", "if not paid then",
+        ("P1", "lib/brought", "if not paid or puts.above then", "if not paid then",
          f"{_LINKS}::test_credit_of_before_a_lower_limit_pays_for_nothing_above_it"),
         ("P1", "lib/credit", "  if is_above() then\n    bytes, messages", "  if false then\n    bytes, messages",
          f"{_P6}::test_holders_are_asked_for_what_a_limit_that_begins_to_bind_does_not_cover"),

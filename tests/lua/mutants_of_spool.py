@@ -18,7 +18,7 @@ SPOOL: Final = (
      f"{_S}::test_room_for_references_comes_back_with_each_segment"),
     ("P1", "lib/spooled", "    if redis.call('EXISTS', K_SPOOLED) == 0 then", "    if false then",
      f"{_S}::test_references_have_64_mib_where_nothing_says_otherwise"),
-    ("P1", "publish", "count - 1, references)", "count - 1, 0)",
+    ("P1", "publish", "stored_bytes(at, count))\n  if stored and", "0)\n  if stored and",
      f"{_S}::test_references_have_a_limit_of_their_own"),
     ("P6", "publish", "bytes = spools and 0 or stored_bytes(at, count)\n\nif", "bytes = stored_bytes(at, count)\n\nif",
      f"{_S}::test_a_destination_counts_references_and_the_store_their_payload"),

@@ -9,7 +9,6 @@ At most one call of each kind is under way; the next batch is read while one is 
 """
 
 import functools
-from enum import StrEnum
 from typing import Final
 
 from headgate.core.links.calls import (
@@ -29,8 +28,7 @@ from headgate.core.links.calls import (
 )  # fmt: skip
 from headgate.core.links.trouble import NO_ROOM, PACED, Trouble
 from headgate_coordinator.links.allowance import LinkAllowance
-from headgate_coordinator.links.rules import Forwarding, Hand, Item, Refusal
-from headgate_coordinator.links.store_turn import StoreTurn
+from headgate_coordinator.links.rules import Forwarding, Hand, Item, Phase, Refusal, StoreTurn
 
 BATCH: Final = 256
 """Messages a call."""
@@ -39,17 +37,6 @@ LOOK_AGAIN: Final = 1.0
 NO_REFERENCES: Final = "nor for references to spooled messages"
 LONGEST_LOOK: Final = 10.0
 """The same for a source that has had nothing again and again, where hints come for certain: each time it is twice."""
-
-
-class Phase(StrEnum):
-    """How far the oldest message is that the link has to do with."""
-
-    IDLE = "idle"
-    RESERVED = "reserved"
-    LOADED = "loaded"
-    COMMITTED = "committed"
-    DURABLE = "durable"
-    FENCED = "fenced"
 
 
 class Forwarder:

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import islice, takewhile
 from typing import Final
 
@@ -11,6 +12,17 @@ from headgate.core.links.calls import Entry, Put, Skip
 
 MAX_HOPS: Final = 8
 """Places that a message may come through where nobody says how many."""
+
+
+class Phase(StrEnum):
+    """How far the oldest message is that the link has to do with."""
+
+    IDLE = "idle"
+    RESERVED = "reserved"
+    LOADED = "loaded"
+    COMMITTED = "committed"
+    DURABLE = "durable"
+    FENCED = "fenced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +203,40 @@ class Hand:
     def _paid(self, item: Item) -> None:
         if item.refusal is None:
             self.puts, self.puts_bytes = self.puts - 1, self.puts_bytes - len(item.entry.body)
+
+
+class StoreTurn:
+    """The stores of a target, as its link last found them. No I/O and no clock.
+
+    Attributes:
+        spools: whether the target spools.
+        full: whether its memory has no room for the oldest message.
+        again_at: when a store may be tried again that took nothing.
+    """
+
+    def __init__(self) -> None:
+        self.spools = self.full = False
+        self.again_at = 0.0
+        self._open = True
+
+    @property
+    def takes(self) -> bool:
+        """Whether a store is to be tried now."""
+        return self.spools and self.full and self._open
+
+    @property
+    def rests(self) -> bool:
+        """Whether one is to be tried later."""
+        return self.spools and self.full and not self._open
+
+    def look(self, now: float) -> None:
+        """Take in what time it is."""
+        self._open = now >= self.again_at
+
+    def rest(self, until: float) -> None:
+        """Try none until then, or until one has room."""
+        self.again_at, self._open = until, False
+
+    def woken(self) -> None:
+        """Take the hint that one has room."""
+        self.again_at = 0.0

@@ -30,8 +30,8 @@ from headgate.redis.keys import Address
 from headgate.redis.replies import Account
 from headgate.redis.store import Store
 from headgate.redis.stores.links import LinkStore
-from headgate_coordinator.links.forwarder import Forwarder, Phase
-from headgate_coordinator.links.rules import Forwarding
+from headgate_coordinator.links.forwarder import Forwarder
+from headgate_coordinator.links.rules import Forwarding, Phase
 from headgate_coordinator.links.spooled_writes import NoRoomError, SpooledWrites
 
 Whole = Callable[[Address, Sequence[Entry], int], Awaitable[tuple[Entry, ...]]]

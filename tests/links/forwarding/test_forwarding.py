@@ -24,8 +24,8 @@ from headgate.core.links.calls import (
 )
 from headgate.core.links.trouble import NO_ROOM
 from headgate_coordinator.links.allowance import LinkAllowance
-from headgate_coordinator.links.forwarder import Forwarder, Phase
-from headgate_coordinator.links.rules import Forwarding, Refusal
+from headgate_coordinator.links.forwarder import Forwarder
+from headgate_coordinator.links.rules import Forwarding, Phase, Refusal
 from tests.links.world import FAULTS, Links, sent
 from tests.model.link import ModelTarget
 from tests.support.extent import examples

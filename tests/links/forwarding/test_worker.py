@@ -13,8 +13,7 @@ from headgate.core.links.trouble import NO_ROOM
 from headgate.redis.replies import Account
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url
-from headgate_coordinator.links.forwarder import Phase
-from headgate_coordinator.links.rules import Forwarding
+from headgate_coordinator.links.rules import Forwarding, Phase
 from tests.links.site import LINK, TTL_MS, Dead, Site, Sites, work
 from tests.support.servers import RedisServer, available_servers
 from tests.support.waiting import wait_until

@@ -230,7 +230,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/sendrate": "for i = 1, count do",
         "lib/spooled": "for i = 1, count do|for i = 1, fits do",
         "publish": "for i = 1, count do",
-        "link_commit": "for i = 1, #puts do",
+        "lib/brought": "for i = 1, #puts do",
         "settle": "for i = at + 1, at + tonumber(n) do|for _, id in ipairs(ids) do|for _, id in ipairs(back) do|"
         "for _, entry in ipairs(look) do",
     },

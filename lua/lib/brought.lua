@@ -1,0 +1,72 @@
+--- @include "lib/account"
+--- @include "lib/sendrate"
+--- @include "lib/append"
+--- @include "lib/spooled"
+-- What a link brings: which of its entries are stored, as far as credit goes, the rate, and room for references. `puts` are
+-- their places among ARGV, with the bytes of the payload of each, of all, and the number of the last entry that is done with.
+
+-- Whether all bodies are references, or none is.
+local function all_brought_are(references, at)
+  for i = at + 1, #ARGV, 4 do
+    if ARGV[i + 1] ~= 'skip' and is_reference(ARGV[i + 3]) ~= references then
+      return false
+    end
+  end
+  return true
+end
+
+-- Leaves out all but the first of them.
+local function cut(puts, at, mark, allowed)
+  local first = puts[allowed + 1]
+  puts.mark, puts.bytes = math.max(mark, first > at + 1 and tonumber(ARGV[first - 4]) or 0), 0
+  for i = 1, #puts do
+    puts[i] = i <= allowed and puts[i] or nil
+    puts.bytes = puts.bytes + (i <= allowed and puts.sizes[i] or 0)
+  end
+end
+
+-- Chooses those above the mark that are paid; returns what the next one needs, if there is one. References pay at their store.
+local function choose(puts, at, link, s, spools)
+  local held_b, held_m = held(s)
+  for i = at + 1, #ARGV, 4 do
+    local seq, size = tonumber(ARGV[i]), payload_size(ARGV[i + 3])
+    if seq > puts.mark and ARGV[i + 1] ~= 'skip' then
+      local paid = spools or (puts.bytes + size <= held_b and #puts + 1 <= held_m)
+      puts.above = paid and not spools and not is_covered(link, s, puts.bytes + size, #puts + 1, d.limit_bytes)
+      if not paid or puts.above then
+        return size
+      end
+      puts[#puts + 1], puts.sizes[#puts + 1], puts.bytes = i, size, puts.bytes + size
+    end
+    puts.mark = math.max(puts.mark, seq)
+  end
+end
+
+-- Leaves out those that the rate does not let go now; returns in how many ms it lets go more, if it does.
+local function within_rate(puts, at, mark)
+  if #puts > 0 and (d.send_rate or d.send_byte_rate) then
+    local allowed, again = within_send_rate(puts.sizes)
+    puts.rated = true
+    if allowed < #puts then
+      cut(puts, at, mark, allowed)
+      return again
+    end
+  end
+end
+
+-- Leaves out references that have no room; returns whether all have.
+local function within_references(puts, at, mark, held_m)
+  local fits, bytes = references_that_fit(at, #puts, held_m, puts)
+  puts.references = bytes
+  if fits < #puts then
+    cut(puts, at, mark, fits)
+    return false
+  end
+  return true
+end
+
+local function charge_rate(puts)
+  if puts.rated then
+    charge_send_rate(#puts, puts.bytes)
+  end
+end
