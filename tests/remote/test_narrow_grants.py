@@ -201,6 +201,17 @@ async def test_the_index_takes_no_pattern_that_is_spelled_otherwise(node: Node, 
         await (await session.producer("inbox.c", kind="topic")).send("x")
 
 
+async def test_the_index_takes_no_topic_that_is_not_there(node: Node) -> None:
+    """Else one user names any number of them, and no consumer of a pattern gets through all."""
+    keys, op = index_keys(node.client.namespace), script("topic")
+    async with sdk_as(node, "seller") as seller, seller.session("s") as session:
+        await session.producer("inbox.there", kind="topic")
+        await session.producer("inbox.queue")
+        for name in ("inbox.there", "inbox.queue", "inbox.none"):
+            await seller.store.server.call(op, keys, op.argv({"name": name, "present": 1}))
+    assert await node.client.store.server.command(keys[2], "SMEMBERS", keys[2]) == [b"inbox.there"]
+
+
 async def test_what_is_told_of_the_namespace_is_what_a_grant_is_for(node: Node) -> None:
     """Mutants: hints, wildcard subscriptions, the policy, or topics are passed on whole."""
     client = node.client

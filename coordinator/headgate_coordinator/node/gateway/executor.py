@@ -122,6 +122,9 @@ class Desk:
 
     async def _instead(self, op: Script, keys: Sequence[bytes], values: dict[str, Any]) -> list[Any] | None:
         """Do what a node does itself for who does not manage the namespace; None where the call goes on as it is."""
+        if op.name == "topic" and values["present"] == 1:  # else any number of names that every pattern has to try
+            named = Address.of(self._permits.namespace, decode_name(text_of(values["name"])))
+            return None if await self._parts.registry.kind(named) == "topic" else [b"OK"]
         address = self._permits.place(keys[0])
         if not isinstance(address, Address):
             return None
