@@ -67,8 +67,8 @@ async def measure(*, quick: bool) -> list[Figure]:
         rules.write_text(RULES)
         async with headgate.connect(redis.url) as client:
             await client.apply("llm", kind="limiter", limits=LIMITS)
-        async with node(redis.url, "--envoy", str(rules), "--envoy-port", "0") as (addresses, pid):
-            port = addresses["envoy"].rpartition(":")[2]
+        async with node(redis.url, "--envoy", str(rules), "--grpc-port", "0") as (addresses, pid):
+            port = addresses["grpc"].rpartition(":")[2]
             await _round(port, pid, CONNECTIONS, seconds)
             many = [await _round(port, pid, CONNECTIONS, seconds) for _ in range(ROUNDS)]
             one = [await _round(port, pid, 1, seconds) for _ in range(ROUNDS)]

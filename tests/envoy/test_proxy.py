@@ -72,12 +72,12 @@ class NodeForProxies:
 
     def __init__(self, url: str, namespace: str, rules: Path) -> None:
         self.process = Forked(
-            *("headgate_coordinator", "node", "--json", "--port=0", "--no-admin", "--envoy-port=0"),
+            *("headgate_coordinator", "node", "--json", "--port=0", "--no-admin", "--grpc-port=0"),
             *(f"--envoy={rules}", f"--redis={url}", f"--namespace={namespace}"),
             environment=environment(), stdout=PIPE,
         )  # fmt: skip
         assert self.process.stdout
-        self.port = int(json.loads(self.process.stdout.readline())["envoy"].rpartition(":")[2])
+        self.port = int(json.loads(self.process.stdout.readline())["grpc"].rpartition(":")[2])
 
     def kill9(self) -> None:
         if self.process.poll() is None:

@@ -5,7 +5,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import httpx
@@ -20,7 +20,8 @@ from headgate import InvalidValue
 from headgate_coordinator.admin import AdminServer, create_app
 from headgate_coordinator.envoy.decisions import MOST_DESCRIPTORS, Decisions
 from headgate_coordinator.envoy.mapping import Rules
-from headgate_coordinator.envoy.server import LARGEST, RateLimits
+from headgate_coordinator.envoy.server import RateLimits
+from headgate_coordinator.rpc import LARGEST, RpcServer
 from tests.support.waiting import wait_until
 
 OK, OVER = RateLimitResponse.OK, RateLimitResponse.OVER_LIMIT
@@ -66,7 +67,14 @@ limiter = "api"
 amounts = { slots = 1 }
 """
 LIMITS: dict[str, Any] = {"requests": {"rate": "60/min", "burst": 1000}, "slots": {"at_once": 2}}
-Open = Callable[..., Awaitable[tuple[RateLimits, RateLimitServiceStub]]]
+
+
+class Served(NamedTuple):
+    service: RateLimits
+    server: RpcServer
+
+
+Open = Callable[..., Awaitable[tuple[Served, RateLimitServiceStub]]]
 
 
 @pytest.fixture
@@ -83,12 +91,14 @@ async def served(client: headgate.Client, rules: Rules) -> AsyncIterator[Open]:
     await client.apply("daily", kind="limiter", limits={"calls": {"quota": "1000/day"}})
     async with contextlib.AsyncExitStack() as stack:
 
-        async def one(token: str | None = None, **settings: Any) -> tuple[RateLimits, RateLimitServiceStub]:
-            server = RateLimits(Decisions(client, rules), token=token, **settings)
+        async def one(token: str | None = None, **settings: Any) -> tuple[Served, RateLimitServiceStub]:
+            service = RateLimits(Decisions(client, rules), token)
+            stack.push_async_callback(service.close)
+            server = RpcServer([service.handler], token=token, **settings)
             await server.start()
             stack.push_async_callback(server.close)
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.port}"))
-            return server, RateLimitServiceStub(channel)
+            return Served(service, server), RateLimitServiceStub(channel)
 
         yield one
 
@@ -167,7 +177,8 @@ async def test_a_hold_is_begun_and_ended_by_its_name_at_any_node(client: headgat
         answer = await stub.ShouldRateLimit(request({"enter": name}))
         assert answer.overall_code == code, name
     assert not answer.response_headers_to_add, "nobody knows when one is free"
-    await first.close()
+    await first.server.close()
+    await first.service.close()
     for _ in range(2):  # once is enough
         assert (await two.ShouldRateLimit(request({"leave": "a"}))).overall_code == OK
     assert await taken(client, "slots") == 1
@@ -230,12 +241,12 @@ async def test_where_there_is_a_token_it_is_asked_for_and_without_one_nobody_els
     assert (await stub.ShouldRateLimit(request({"daily": "x"}), metadata=right)).overall_code == OK
     for host in ("0.0.0.0", "::", "node.example"):
         with pytest.raises(InvalidValue, match="has no token; set a token"):
-            await RateLimits(Decisions(client, rules), token=None, host=host).start()
+            await RpcServer([], token=None, host=host).start()
 
 
 async def test_the_same_is_asked_in_json(client: headgate.Client, served: Open) -> None:
-    server, _ = await served()
-    app = create_app(client, None, token="t0ken", rate_limits=server.answer_json)
+    (service, _), _ = await served()
+    app = create_app(client, None, token="t0ken", rate_limits=service.answer_json)
     admin = AdminServer(app, token="t0ken")
     base = f"http://127.0.0.1:{await admin.start()}"
     entries = [{"key": "path", "value": "/"}, {"key": "tenant", "value": "acme"}]

@@ -90,9 +90,14 @@ def node(
             help="Serve Envoy's proxies: which descriptor asks which limiter.",
         ),
     ] = None,
-    envoy_host: Annotated[str, typer.Option(envvar="HEADGATE_ENVOY_HOST", help="Of that service.")] = "127.0.0.1",
-    envoy_port: Annotated[
-        int, typer.Option(envvar="HEADGATE_ENVOY_PORT", min=0, max=65535, help="Of that service; 0 takes a free one.")
+    keda: Annotated[
+        bool, typer.Option("--keda/--no-keda", envvar="HEADGATE_KEDA", help="Serve KEDA as its external scaler.")
+    ] = False,
+    grpc_host: Annotated[
+        str, typer.Option(envvar="HEADGATE_GRPC_HOST", help="Where Envoy and KEDA ask.")
+    ] = "127.0.0.1",
+    grpc_port: Annotated[
+        int, typer.Option(envvar="HEADGATE_GRPC_PORT", min=0, max=65535, help="For that; 0 takes a free one.")
     ] = 8181,
     users: Annotated[
         Path | None,
@@ -108,8 +113,8 @@ def node(
     """Serve AMQP 1.0 clients, under the limits that all nodes and SDKs of the namespace share.
 
     It holds no state: run as many as you like. SIGTERM lets it finish what is under way, a second one ends it.
-    The token of admin HTTP, and of what Envoy asks, is read from HEADGATE_ADMIN_TOKEN; without one, both listen at
-    loopback only.
+    The token of admin HTTP, and of what Envoy and KEDA ask, is read from HEADGATE_ADMIN_TOKEN; without one, both listen
+    at loopback only.
     """
     from headgate.amqp.limits import Limits
     from headgate_coordinator.node.node import Node  # the extra amqp is needed for this alone
@@ -117,7 +122,7 @@ def node(
     from headgate_coordinator.security import Users
     from headgate_coordinator.security.reach import Reach
     from headgate_coordinator.service.run import run as serve
-    from headgate_coordinator.service.service import AdminOptions, EnvoyOptions
+    from headgate_coordinator.service.service import AdminOptions, RpcOptions
 
     if low_credit >= credit:
         raise headgate.InvalidValue(f"--low-credit {low_credit} is not below --credit {credit}")
@@ -143,7 +148,7 @@ def node(
         forwarding=forwarding,
         reach=Reach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
     )
-    proxies = EnvoyOptions(envoy, envoy_host, envoy_port, os.environ.get(TOKEN)) if envoy else None
+    rpc = RpcOptions(envoy, keda, grpc_host, grpc_port, os.environ.get(TOKEN)) if envoy or keda else None
     http = AdminOptions(admin_host, admin_port, os.environ.get(TOKEN)) if admin else None
 
     def users_of(client: headgate.Client) -> Users:
@@ -155,18 +160,18 @@ def node(
         scheme = "amqps" if certificate else "amqp"
         if as_json:
             facts = {"name": node.name, "amqp": f"{scheme}://{node.address}", "admin": node.admin}
-            typer.echo(json.dumps(facts | ({"envoy": node.proxies} if node.proxies else {})))
+            typer.echo(json.dumps(facts | ({"grpc": node.rpc} if node.rpc else {})))
         else:
             typer.echo(f"node {node.name} serves {scheme}://{node.address}, namespace {namespace}")
             if node.admin:
                 typer.echo(f"its page is {node.admin}/")
-            if node.proxies:
-                typer.echo(f"Envoy's proxies ask it at {node.proxies}")
+            if node.rpc:
+                typer.echo(f"it answers {' and '.join(['Envoy'] * bool(envoy) + ['KEDA'] * keda)} at {node.rpc}")
 
     begin_logging()
     client = connect(redis, namespace)
     try:
-        run(serve(client, options, users_of, http, tell, proxies))
+        run(serve(client, options, users_of, http, tell, rpc))
     except headgate.HeadgateError:
         raise
     except OSError as error:

@@ -26,8 +26,13 @@ MOST_ENTRIES: Final = 16
 LONGEST: Final = 255
 """Characters of a domain, and of the key and the value of an entry."""
 MOST_HITS: Final = 1 << 20
+REMEMBERED: Final = 10_000
+"""Requests of one descriptor that are known again, so that they need not be read again."""
 _OK: Final = RateLimitResponse.OK
 _OVER: Final = RateLimitResponse.OVER_LIMIT
+_ADMITTED: Final[bytes] = RateLimitResponse(
+    overall_code=_OK, statuses=[RateLimitResponse.DescriptorStatus(code=_OK)]
+).SerializeToString()
 _UNITS: Final = {1: 1, 60: 2, 3600: 3, 86_400: 4}
 """Seconds -> the proxy's number of that unit."""
 _WINDOWS: Final = {"hour": 3, "day": 4, "month": 5, "week": 7}
@@ -51,6 +56,7 @@ class Decisions:
         self._limiters: dict[str, Limiter] = {}
         self._opening = asyncio.Lock()
         self._ends: set[asyncio.Task[None]] = set()
+        self._known: dict[bytes, tuple[Limiter, str | None, dict[str, int]]] = {}
         self._access = Access()
         self._access.identity = Identity("envoy", ALL)
 
@@ -61,8 +67,27 @@ class Decisions:
         await self._holds.close()
         await self._session.close()
 
-    async def decide(self, request: RateLimitRequest) -> RateLimitResponse:
+    def decide_again(self, encoded: bytes) -> bytes | None:
+        """Admit a request that came before out of what is in hand, and return the answer, encoded as the request is.
+
+        None says that it did not come before, or that nothing is in hand: :meth:`decide` it.
+        """
+        known = self._known.get(encoded)
+        if known is None:
+            return None
+        limiter, key, amounts = known
+        hold = limiter.from_hand(key, amounts)
+        if hold is None:
+            return None
+        hold.release()
+        return _ADMITTED
+
+    async def decide(self, request: RateLimitRequest, encoded: bytes = b"") -> RateLimitResponse:
         """Return whether a request is admitted.
+
+        Args:
+            request: of a proxy.
+            encoded: the same, to be known by when it comes again; empty where it is not to be.
 
         Raises:
             InvalidValue: it is out of bounds, or its rule names a limit that there is not.
@@ -84,6 +109,8 @@ class Decisions:
                 if refused is not None:
                     answer.overall_code = status.code = _OVER
                     self._describe(answer, status, refused)
+                elif encoded and spent and len(request.descriptors) == 1:
+                    self._remember(encoded, rule.limiter, spent[0])
         except BaseException:
             _undo(taken)
             raise
@@ -93,6 +120,12 @@ class Decisions:
             for hold in spent:  # of rates and quotas it stays spent
                 hold.release()
         return answer
+
+    def _remember(self, encoded: bytes, limiter: str, hold: Hold) -> None:
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        if len(encoded) <= LONGEST:
+            self._known[encoded] = self._limiters[limiter], hold.key, dict(hold.amounts)
 
     async def _take(
         self, rule: Rule, entries: Entries, hits: int, taken: list[Callable[[], None]], spent: list[Hold]

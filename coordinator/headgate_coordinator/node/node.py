@@ -70,7 +70,7 @@ class Node:
         self.deadlocks: Callable[[], DeadlockFacts] = DeadlockFacts
         """Returns what it knows of deadlocks."""
         self.admin = ""
-        self.proxies = ""
+        self.rpc = ""
         """Base URL of its admin HTTP; empty when it has none."""
         self.lines: Lines
         self.emptied = asyncio.Event()

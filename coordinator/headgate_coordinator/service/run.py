@@ -9,7 +9,7 @@ from headgate.client import Client
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
-from headgate_coordinator.service.service import AdminOptions, EnvoyOptions, service
+from headgate_coordinator.service.service import AdminOptions, RpcOptions, service
 
 
 async def run(
@@ -18,7 +18,7 @@ async def run(
     users: Callable[[Client], Users],
     admin: AdminOptions | None,
     tell: Callable[[Node], None],
-    envoy: EnvoyOptions | None = None,
+    rpc: RpcOptions | None = None,
 ) -> None:
     """Serve until a signal stops it.
 
@@ -28,14 +28,14 @@ async def run(
         users: makes those who may come from the client.
         admin: of its admin HTTP; None for none.
         tell: called once it listens.
-        envoy: of its rate limit service; None for none.
+        rpc: of its gRPC port; None for none.
 
     Raises:
         CoordinatorUnavailable: Redis does not answer at the start; later on, the node waits for it.
-        InvalidValue: admin HTTP or the rate limit service cannot listen where it should.
+        InvalidValue: admin HTTP or the gRPC port cannot listen where it should.
         OSError: the AMQP port cannot be had.
     """
-    async with client, service(client, options, users, admin, envoy) as node:
+    async with client, service(client, options, users, admin, rpc) as node:
         gc.collect()
         gc.freeze()  # what is imported stays: no full collection is to go through it, while all wait
         tell(node)

@@ -44,17 +44,19 @@ class AdminOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class EnvoyOptions:
-    """Settings of the rate limit service for proxies.
+class RpcOptions:
+    """Settings of the gRPC port, for proxies and autoscalers.
 
     Attributes:
-        rules: file that says which descriptor asks which limiter.
+        envoy: file that says which descriptor of a proxy asks which limiter; None for no rate limit service.
+        keda: whether autoscalers are answered.
         host: interface to listen at.
         port: 0 takes a free one.
         token: that requests must bear; None for none, which only loopback may do without.
     """
 
-    rules: Path
+    envoy: Path | None = None
+    keda: bool = False
     host: str = "127.0.0.1"
     port: int = 8181
     token: str | None = None
@@ -63,7 +65,7 @@ class EnvoyOptions:
 @contextlib.asynccontextmanager
 async def service(
     client: Client, options: NodeOptions, users: Callable[[Client], Users], admin: AdminOptions | None,
-    envoy: EnvoyOptions | None = None,
+    rpc: RpcOptions | None = None,
 ) -> AsyncIterator[Node]:  # fmt: skip
     """Run a node for as long as the block takes.
 
@@ -72,12 +74,12 @@ async def service(
         options: of the node.
         users: makes those who may come from the client; started and closed here.
         admin: of its admin HTTP; None for none.
-        envoy: of its rate limit service; None for none.
+        rpc: of its gRPC port; None for none.
 
     Raises:
         BadDocument: the file of users cannot be used.
-        InvalidValue: admin HTTP or the rate limit service cannot listen where it should, or not without a token; or the
-            rules of the latter cannot be used.
+        InvalidValue: admin HTTP or the gRPC port cannot listen where it should, or not without a token; or the rules
+            for proxies cannot be used.
         OSError: the AMQP port cannot be had.
     """
     async with contextlib.AsyncExitStack() as stack:
@@ -88,15 +90,16 @@ async def service(
         node = Node(client, options, known)
         await node.start()
         stack.push_async_callback(node.close)
-        proxies = None
-        if envoy is not None:
-            proxies = await _begin(client, options, envoy)
-            stack.push_async_callback(proxies.close)
-            node.proxies = f"{envoy.host}:{proxies.port}"
+        proxies = await _begin_rpc(stack, node, rpc) if rpc is not None else None
         if admin is not None:
             names = (options.public.rpartition(":")[0].strip("[]"), admin.host) if options.public else (admin.host,)
             app = create_app(
-                client, node, token=admin.token, hosts=names, users=known, rate_limits=proxies and proxies.answer_json
+                client,
+                node,
+                token=admin.token,
+                hosts=names,
+                users=known,
+                rate_limits=proxies.answer_json if proxies else None,
             )
             server = AdminServer(app, token=admin.token, host=admin.host, port=admin.port)
             port = await server.start()
@@ -124,20 +127,34 @@ async def service(
         yield node
 
 
-async def _begin(client: Client, options: NodeOptions, envoy: EnvoyOptions) -> "RateLimits":
+async def _begin_rpc(stack: contextlib.AsyncExitStack, node: Node, rpc: RpcOptions) -> "RateLimits | None":
+    """Serve what is asked over gRPC; returns what answers proxies, None where nothing does."""
     try:
         from headgate_coordinator.envoy.decisions import Decisions
         from headgate_coordinator.envoy.mapping import Rules
         from headgate_coordinator.envoy.server import RateLimits
+        from headgate_coordinator.keda.scaler import Scaler
+        from headgate_coordinator.rpc import RpcServer
     except ImportError as error:
-        raise InvalidValue(f"--envoy needs headgate[envoy]; import says: {error}") from None
-    rules = await asyncio.to_thread(Rules.read, envoy.rules)
-    server = RateLimits(
-        Decisions(client, rules), token=envoy.token, host=envoy.host, port=envoy.port,
-        certificate=options.certificate, key=options.key,
-    )  # fmt: skip
+        raise InvalidValue(f"--envoy and --keda need headgate[envoy]; import says: {error}") from None
+    proxies, services = None, []
+    if rpc.envoy is not None:
+        rules = await asyncio.to_thread(Rules.read, rpc.envoy)
+        proxies = RateLimits(Decisions(node.client, rules), rpc.token)
+        stack.push_async_callback(proxies.close)
+        services.append(proxies.handler)
+    options = node.options
+    server = RpcServer(
+        services, token=rpc.token, host=rpc.host, port=rpc.port, certificate=options.certificate, key=options.key
+    )
+    stack.push_async_callback(server.close)
+    if rpc.keda:
+        scaler = Scaler(node.client, node.users, rpc.token)
+        stack.callback(scaler.close)  # before the server, which waits for what is under way
+        services.append(scaler.handler)
     await server.start()
-    return server
+    node.rpc = f"{rpc.host}:{server.port}"
+    return proxies
 
 
 async def _another(node: str, registry: NodeRegistry) -> tuple[str, int] | None:

@@ -55,7 +55,7 @@ class Admission:
 
     async def __aenter__(self) -> Hold:
         limiter = self._limiter
-        hold = limiter._from_hand(self._key, self._amounts) if self._ttl is None else None
+        hold = limiter.from_hand(self._key, self._amounts) if self._ttl is None else None
         if hold is None:
             hold = await limiter._wait(self._key, self._amounts, self._timeout, self._ttl)
         self.held = hold
@@ -181,7 +181,16 @@ class Limiter:
         Raises:
             InvalidValue, InvalidName: as :meth:`admit`.
         """
-        return self._from_hand(key, amounts) or self.known(key, amounts)
+        return self.from_hand(key, amounts) or self.known(key, amounts)
+
+    def from_hand(self, key: str | None, amounts: dict[str, Any]) -> Hold | None:
+        """Return a hold from what is in hand; None where that is not enough, whatever the reason."""
+        try:
+            slice_ = self._open.get(key)
+        except TypeError:  # it cannot be looked up, so it is no text
+            encode_key(key)
+            raise
+        return Hold(self, key, amounts, slice_) if slice_ is not None and slice_.take(amounts, monotonic()) else None
 
     def known(self, key: str | None, amounts: Mapping[str, int | str]) -> Refused | None:
         """Return why an admission would be refused, where that is known, and have it in hand the next time."""
@@ -198,7 +207,7 @@ class Limiter:
         Raises:
             MessageTooLarge, PolicyError, InvalidValue, InvalidName, CoordinatorUnavailable, Closed: as :meth:`admit`.
         """
-        return self._from_hand(key, amounts) or await self.decide(key, amounts)
+        return self.from_hand(key, amounts) or await self.decide(key, amounts)
 
     async def decide(self, key: str | None, amounts: Mapping[str, int | str]) -> "Hold | Refused":
         """Return what Redis decides, without a wait for others; errors as :meth:`attempt`."""
@@ -213,7 +222,7 @@ class Limiter:
         if refusal is None:
             return waiter.hold
         if refusal.why in ("late", "timeout"):  # it may be refused for what came in hand meanwhile
-            return self._from_hand(key, checked) or refused_by(self.name, refusal, now, checked, key)
+            return self.from_hand(key, checked) or refused_by(self.name, refusal, now, checked, key)
         raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
 
     async def admit_under(
@@ -309,14 +318,6 @@ class Limiter:
         return lasts / 1000
 
     # What holds and admissions ask of it.
-
-    def _from_hand(self, key: str | None, amounts: dict[str, Any]) -> Hold | None:
-        try:
-            slice_ = self._open.get(key)
-        except TypeError:  # it cannot be looked up, so it is no text
-            encode_key(key)
-            raise
-        return Hold(self, key, amounts, slice_) if slice_ is not None and slice_.take(amounts, monotonic()) else None
 
     async def _wait(
         self, key: str | None, amounts: dict[str, Any], timeout: float | str | None, ttl: float | str | None,

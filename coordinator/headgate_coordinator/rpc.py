@@ -1,0 +1,136 @@
+"""The gRPC port of a node: what proxies and autoscalers ask, at one address, behind one token and one certificate."""
+
+import hmac
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import grpc
+
+from headgate import (
+    AccessDenied,
+    Closed,
+    CoordinatorUnavailable,
+    HeadgateError,
+    InvalidName,
+    InvalidValue,
+)
+from headgate_coordinator.security.line import Crowded
+
+LARGEST: Final = 64 << 10
+"""Bytes of a request."""
+AT_A_TIME: Final = 1024
+"""Requests that are being answered, of all clients; more are refused at once."""
+STREAMS: Final = 256
+"""Requests of one connection at a time."""
+OPTIONS: Final = [
+    ("grpc.max_receive_message_length", LARGEST),
+    ("grpc.max_metadata_size", 8192),
+    ("grpc.max_concurrent_streams", STREAMS),
+    ("grpc.max_connection_idle_ms", 600_000),
+    # A host that vanished is noticed within a minute and a half; who asks whether we live more often is hung up on.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.so_reuseport", 0),
+]
+GRACE: Final = 2.0
+"""Seconds that requests have to end when it is closed."""
+
+
+class RpcServer:
+    """Serves services at one address.
+
+    Args:
+        services: their handlers.
+        token: that requests must bear, as each service has it; None for none, which only loopback may do without.
+        host: name or address to bind to.
+        port: 0 for any that is free.
+        certificate: file with the certificate chain for TLS; without it, there is none.
+        key: file with its private key, where it is not in the same file.
+
+    Attributes:
+        port: at which it listens, once it does.
+    """
+
+    def __init__(
+        self, services: Sequence[grpc.GenericRpcHandler], *, token: str | None, host: str = "127.0.0.1", port: int = 0,
+        certificate: Path | None = None, key: Path | None = None,
+    ) -> None:  # fmt: skip
+        self._services = services
+        self._token = token
+        self._host, self.port = host, port
+        self._certificate, self._key = certificate, key
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            InvalidValue: the address cannot be bound to, or needs a token.
+        """
+        if self._token is None and not _is_loopback(self._host):
+            raise InvalidValue(
+                f"the gRPC port on {self._host!r} can be reached from other hosts and has no token; set a token, or "
+                "bind to 127.0.0.1"
+            )
+        server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=AT_A_TIME)
+        server.add_generic_rpc_handlers(tuple(self._services))
+        place = f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
+        try:
+            if self._certificate is None:
+                port = server.add_insecure_port(place)
+            else:
+                chain = self._certificate.read_bytes()
+                key = self._key.read_bytes() if self._key is not None else chain
+                port = server.add_secure_port(place, grpc.ssl_server_credentials([(key, chain)]))
+        except (RuntimeError, OSError) as error:
+            raise InvalidValue(f"the gRPC port cannot be had at {place}: {error}") from None
+        await server.start()
+        self._server = server
+        self.port = int(port)
+
+    async def close(self) -> None:
+        """Stop listening; requests that are being answered have :data:`GRACE` seconds."""
+        if self._server is not None:
+            await self._server.stop(GRACE)
+
+
+def bears(metadata: Any, token: str) -> bool:
+    """Return whether a request bears a token."""
+    given = next((value for name, value in metadata or () if name == "authorization"), "")
+    scheme, _, word = str(given).partition(" ")
+    return is_token(word.strip(), token) and scheme.lower() == "bearer"
+
+
+def is_token(given: str, token: str) -> bool:
+    """Return whether that is the token; how long it takes says nothing about it."""
+    return hmac.compare_digest(given.encode(), token.encode())
+
+
+async def refuse(context: Any, error: HeadgateError) -> NoReturn:
+    """End a request with an error."""
+    await context.abort(_code(error), str(error)[:1000])
+    raise error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _code(error: HeadgateError) -> grpc.StatusCode:
+    match error:
+        case InvalidValue() | InvalidName():
+            return grpc.StatusCode.INVALID_ARGUMENT
+        case CoordinatorUnavailable() | Closed():
+            return grpc.StatusCode.UNAVAILABLE
+        case Crowded():
+            return grpc.StatusCode.RESOURCE_EXHAUSTED
+        case AccessDenied():
+            return grpc.StatusCode.PERMISSION_DENIED if error.action else grpc.StatusCode.UNAUTHENTICATED
+    return grpc.StatusCode.FAILED_PRECONDITION
