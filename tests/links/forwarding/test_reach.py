@@ -14,6 +14,7 @@ from headgate.core.links.link import Site
 from headgate.policy import loads
 from headgate.redis.url import FILES, parse_url
 from headgate_coordinator.links.listing import list_links
+from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.reach import Reach
@@ -199,3 +200,24 @@ async def test_a_node_writes_to_no_folder_that_is_not_open(
         assert segments(tmp_path / "spool") == stored
         await client.purge("orders")
         await swept(tmp_path / "spool")
+
+
+@pytest.mark.one_server
+async def test_the_policy_of_another_site_opens_no_folder_either(
+    redis_url: str, cleanup_namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks when only the node's own client asks what is open."""
+    monkeypatch.setenv("HEADGATE_SITE_BERLIN", redis_url)
+    berlin = site("env:HEADGATE_SITE_BERLIN")
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as there:
+        await there.set_store("disk", f"file://{tmp_path}/spool", limit="1MB")
+        for roots, opened in (((), False), ((f"file://{tmp_path}",), True)):
+            sites = Sites(cleanup_namespace, Reach(stores=roots))
+            spools = (await sites.client(berlin)).parts.spooling.spools
+            if opened:
+                await spools.get("disk")
+            else:
+                with pytest.raises(InvalidValue, match="--store-root"):
+                    await spools.get("disk")
+            assert (tmp_path / "spool").exists() is opened
+            await sites.close()
