@@ -27,6 +27,11 @@ from headgate.spool.stores import Spool, folder
 _log = logging.getLogger("headgate.node")
 SHARE: Final = 4
 """By how much fewer bytes are tried where the store has no room for all."""
+MOST: Final = 256
+"""Messages of a segment: no call commits more."""
+
+
+NO_REFERENCES: Final = "nor for references to spooled messages"
 
 
 class NoRoomError(Exception):
@@ -54,6 +59,10 @@ class Segment:
         """As the target's script takes it: name, bytes, messages."""
         messages = sum(isinstance(entry, Put) for entry in self.entries)
         return f"{self.spool.encoded}/{self.name} {self.size} {messages}"
+
+    def stored(self, mark: int) -> int:
+        """Return how many of its messages the target has, by its mark."""
+        return sum(isinstance(entry, Put) and entry.seq <= mark for entry in self.entries)
 
     @property
     def last(self) -> int:
@@ -87,6 +96,9 @@ class SpooledWrites:
         self._room_at, self._woken = room_at, woken
         self._names = (f"{secrets.token_hex(5)}-{fence:x}-{n:x}" for n in itertools.count(1))
         self._sent: list[Segment] = []
+        self._most = MOST
+        self._crowded = False
+        """Whether nothing of what was written last was taken."""
         self._stirred = asyncio.Event()
         self._asked: tuple[Quota, int, asyncio.Future[None]] | None = None
 
@@ -108,6 +120,9 @@ class SpooledWrites:
             SpoolUnavailable: the storage does not answer.
             CoordinatorUnavailable: Redis does not.
         """
+        if self._crowded and not await self._spooling.spools.calls.room(self._address):
+            self._spooling.sweeper.watch(self._address)
+            raise NoRoomError(NO_REFERENCES)
         try:
             spool = await self._store(entries)
             quota = await self._room_at(spool)
@@ -130,6 +145,19 @@ class SpooledWrites:
         segment = Segment(spool, name, tuple(put), size)
         self._sent.append(segment)
         return segment
+
+    def answered(self, segment: Segment, mark: int) -> None:
+        """Take in the answer to the call that committed a segment, of which the target took what its mark says.
+
+        A segment of which it took nothing is deleted at once: the call is over, and no other names it. Where the target
+        has no room for references, or its rate lets few go, as many are written as it took.
+        """
+        messages, stored = segment.stored(segment.last), segment.stored(mark)
+        self._crowded = not stored
+        self._most = max(1, stored) if stored < messages else min(2 * self._most, MOST)
+        if not stored:
+            self._sent.remove(segment)
+            self._spooling.sweeper.discard(segment.spool, self._address, segment.name)
 
     async def heard(self, mark: int) -> None:
         """Delete the segments of messages that got to the target otherwise, as its mark says."""
@@ -174,7 +202,7 @@ class SpooledWrites:
         for entry in entries:
             if isinstance(entry, Put):
                 other = by_mode and is_durable(entry.body) is not lasting
-                if messages and (other or size + len(entry.body) > most):
+                if messages and (other or messages >= self._most or size + len(entry.body) > most):
                     break
                 size, messages = size + len(entry.body), messages + 1
             taken.append(entry)

@@ -152,20 +152,23 @@ class LinkWorker:
             self._fair_by = await target.store.fair_by(target.address)
             if spool is not None:
                 await spool.refresh()
-        entries, need, segment = call.entries, call.need, "-"
+        entries, need, written = call.entries, call.need, None
         if call.spools and spool is not None:
             try:
                 written = await spool.write(entries)
             except NoRoomError as error:
                 return NoStore(str(error))
-            entries, segment = written.entries, written.batch
+            entries = written.entries
             behind = (entry for entry in call.entries[len(entries) :] if isinstance(entry, Put))
             need = next((len(entry.body) for entry in behind), need)
         answer = await target.store.commit(
             target.address, self.link, entries, fence=self.fence, born=call.born, prev=call.prev, ttl_ms=self.ttl_ms,
-            lost=call.lost, need=need, want=call.want, weight=self.weight, segment=segment,
+            lost=call.lost, need=need, want=call.want, weight=self.weight,
+            segment=written.batch if written else "-",
             keys=keys_over_a_link(call.entries[: len(entries)], self._fair_by),
         )  # fmt: skip
+        if spool is not None and written is not None:
+            spool.answered(written, answer.mark)
         if spool is not None and answer.mark:
             await spool.heard(answer.mark)
         return answer

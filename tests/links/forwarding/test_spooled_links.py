@@ -19,12 +19,13 @@ from headgate_coordinator.links import forwarder
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.rules import Forwarding, Refusal
 from headgate_coordinator.links.spooled_reads import Entries
+from headgate_coordinator.links.spooled_writes import SpooledWrites
 from headgate_coordinator.service.spool_sweep import SpoolSweep
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.channels import Group, collecting, opened
 from tests.links.policy.test_bridges import bridges, consume, fields, owner, rule
 from tests.links.sites import SiteOf
-from tests.support.spooled import PAYLOAD, body, fill, first_segment, references, spooling, swept
+from tests.support.spooled import PAYLOAD, body, fill, first_segment, references, segments, spooling, swept
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -273,3 +274,39 @@ async def test_a_message_that_neither_memory_nor_the_store_ever_has_room_for_is_
     await wait_until(lambda: is_empty(client, "orders"), timeout=80)
     assert [len(message) for message in await stored(client, "billing")] == [14_000, 21_000, 500]
     assert [len(message) for message in await stored(client, "DLQ")] == [61_000]
+
+
+async def test_a_target_without_room_for_references_costs_its_store_nothing(
+    client: headgate.Client, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks when each try leaves a segment at the store: a queue that nobody reads would fill it."""
+    monkeypatch.setattr(forwarder, "LOOK_AGAIN", 0.05)
+    tries, write = 0, SpooledWrites.write
+
+    async def counted(writes: SpooledWrites, entries: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        return await write(writes, entries)
+
+    monkeypatch.setattr(SpooledWrites, "write", counted)
+    await spooling(client, tmp_path, "billing", memory=5 * PAYLOAD, limit_references=2000)
+    site = SiteOf("here", client, redis_url)
+    await client.apply_policy(loads(bridges(("orders", "billing"))))
+    async with site.working() as (supervisor,):
+        await fill(client, 60)
+
+        def crowded() -> bool:
+            return any("references" in fact.trouble.text for fact in supervisor.facts() if fact.trouble)
+
+        await wait_until(crowded, timeout=80, description="the link says what there is no room for")
+        before = tries
+        await wait_until(lambda: tries > before + 20, timeout=80, description="it tries again and again")
+        used = {Reference.parse(found).name for found in await references(client, "billing")}
+        assert used
+
+        def no_other() -> bool:
+            return {path.name for path in segments(tmp_path)} == used
+
+        await wait_until(no_other, timeout=80, description="the store has what is referred to, and nothing else")
+        assert await consume(client, "billing", 60) == [body(n) for n in range(60)]
+        await swept(tmp_path)
