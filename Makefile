@@ -49,6 +49,7 @@ test: redis ## Run the tests
 	@.ci/ensure-chromium
 	@.ci/ensure-rhea
 	@.ci/ensure-go-amqp
+	@.ci/ensure-helm
 	@.ci/ensure-qpid-jms
 	@.ci/ensure-java
 	@echo "test: running the tests in $(WORKERS) processes"
