@@ -16,7 +16,7 @@ from headgate.redis.replies import Account
 from headgate.redis.scripts import script
 from headgate.redis.stores.policies import PolicyStore
 from headgate_coordinator.node.node import Node
-from headgate_coordinator.security import Action
+from headgate_coordinator.security import Action, making
 from headgate_coordinator.security.access import Access
 from tests.amqp.client import Peer, read
 from tests.remote.grants import B, C, M, P
@@ -210,6 +210,38 @@ async def test_the_index_takes_no_topic_that_is_not_there(node: Node) -> None:
         for name in ("inbox.there", "inbox.queue", "inbox.none"):
             await seller.store.server.call(op, keys, op.argv({"name": name, "present": 1}))
     assert await node.client.store.server.command(keys[2], "SMEMBERS", keys[2]) == [b"inbox.there"]
+
+
+async def test_a_user_makes_so_many_subscriptions_by_pattern_and_no_more(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever opens a topic reads any number of them. Mutants: calls, or links, are not counted."""
+    monkeypatch.setattr(making, "PATTERNS", 3)
+    async with (
+        sdk_as(node, "buyer") as buyer, buyer.session("s") as session, peer_as(node, "buyer") as peer,
+        node.client.session("direct") as direct,
+    ):  # fmt: skip
+        await session.consumer("inbox.*", subscription="a", durable=True)
+        going = await session.consumer("inbox.*", subscription="b")
+        await peer.receiver("news.*", Taken(), name="kept", durable=True)
+        await wait_until(
+            lambda: (
+                [
+                    end.link.is_open
+                    for end in (end for one in node.connections for end in one.ends.values())
+                    if end.destination == "news.*"
+                ]
+                == [True]
+            )
+        )
+        with pytest.raises(HeadgateError, match="3 subscriptions by pattern, as many as it may, so"):
+            await session.consumer("inbox.*", subscription="c")
+        refused = await peer.receiver("news.*", Taken(), name="one-more", durable=True)
+        await wait_until(lambda: refused in peer.gone)
+        await session.consumer("inbox.*", subscription="a", durable=True)  # it is there
+        await direct.consumer("inbox.*", subscription="others")  # and others have their own
+        await going.close()
+        await session.consumer("inbox.*", subscription="c")
 
 
 async def test_what_is_told_of_the_namespace_is_what_a_grant_is_for(node: Node) -> None:

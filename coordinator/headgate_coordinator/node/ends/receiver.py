@@ -193,7 +193,8 @@ class Outlet(LinkEnd):
         request = Request(
             self.destination, kinds_from(kind), subscription=subscription, durable=durable, selects=selects
         )
-        async with self.connection.node.making.by(self.connection.access, self.destination):
+        lasting = subscription if durable else None
+        async with self.connection.node.making.by(self.connection.access, self.destination, lasting):
             supply = await self._opening(self, session.consumers, request)
         if not self.link.alive:
             await supply.close()

@@ -125,6 +125,10 @@ class Desk:
         if op.name == "topic" and values["present"] == 1:  # else any number of names that every pattern has to try
             named = Address.of(self._permits.namespace, decode_name(text_of(values["name"])))
             return None if await self._parts.registry.kind(named) == "topic" else [b"OK"]
+        if op.name == "wildcard" and values["mode"] == "keep":
+            pattern, subscription = map(decode_name, text_of(values["name"]).split(" "))
+            async with self._making.by(self._permits.access, pattern, subscription):
+                return list(await self._server.call(op, keys, [values[name] for name in values]))
         address = self._permits.place(keys[0])
         if not isinstance(address, Address):
             return None
