@@ -21,6 +21,9 @@ MOST_DEAD: Final = 100
 MOST_STEPS: Final = 50_000
 STEPS_OF_EACH: Final = 20
 """Looks at patterns, to find those that overlap: at all, and for each more."""
+MOST_MERGED: Final = 250_000
+MERGED_OF_EACH: Final = 50
+"""Rules that are merged for examples of names: at all, and for each pattern more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,17 @@ def examples(policy: Policy) -> Iterator[Example]:
     used = {word for pattern in patterns for word in pattern.words}
     word = next(word for number in itertools.count() if (word := f"any{number or ''}") not in used)
     seen: set[tuple[str, str | None]] = set()
+    merged, most = 0, MOST_MERGED + MERGED_OF_EACH * len(patterns)
     for one, other in _overlapping(patterns):
         name = _name(one, other, word, long)
-        kinds = {rule.kind for rule in policy.matching(name)} or {None}
-        for kind in (None, *sorted(kind for kind in kinds if kind)):
+        if (name, None) in seen:
+            continue
+        matching = policy.matching(name)
+        kinds = {rule.kind for rule in matching if rule.kind}
+        merged += len(matching) * (1 + len(kinds))
+        if merged > most:
+            raise _tangled()
+        for kind in (None, *sorted(kinds)):
             if (name, kind) not in seen:
                 seen.add((name, kind))
                 yield Example(name, policy.resolve(name, kind))
@@ -58,12 +68,14 @@ def _overlapping(patterns: Sequence[Pattern]) -> Iterator[tuple[Pattern, Pattern
         for other in known.near(pattern):
             steps += 1 if other is None else 4  # which is looked at closely
             if steps > MOST_STEPS + STEPS_OF_EACH * len(patterns):
-                text = (
-                    "its patterns overlap in too many ways to be checked; use fewer of them that begin with '*' or '#'"
-                )
-                raise BadDocument([Problem("", "destination", text)])
+                raise _tangled()
             if other is not None:
                 yield pattern, other
+
+
+def _tangled() -> BadDocument:
+    text = "its patterns overlap in too many ways to be checked; use fewer of them that match the same names"
+    return BadDocument([Problem("", "destination", text)])
 
 
 def _name(one: Pattern, other: Pattern, word: str, long: int) -> str:
