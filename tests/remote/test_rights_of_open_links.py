@@ -197,6 +197,20 @@ async def test_of_calls_of_an_sdk_its_consumers_are_told_and_go_on_when_it_is_gi
         await wait_until(receives, timeout=GUARD)
 
 
+async def test_of_a_producer_of_an_sdk_without_credit_in_hand(node: Node) -> None:
+    """Breaks when its wait is taken for one for room, or for an outage of Redis."""
+    async with sdk_as(node, "ann") as ann, ann.session("s") as session:
+        events: list[Any] = []
+        session.on_blocked(events.append, notify_after="200ms")
+        producer = await session.producer("orders", window=1000)
+        people_of(node).may("ann", OTHER)
+        with pytest.raises(AccessDenied, match="produce"):
+            await producer.send("x" * 5000, timeout=2)
+    explained = [str(event.explanation) for event in events if getattr(event, "explanation", None)]
+    assert all("reachable" not in text for text in explained), explained
+    assert any("refused" in text for text in explained), events
+
+
 async def test_of_a_consumer_by_pattern_of_an_sdk(node: Node) -> None:
     async with sdk_as(node, "ann") as ann, ann.session("s", ttl=1) as session:
         consumer = await session.consumer("news.#")

@@ -68,6 +68,9 @@ class Failures:
         if self.account.waiters.how(item).patience is not None and self.account.lost_since is None:
             self._fail(item, self._full(item, now))
             return
+        if isinstance(self.trouble, AccessDenied) and self.account.lost_since is not None:
+            self._fail(item, self.trouble)
+            return
         waited, place = now - (item.since or now), self.account.last.place
         reason, why = self.reason(item), self.why(item)
         self._fail(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from headgate.core.deadlock import Deadlock
-from headgate.errors import CoordinatorUnavailable, InvalidValue
+from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue
 from headgate.explain.beside import ELSEWHERE, beside
 from headgate.explain.causes import judge
 from headgate.explain.facts import Facts, held, read, stores_of
@@ -141,8 +141,8 @@ def _delivers(mine: Holder, ready: int) -> tuple[Cause, str]:
 
 
 def unreachable(name: str, session: str, seconds: float, trouble: object) -> Explanation:
-    """Return the explanation of a wait for Redis itself."""
-    answered = isinstance(trouble, CoordinatorUnavailable) and trouble.answered
+    """Return the explanation of a wait for Redis itself, or for the right to use it."""
+    answered = isinstance(trouble, AccessDenied) or (isinstance(trouble, CoordinatorUnavailable) and trouble.answered)
     text = f"Redis has {'refused it' if answered else 'not answered'} for {seconds:.3g} s: {trouble}"
     remedy = "see to what it says" if answered else "see that Redis is reachable from here"
     return Explanation(name, "", "unknown", "redis-unavailable", text, remedy=remedy, session=session)
