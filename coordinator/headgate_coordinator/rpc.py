@@ -24,11 +24,18 @@ AT_A_TIME: Final = 1024
 """Requests that are being answered, of all clients; more are refused at once."""
 STREAMS: Final = 256
 """Requests of one connection at a time."""
+CONNECTIONS: Final = 1024
+"""Connections at a time; more are closed as they come."""
+HANDSHAKE: Final = 10_000
+"""Milliseconds that a client has to greet us in TLS and HTTP/2."""
 OPTIONS: Final = [
     ("grpc.max_receive_message_length", LARGEST),
     ("grpc.max_metadata_size", 8192),
     ("grpc.max_concurrent_streams", STREAMS),
-    ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE),
+    # Without a request for that long; whoever comes again connects again.
+    ("grpc.max_connection_idle_ms", 120_000),
     # A host that vanished is noticed within a minute and a half; who asks whether we live more often is hung up on.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),

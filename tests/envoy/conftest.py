@@ -11,7 +11,7 @@ from tests.support.shared import SharedServers
 
 HERE = all(importlib.util.find_spec(name) for name in ("grpc", "envoy", "envoy.service"))
 """Whether headgate[envoy] is installed."""
-collect_ignore = [] if HERE else ["test_service.py"]
+collect_ignore = [] if HERE else ["test_port.py", "test_service.py"]
 
 
 @pytest.fixture

@@ -1,0 +1,140 @@
+"""The gRPC port itself: its certificate, and what strangers can take of it."""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from headgate_coordinator import rpc
+from headgate_coordinator.keda import messages
+from headgate_coordinator.rpc import RpcServer
+from tests.demo.command import environment
+from tests.sdk.session.test_transports import certificate
+from tests.support.forked import PIPE, Forked
+from tests.support.waiting import wait_until
+
+__all__ = ["certificate"]
+pytestmark = pytest.mark.one_server
+SPEC = "/externalscaler.ExternalScaler/GetMetricSpec"
+
+
+async def ask(channel: grpc.aio.Channel, method: str = SPEC) -> bytes:
+    """Ask for what takes no Redis."""
+    ref = messages.ScaledObjectRef(scalerMetadata={"destination": "orders", "target": "1"})
+    return bytes(await channel.unary_unary(method)(ref.SerializeToString(), timeout=60))
+
+
+def secure(port: int, root: bytes) -> grpc.aio.Channel:
+    return grpc.aio.secure_channel(f"localhost:{port}", grpc.ssl_channel_credentials(root))
+
+
+@contextlib.contextmanager
+def node(url: str, namespace: str, *more: str) -> Iterator[int]:
+    words = ("node", "--json", "--port=0", "--no-admin", "--keda", "--grpc-port=0", f"--redis={url}")
+    process = Forked(
+        "headgate_coordinator", *words, f"--namespace={namespace}", *more, environment=environment(), stdout=PIPE
+    )
+    try:
+        assert process.stdout is not None
+        yield int(json.loads(process.stdout.readline())["grpc"].rpartition(":")[2])
+    finally:
+        process.terminate()
+        process.wait(60)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+async def test_with_a_certificate_it_speaks_nothing_but_tls(
+    certificate: Path, url: str, namespace: str, tmp_path: Path
+) -> None:
+    """Mutant: an insecure port whatever there is."""
+    key, root = tmp_path / "key.pem", await asyncio.to_thread(certificate.read_bytes)
+    with node(url, namespace, f"--tls-cert={certificate}", f"--tls-key={key}") as port:
+        async with secure(port, root) as channel:
+            assert b"headgate-messages-orders" in await ask(channel)
+        async with grpc.aio.insecure_channel(f"localhost:{port}") as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await ask(channel)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    both = tmp_path / "both.pem"
+    both.write_bytes(root + key.read_bytes())
+    server = RpcServer([_slow(asyncio.Event())], token=None, certificate=both)
+    await server.start()
+    async with secure(server.port, root) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ask(channel)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED, "it was let in"
+    await server.close()
+
+
+def _slow(gate: asyncio.Event) -> Any:
+    async def answer(request: bytes, context: Any) -> bytes:
+        del context
+        await gate.wait()
+        return request
+
+    return grpc.method_handlers_generic_handler("slow", {"Ask": grpc.unary_unary_rpc_method_handler(answer)})
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    try:
+        return not connection.recv(1 << 16)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+async def test_strangers_have_so_many_connections_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who connects and says nothing is cut off, and nobody has more connections than there are.
+
+    Mutants: either option left out.
+    """
+    bounds = {"grpc.max_allowed_incoming_connections": 8, "grpc.server_handshake_timeout_ms": 2000}
+    assert bounds.keys() <= dict(rpc.OPTIONS).keys()
+    monkeypatch.setattr(rpc, "OPTIONS", list((dict(rpc.OPTIONS) | bounds).items()))
+    gate = asyncio.Event()
+    gate.set()
+    server = RpcServer([_slow(gate)], token=None)
+    await server.start()
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(30)]
+        for connection in silent:
+            connection.setblocking(False)
+        closed: set[socket.socket] = set()
+
+        def gone() -> int:
+            closed.update(one for one in silent if one not in closed and _is_closed(one))
+            return len(closed)
+
+        await wait_until(lambda: gone() >= len(silent) - 8, timeout=60, description="the others are closed")
+        await wait_until(lambda: gone() == len(silent), timeout=60, description="those who say nothing are closed")
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            assert await ask(channel, "/slow/Ask")
+    await server.close()
+
+
+async def test_requests_beyond_the_bound_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant: no bound on what is being answered."""
+    monkeypatch.setattr(rpc, "AT_A_TIME", 3)
+    gate = asyncio.Event()
+    server = RpcServer([_slow(gate)], token=None)
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        asked = [asyncio.ensure_future(ask(channel, "/slow/Ask")) for _ in range(5)]
+        await wait_until(lambda: sum(one.done() for one in asked) >= 2, timeout=60, description="two are refused")
+        for one in asked:
+            if one.done():
+                error = one.exception()
+                assert isinstance(error, grpc.aio.AioRpcError)
+                assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        gate.set()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert sum(isinstance(answer, bytes) for answer in answers) == 3
+    await server.close()
