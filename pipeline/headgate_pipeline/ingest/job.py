@@ -29,6 +29,10 @@ _LOOK: Final = 1
 """Seconds between two looks at the progress of the query."""
 _AWAY: Final = f"{CoordinatorUnavailable.__module__}.{CoordinatorUnavailable.__name__}: "
 """Words in a worker's traceback about a Redis that does not answer."""
+_LATE: Final = "failed to connect back"
+"""Spark's words about a worker that did not start within ten seconds, which no setting changes: nothing was read."""
+_STARTS: Final = 5
+"""Times in a row that a query is started whose worker is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,10 @@ class Ingest:
 
 class IngestFailed(HeadgateError):
     """The query failed. Nothing is lost: the next run goes on from the checkpoint."""
+
+
+class _LateError(Exception):
+    """A worker of Spark did not start in time."""
 
 
 def tables(rows: DataFrame) -> DataFrame:
@@ -112,7 +120,7 @@ def run(spark: SparkSession, job: Ingest, say: Callable[[str], None]) -> int:
         InvalidValue, InvalidName, PolicyError: an option is wrong.
         IngestFailed: the query failed.
     """
-    rows, failed = 0, 0
+    rows, failed, late = 0, 0, 0
     while True:
         try:
             for progress in _copy(spark, job, say):
@@ -120,7 +128,7 @@ def run(spark: SparkSession, job: Ingest, say: Callable[[str], None]) -> int:
                     say("Redis answers again")
                 if progress.numInputRows:
                     say(_line(progress))
-                rows, failed = rows + progress.numInputRows, 0
+                rows, failed, late = rows + progress.numInputRows, 0, 0
         except CoordinatorUnavailable as error:
             if not job.follow:
                 raise IngestFailed(f"{error}; the next run goes on from {job.checkpoint}") from None
@@ -129,6 +137,11 @@ def run(spark: SparkSession, job: Ingest, say: Callable[[str], None]) -> int:
             failed += 1
             disconnect()  # of a cluster, what is known of its servers may be old
             time.sleep(pause)
+        except _LateError as error:
+            late += 1
+            if late == _STARTS:
+                raise IngestFailed(f"{error}; the next run goes on from {job.checkpoint}") from None
+            say("a worker of Spark did not start in time; the query is started again")
         else:
             return rows
 
@@ -145,6 +158,8 @@ def _copy(spark: SparkSession, job: Ingest, say: Callable[[str], None]) -> Itera
                 reason = _reason(error)
                 if _AWAY in str(error):
                     raise CoordinatorUnavailable(reason) from None
+                if _LATE in str(error):
+                    raise _LateError(reason) from None
                 raise IngestFailed(f"{reason}; the next run goes on from {job.checkpoint}") from None
             for progress in query.recentProgress:
                 if progress.timestamp > reported:

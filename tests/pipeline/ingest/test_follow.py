@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from headgate import CoordinatorUnavailable
@@ -64,6 +65,39 @@ def test_it_asks_again_ever_more_seldom_and_at_once_after_it_was_answered(monkey
     query[:] = ["away"]
     with pytest.raises(IngestFailed, match="the next run goes on from c"):
         run(spark, Ingest({}, "o", "c"), said.append)
+
+
+@pytest.mark.parametrize("late", [4, 5])
+def test_a_query_whose_worker_starts_late_is_started_again(monkeypatch: pytest.MonkeyPatch, late: int) -> None:
+    """Spark waits ten seconds for it, whatever is set, which a busy machine may take."""
+    words = "java.io.IOException: Python worker failed to connect back."
+    starts: list[str] = []
+
+    class Query:
+        recentProgress = ()  # noqa: N815 -- as Spark names it
+
+        def awaitTermination(self, _: float) -> bool:  # noqa: N802 -- as Spark names it
+            if len(starts) <= late:
+                raise StreamingQueryException(words)
+            return True
+
+        def stop(self) -> None:
+            """Do nothing."""
+
+    def start(*_: object) -> Query:
+        starts.append("started")
+        return Query()
+
+    monkeypatch.setattr(ingest, "start", start)
+    said: list[str] = []
+    spark: Any = None
+    if late < 5:
+        assert run(spark, Ingest({}, "o", "c"), said.append) == 0
+    else:
+        with pytest.raises(IngestFailed, match=r"connect back\.; the next run goes on from c"):
+            run(spark, Ingest({}, "o", "c"), said.append)
+    assert len(starts) == 5
+    assert said == ["a worker of Spark did not start in time; the query is started again"] * 4
 
 
 def test_it_goes_on_where_it_was_when_redis_is_back(

@@ -58,7 +58,8 @@ def test_entries_and_problems_by_day_and_what_is_new_later(spark: SparkSession, 
     folders = (tmp_path / "entries").iterdir()
     days = {folder.name: pa_dataset.dataset(folder, format="parquet").count_rows() for folder in folders}
     assert days == {"date=2025-11-19": 999, "date=2025-11-20": 1201}
-    assert [line.split(":")[0] for line in said] == ["batch 0", "batch 1", "batch 2"]
+    batches = [line for line in said if line.startswith("batch ")]  # and perhaps that a worker of Spark was late
+    assert [line.split(":")[0] for line in batches] == ["batch 0", "batch 1", "batch 2"]
     assert said[-1].endswith("0 behind")
     at_once = spark.read.format(NAME).options(**job.source).load()  # with maxRows, which a batch has no use for
     entries, problems = (spark.read.parquet(str(tmp_path / table)) for table in ("entries", "problems"))
