@@ -46,7 +46,7 @@ def call() -> Iterator[Callable[..., object]]:
     def connect(node: NodeProcess, user: str | None, password: str | None = None) -> BlockingConnection:
         secret = password if password is not None else (user or "").upper()
         login: dict[str, Any] = {"user": user, "password": secret, "allow_insecure_mechs": True} if user else {}
-        connections.append(BlockingConnection(f"127.0.0.1:{node.port}", timeout=5, reconnect=False, **login))
+        connections.append(BlockingConnection(f"127.0.0.1:{node.port}", timeout=60, reconnect=False, **login))
         return connections[-1]
 
     yield connect
@@ -117,7 +117,7 @@ async def test_a_user_who_is_gone_is_shown_out(
     receiver = await there(connection.create_receiver, "orders")  # type: ignore[attr-defined]
     await dismiss(client, "ann")
     with pytest.raises((ConnectionException, LinkDetached)):
-        await there(receiver.receive, timeout=10)
+        await there(receiver.receive, timeout=60)
     with pytest.raises(ConnectionException):
         await there(call, plain_node, "ann")
 

@@ -54,7 +54,7 @@ def worker(client: headgate.Client, source: str, target: str) -> LinkWorker:
     )
 
 
-async def fill(client: headgate.Client, name: str, count: int = 20, kind: str = "queue", timeout: float = 0.5) -> None:
+async def fill(client: headgate.Client, name: str, count: int = 20, kind: str = "queue", timeout: float = 60) -> None:
     async with client.session() as session:
         producer = await session.producer(name, kind=kind, window=10)
         for _ in range(count):
@@ -65,7 +65,7 @@ async def fill(client: headgate.Client, name: str, count: int = 20, kind: str = 
 async def overfill(client: headgate.Client, name: str) -> None:
     """Send until there is no room."""
     with pytest.raises(headgate.CreditTimeout):
-        await fill(client, name, 1000)
+        await fill(client, name, 1000, timeout=0.5)
 
 
 async def scene(

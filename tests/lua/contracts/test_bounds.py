@@ -12,8 +12,11 @@ from tests.lua.place import BEGIN_MS, TTL_MS, Place
 from tests.support.rewriting import RewritingServer, virtual_clock
 from tests.support.servers import RedisServer
 
+pytestmark = pytest.mark.usefixtures("patient")
 MANY: Final = 100_000
-CALLS: Final = 40
+ROUNDS: Final = 4
+EACH: Final = 10
+CALLS: Final = ROUNDS * EACH
 CROWD: Final[Script] = parse(
     "crowd",
     """--[[
@@ -115,19 +118,25 @@ async def calls_of(place: Place) -> Calls:
 
 
 async def cost(server: RewritingServer, call: Callable[[], Awaitable[Any]]) -> float:
-    """Return the median time, in microseconds, that Redis itself took for the scripts of a call."""
+    """Return the median time, in microseconds, that Redis itself took for the scripts of a few calls."""
     await server.command(b"", "SLOWLOG", "RESET")
-    for _ in range(CALLS):
+    for _ in range(EACH):
         await call()
     entries = await server.command(b"", "SLOWLOG", "GET", -1 if server.version >= (7,) else 10_000)
     return statistics.median(int(entry[2]) for entry in entries if entry[3][0] == b"EVALSHA")
 
 
 async def dearer(server: RewritingServer, few: Place, many: Place) -> dict[str, tuple[float, float]]:
-    """Return the calls that cost more than five times as much where there are many, with both costs."""
+    """Return the calls that cost more than five times as much where there are many, with both costs.
+
+    Both are taken in turn, and of each the least counts: what runs beside only adds to it.
+    """
     calls, others = await calls_of(few), await calls_of(many)
-    costs = {name: (await cost(server, call), await cost(server, others[name])) for name, call in calls.items()}
-    return {name: pair for name, pair in costs.items() if pair[1] > 5 * pair[0]}
+    costs = {}
+    for name, call in calls.items():
+        rounds = [(await cost(server, call), await cost(server, others[name])) for _ in range(ROUNDS)]
+        costs[name] = tuple(min(side) for side in zip(*rounds, strict=True))
+    return {name: (least, most) for name, (least, most) in costs.items() if most > 5 * least}
 
 
 async def test_a_hundred_thousand_sessions_cost_a_call_no_more_than_ten(server: RewritingServer) -> None:

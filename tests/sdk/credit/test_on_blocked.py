@@ -41,12 +41,20 @@ def test_a_wait_is_told_once_it_has_lasted_and_its_end_always() -> None:
 
 async def test_a_wait_is_told_with_its_reason_and_its_end(client: headgate.Client, full: headgate.Session) -> None:
     events: Events = []
-    full.on_blocked(events.append)
+    first: Events = []
+    full.on_blocked(first.append)
     producer = await full.producer("full")
     waits = asyncio.ensure_future(producer.send(b"y" * 50, timeout=GUARD))
+    await wait_until(lambda: first)
+    await wait_until(
+        lambda: producer.reason, description="it is known why"
+    )  # before the first event, unless all is slow
+    full.on_blocked(events.append)
     await wait_until(lambda: events)
     (blocked,) = events
+    assert isinstance(first[0], Blocked)
     assert isinstance(blocked, Blocked)
+    assert first[0].reason in ("", blocked.reason)
     assert (blocked.destination, blocked.session) == ("full", full.id)
     assert blocked.reason == "the limit of 1000 bytes is reached: no consumer is attached"
     assert blocked.explanation is not None
@@ -55,7 +63,7 @@ async def test_a_wait_is_told_with_its_reason_and_its_end(client: headgate.Clien
     assert 0.19 <= time.time() - blocked.since < GUARD
     await client.purge("full")
     await waits
-    await wait_until(lambda: len(events) == 2)
+    await wait_until(lambda: len(events) == len(first) == 2)
     assert isinstance(events[1], Unblocked)
     assert events[1].waited >= 0.2
     assert str(events[1]).startswith(f"{full.id} waits at full no more, after ")
