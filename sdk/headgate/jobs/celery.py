@@ -1,6 +1,6 @@
 """A base of Celery's tasks: those that are not admitted are put off, and keep no worker."""
 
-from typing import Any
+from typing import Any, Final
 
 from celery import Task
 from celery.exceptions import Ignore
@@ -8,12 +8,16 @@ from celery.exceptions import Ignore
 from headgate.charge import SyncCharge
 from headgate.jobs.requeueing import admit_or_put_off
 
+SHORTEST_DEFAULT: Final = 1800.0
+"""Seconds of the default ``visibility_timeout`` of SQS; that of Redis is an hour."""
+
 
 class LimitedTask(Task):  # type: ignore[misc]  # Celery ships no types
     """``@app.task(base=LimitedTask, limited=SyncCharge(limits.limiter("llm"), requests=1))``.
 
     A task that is not admitted is sent again with the same id and arguments, for later; that is no retry, and is not
-    counted as one. Called directly, as a function, it waits.
+    counted as one. It is for half the broker's ``visibility_timeout`` at most, for a worker keeps it meanwhile. Called
+    directly, as a function, it waits.
 
     Attributes:
         limited: how each call is charged; its ``key`` and amounts may be functions of the task's arguments.
@@ -32,7 +36,8 @@ class LimitedTask(Task):  # type: ignore[misc]  # Celery ships no types
             run = self.run
             decision = admit_or_put_off(self.limited, *args, **named)
             if isinstance(decision, float):
-                again = self.signature_from_request(request, args, named, countdown=decision, retries=request.retries)
+                within = min(decision, self._redelivered_after() / 2)
+                again = self.signature_from_request(request, args, named, countdown=within, retries=request.retries)
                 again.apply_async()
                 raise Ignore
             held = decision
@@ -42,3 +47,8 @@ class LimitedTask(Task):  # type: ignore[misc]  # Celery ships no types
             return result
         finally:
             held.release()
+
+    def _redelivered_after(self) -> float:
+        """Return the seconds after which a broker gives what a worker keeps to another one too, as if it had died."""
+        options = self.app.conf.broker_transport_options or {}
+        return float(options.get("visibility_timeout", SHORTEST_DEFAULT))

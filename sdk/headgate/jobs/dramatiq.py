@@ -3,10 +3,14 @@
 from typing import Any
 
 from dramatiq import Broker, MessageProxy, Middleware
-from dramatiq.middleware import SkipMessage
+from dramatiq.middleware import MiddlewareError, SkipMessage
 
 from headgate.charge import Held, SyncCharge
 from headgate.jobs.requeueing import admit_or_put_off
+
+
+class NotCharged(MiddlewareError):
+    """A message could not be charged; its cause says why. It failed, and is retried as its actor says."""
 
 
 class LimitedActors(Middleware):
@@ -25,11 +29,18 @@ class LimitedActors(Middleware):
         return {"limited"}
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
-        """Admit a message, or put it off."""
+        """Admit a message, or put it off.
+
+        Raises:
+            NotCharged: for whatever else goes wrong: dramatiq would log other errors, and run the actor all the same.
+        """
         charge: SyncCharge | None = broker.get_actor(message.actor_name).options.get("limited")
         if charge is None:
             return
-        decision = admit_or_put_off(charge, *message.args, **message.kwargs)
+        try:
+            decision = admit_or_put_off(charge, *message.args, **message.kwargs)
+        except Exception as error:
+            raise NotCharged(f"{message.actor_name} could not be charged: {error}") from error
         if isinstance(decision, float):
             broker.enqueue(message.copy(), delay=round(decision * 1000))
             raise SkipMessage(f"not admitted; again in {decision:.3g} s")

@@ -12,6 +12,7 @@ import dramatiq
 import pytest
 from celery import Celery, signals
 from celery.contrib.testing.worker import start_worker
+from celery.exceptions import Ignore
 from dramatiq.brokers.stub import StubBroker
 from taskiq import InMemoryBroker, TaskiqDepends
 
@@ -20,7 +21,7 @@ import headgate.sync
 from headgate.charge import Held, SyncCharge
 from headgate.jobs import requeueing
 from headgate.jobs.celery import LimitedTask
-from headgate.jobs.dramatiq import LimitedActors
+from headgate.jobs.dramatiq import LimitedActors, NotCharged
 from headgate.jobs.taskiq import admitted
 from tests.support.waiting import wait_for, wait_until
 
@@ -152,6 +153,52 @@ def test_actors_of_dramatiq(limiter: headgate.sync.Limiter) -> None:
     assert sorted(meter.done) == [*range(JOBS)]
     assert meter.most <= 2
     wait_for(lambda: limiter.state()["slots"].taken == 0)
+
+
+def test_an_actor_that_cannot_be_charged_does_not_run(limiter: headgate.sync.Limiter) -> None:
+    broker, meter = StubBroker(), Meter()
+    broker.add_middleware(LimitedActors())
+
+    @dramatiq.actor(broker=broker, limited=SyncCharge(lambda: limiter, slots=3), max_retries=0)
+    def work() -> None:
+        meter.done.append(0)
+
+    worker = dramatiq.Worker(broker, worker_threads=1, worker_timeout=20)
+    worker.start()
+    try:
+        work.send()
+        with pytest.raises(NotCharged, match="work could not be charged: 3 at once can never fit"):
+            broker.join("default", fail_fast=True, timeout=60_000)
+    finally:
+        worker.stop()
+        broker.close()
+    assert meter.done == []
+
+
+def test_a_task_is_put_off_for_less_than_its_broker_keeps_it(limiter: headgate.sync.Limiter) -> None:
+    app, sent = Celery("jobs", broker="memory://"), list[float]()
+    app.conf.broker_transport_options = {"visibility_timeout": 30}
+
+    class Noted(LimitedTask):
+        abstract = True
+
+        def apply_async(self, *_: Any, **options: Any) -> None:
+            sent.append(options["countdown"])
+
+    @app.task(  # type: ignore[untyped-decorator]  # Celery ships no types
+        base=Noted, limited=SyncCharge(lambda: limiter, slots=1), name="held_off"
+    )
+    def work() -> None:
+        raise AssertionError
+
+    limiter.hold_off(600)
+    work.push_request(id="1", called_directly=False, is_eager=False, retries=0)
+    try:
+        with pytest.raises(Ignore):
+            work()
+    finally:
+        work.pop_request()
+    assert sent == [15.0]
 
 
 async def test_tasks_of_taskiq(client: headgate.Client) -> None:
