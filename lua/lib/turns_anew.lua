@@ -2,7 +2,7 @@
 --- @include "lib/in_turn"
 -- What is in turn at a queue, beside what nobody has of its messages; and that put in turn anew.
 local CHUNK = 500
-local taken -- whether somebody has a message, by its id; nil where no keys take turns
+local taken -- whether somebody has a message that was delivered, by its id; nil where no keys take turns
 
 local function read_taken()
   if not d.fair or redis.call('HEXISTS', K_SUBSCRIPTIONS, 'queue') == 0 then
@@ -18,11 +18,12 @@ local function read_taken()
   end
 end
 
--- Of a piece of the stream, what is to be in turn.
+-- Of a piece of the stream, what is to be in turn: what came back, and what nobody had up to where all is sorted.
 local function to_be_in_turn(entries)
   local found = {}
   for _, entry in ipairs(taken and entries or {}) do
-    if not taken[entry[1]] and tonumber(string.match(entry[1], '^%d+')) <= (d.sorted or 0) then
+    local had = taken[entry[1]]
+    if had == false or (not had and tonumber(string.match(entry[1], '^%d+')) <= (d.sorted or 0)) then
       found[#found + 1] = entry
     end
   end
