@@ -76,7 +76,7 @@ if d.stopped then
   code = 'STOPPED'
 elseif prev > l.mark then
   code = 'GAP'
-elseif not (spools and is_segment(ARGV[11])) then -- else this call was made before, and what it could store is stored
+elseif not (spools and tonumber(ARGV[at + 1]) <= l.mark) then -- else this call was made before
   local lacks = choose(puts, at, link, s, spools)
   if lacks then
     code, need = 'NOCREDIT', lacks

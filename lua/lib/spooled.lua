@@ -47,11 +47,6 @@ local function references_that_fit(at, count, held_m, puts)
   return fits, bytes
 end
 
--- Whether references to a segment, named as a batch has it, were stored here before.
-local function is_segment(batch)
-  return redis.call('HEXISTS', K_REFS, string.match(batch, '^%S+')) == 1
-end
-
 local function keep_segment(segment, first, last, references)
   local name, bytes = string.match(segment, '^(%S+) (%d+)')
   redis.call('ZADD', K_SPOOLED, int(last), name)

@@ -70,7 +70,7 @@ LINKS: Final = (
      f"{_SPOOLED}::test_references_go_with_a_segment_and_messages_without"),
     ("P3", "link_commit", "elseif spools and fence ~= l.fence then", "elseif false then",
      f"{_SPOOLED}::test_a_segment_of_a_lease_that_the_target_does_not_know_is_refused"),
-    ("P2", "link_commit", "elseif not (spools and is_segment(ARGV[11])) then", "else",
+    ("P2", "link_commit", "elseif not (spools and tonumber(ARGV[at + 1]) <= l.mark) then", "else",
      f"{_SPOOLED}::test_a_commit_of_references_that_is_repeated_stores_what_it_stored"),
     ("P1", "lib/brought", "  if fits < #puts then", "  if false then",
      f"{_SPOOLED}::test_references_go_as_far_as_their_limit"),
