@@ -115,8 +115,9 @@ class LinkJob(Job[Link]):
                 ttl=self._ttl, pace=rate.allow if rate else None, on_wait=self._on_wait,
             )  # fmt: skip
             worker.spool = SpooledWrites(
-                there.parts, target.address, worker.link, self.fence, _room(stack, there, link.name), worker.hear_store
-            )
+                there.parts, target.address, worker.link, self.fence, _room(stack, there, link.name), worker.hear_store,
+                elsewhere=link.site is not None,
+            )  # fmt: skip
             self._worker, self._there, self._trouble = worker, there, None
             try:
                 return await worker.run()

@@ -34,6 +34,10 @@ MOST: Final = 256
 NO_REFERENCES: Final = "nor for references to spooled messages"
 
 
+OF_A_HOST: Final = ("file", "local", "memory")
+"""Schemes of URLs that may be another storage at each host."""
+
+
 class NoRoomError(Exception):
     """A store takes nothing now; without a text, it never takes a message of that size."""
 
@@ -80,6 +84,7 @@ class SpooledWrites:
         fence: number of its lease.
         room_at: returns the link's room at a store.
         woken: called when a store has room that had none.
+        elsewhere: whether the target is at another site: a path there may be another disk here.
     """
 
     def __init__(
@@ -90,10 +95,12 @@ class SpooledWrites:
         fence: int,
         room_at: Callable[[Spool], Awaitable[Quota]],
         woken: Callable[[], None],
+        *,
+        elsewhere: bool = False,
     ) -> None:
         self._parts, self._spooling = parts, parts.registry.spooling
         self._address, self._link = address, link
-        self._room_at, self._woken = room_at, woken
+        self._room_at, self._woken, self._elsewhere = room_at, woken, elsewhere
         self._names = (f"{secrets.token_hex(5)}-{fence:x}-{n:x}" for n in itertools.count(1))
         self._sent: list[Segment] = []
         self._most = MOST
@@ -186,7 +193,12 @@ class SpooledWrites:
             lasting = "store_nonpersistent"
         if not fields.get("store"):
             raise NoRoomError("it does not spool")
-        return await self._spooling.spools.get(decode_name(fields[lasting]))
+        name = decode_name(fields[lasting])
+        if self._elsewhere:
+            url = (await self._spooling.spools.fields(name)).get("url", "")
+            if url.partition("://")[0] in OF_A_HOST:
+                raise NoRoomError(f"its store {name!r} is in files of that site's own hosts")
+        return await self._spooling.spools.get(name)
 
     @staticmethod
     def _lasting(entries: Sequence[Put | Skip]) -> bool:

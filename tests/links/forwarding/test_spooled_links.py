@@ -20,11 +20,13 @@ from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.rules import Forwarding, Refusal
 from headgate_coordinator.links.spooled_reads import Entries
 from headgate_coordinator.links.spooled_writes import SpooledWrites
+from headgate_coordinator.security.reach import Reach
 from headgate_coordinator.service.spool_sweep import SpoolSweep
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.channels import Group, collecting, opened
 from tests.links.policy.test_bridges import bridges, consume, fields, owner, rule
 from tests.links.sites import SiteOf
+from tests.support.leaks import delete_namespace
 from tests.support.spooled import PAYLOAD, body, fill, first_segment, references, segments, spooling, swept
 from tests.support.waiting import wait_until
 
@@ -310,3 +312,30 @@ async def test_a_target_without_room_for_references_costs_its_store_nothing(
         await wait_until(no_other, timeout=80, description="the store has what is referred to, and nothing else")
         assert await consume(client, "billing", 60) == [body(n) for n in range(60)]
         await swept(tmp_path)
+
+
+async def test_a_link_writes_to_no_files_of_another_site(
+    client: headgate.Client, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here they may be another disk, which the consumers there never read; though its node may touch that path."""
+    monkeypatch.setenv("HEADGATE_SITE_BERLIN", redis_url)
+    policy = (
+        "site_name = 'paris'\n[[site]]\nname = 'berlin'\nurl = 'env:HEADGATE_SITE_BERLIN'\n"
+        f"namespace = '{client.namespace}-b'\n[[route]]\nname = 'r'\nto = 'berlin'\nqueues = 'orders'\n"
+    )
+    async with headgate.connect(redis_url, namespace=f"{client.namespace}-b") as there:
+        try:
+            await spooling(there, tmp_path, memory=5 * PAYLOAD)
+            await client.apply_policy(loads(policy))
+            reach = Reach(stores=(f"file://{tmp_path}",))
+            async with SiteOf("paris", client, redis_url, reach=reach).working() as (supervisor,):
+                await fill(client, COUNT)
+
+                def says_why() -> bool:
+                    return any("files of that site" in fact.trouble.text for fact in supervisor.facts() if fact.trouble)
+
+                await wait_until(says_why, timeout=80, description="the link says why it waits for memory")
+                assert await consume(there, "orders", COUNT) == [body(n) for n in range(COUNT)]
+                assert segments(tmp_path) == []
+        finally:
+            delete_namespace(redis_url, there.namespace)
