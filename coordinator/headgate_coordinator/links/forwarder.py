@@ -337,7 +337,9 @@ class Forwarder:
         if answer.code == "TOO_LARGE" and self._hand.head and not self.stores.spools:
             self._hand.refuse_head(Refusal("too-large", dead_letter=True))
         elif answer.code in ("OK", "NOCREDIT", "TOO_LARGE"):
-            if self._lacks_credit and (call.need or answer.code != "OK"):
+            if call.spools:
+                self._target_at = 0.0  # that was for memory
+            if self._lacks_credit and (call.need or answer.place or answer.code != "OK"):
                 self._rest_target(now, answer.again_ms / 1000)
                 self.stores.full = True
                 self.trouble = None if self._spools else NO_ROOM

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 import headgate
-from headgate.core.links.calls import Committed, Entry
+from headgate.core.links.calls import Commit, Committed, Entry, Open, Opened, Read
 from headgate.core.segment import Reference
 from headgate.errors import CoordinatorUnavailable
 from headgate.policy import loads
 from headgate.redis.keys import Address, link_id
 from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.links import forwarder
+from headgate_coordinator.links.forwarder import Forwarder
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.rules import Forwarding, Refusal
 from headgate_coordinator.links.spooled_reads import Entries
@@ -97,6 +98,25 @@ async def test_a_target_that_spools_takes_all_though_its_memory_is_full(
     assert len({Reference.parse(found).name for found in await references(client, "billing")}) <= COUNT // 4
     assert await consume(client, "billing", COUNT) == [body(n) for n in range(COUNT)]
     await swept(tmp_path)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_link_spools_on_without_a_look_at_memory_in_between(place: int) -> None:
+    """Mutant: what was stored by reference waits as what finds no room in memory does, a second each time."""
+    worker = Forwarder(Forwarding("here", "there"))
+    worker.stores.spools = True
+    worker.hear(Open(), Opened("OK", 5, 0), 0)
+    worker.hear(worker.calls(0)[0], Committed("OK", 0), 0)
+    (fetch,) = worker.calls(0)
+    worker.hear(fetch, Read("OK", 0, tuple(Entry(n, b"abc") for n in range(1, 4))), 0)
+    (ask,) = (call for call in worker.calls(0) if isinstance(call, Commit))
+    worker.hear(ask, Committed("OK", 0, place=1, again_ms=1000), 0)
+    (first,) = (call for call in worker.calls(0) if isinstance(call, Commit))
+    assert (first.spools, len(first.entries)) == (True, 3)
+    worker.hear(first, Committed("OK", 1, place=place, again_ms=1000), 0)
+    (following,) = (call for call in worker.calls(0) if isinstance(call, Commit))
+    assert (following.spools, following.need) == (bool(place), 0 if place else 3)
+    assert worker.trouble is None
 
 
 class Lost:
