@@ -1,5 +1,6 @@
 """Reading through ``format("headgate")``."""
 
+import contextlib
 import os
 import signal
 import time
@@ -105,39 +106,41 @@ def test_a_window_of_one_batch_is_no_deadlock(client: headgate.sync.Client, read
 
 
 def test_a_batch_that_was_not_committed_comes_again_and_one_that_was_does_not(
-    client: headgate.sync.Client, reader: StreamReader, said: dict[str, str]
+    client: headgate.sync.Client, said: dict[str, str]
 ) -> None:
     """Two batches are planned, the second is not committed, and the query dies with newer messages at hand.
 
     Mutants: what the last committed batch had is given out again; a window full of newer ones keeps the old away.
     """
-    send(client, *"abcdef")
-    none = reader.initialOffset()
-    one = reader.latestOffset(none, ReadAllAvailable())
-    assert bodies(reader, none, one) == list("abcdef")
-    send(client, *"ghi")
-    two = reader.latestOffset(one, ReadAllAvailable())
-    assert bodies(reader, one, two) == list("ghi")
-    assert left(client) == list("ghi")
+    with contextlib.ExitStack() as stack:
+        reader, again, after = (StreamReader(Options.of(said | {"window": window})) for window in ("3", "3", "10"))
+        for one_of in (reader, again, after):
+            stack.callback(one_of.stop)
+        send(client, *"abc")
+        none = reader.initialOffset()
+        one = reader.latestOffset(none, ReadAllAvailable())
+        assert bodies(reader, none, one) == list("abc")
+        send(client, *"ghi")  # which fill its window: it takes none of those that come
+        two = reader.latestOffset(one, ReadAllAvailable())
+        assert bodies(reader, one, two) == list("ghi")
+        assert left(client) == list("ghi")
 
-    again = StreamReader(Options.of(said | {"window": "3"}))
-    send(client, *"jklm")
-    newer = again._messages()
-    wait_for(lambda: newer.fresh(most=0, wait=0) or newer.held == 3)
-    reader.stop()  # only now does the new query get what the old one had
-    assert bodies(again, one, two) == list("ghi")
-    three = again.latestOffset(two, ReadAllAvailable())
-    rest = list("jklm")
-    for body in bodies(again, two, three):
-        rest.remove(body)
-    again.stop()
-    after, start = StreamReader(Options.of(said | {"window": "10"})), three
-    while rest or left(client):
-        end = after.latestOffset(start, ReadAllAvailable())
-        for body in bodies(after, start, end):
-            rest.remove(body)  # and nothing that was in a batch behind it
-        start = end
-    after.stop()
+        send(client, *"jklm")
+        newer = again._messages()
+        wait_for(lambda: newer.fresh(most=0, wait=0) or newer.held == 3)
+        reader.stop()  # only now does the new query get what the old one had
+        assert bodies(again, one, two) == list("ghi")
+        three = again.latestOffset(two, ReadAllAvailable())
+        rest = list("jklm")
+        for body in bodies(again, two, three):
+            rest.remove(body)
+        again.stop()
+        start = three
+        while rest or left(client):
+            end = after.latestOffset(start, ReadAllAvailable())
+            for body in bodies(after, start, end):
+                rest.remove(body)  # and nothing that was in a batch behind it
+            start = end
 
 
 def test_what_is_owed_of_earlier_batches_is_known_to_the_next_process(
