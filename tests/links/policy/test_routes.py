@@ -255,9 +255,8 @@ async def test_a_link_whose_site_left_the_policy_says_how_to_end_it_and_is_ended
 
 
 async def _all_work(site: SiteOf, links: list[str]) -> bool:
-    """Whether a node has the lease of each: what has none when the policy drops it is forgotten, and ends nowhere."""
-    found = await list_links(site.client)
-    return {one.link for one in found if one.state != "ending" and one.owner} >= set(links)
+    """Whether a node works on each: what no node has a lease of when the policy drops it is forgotten at once."""
+    return {fact.link for one in site.supervisors for fact in one.facts() if fact.works} >= set(links)
 
 
 async def test_a_selector_lets_pass_what_it_is_true_of(three_sites: list[SiteOf]) -> None:
