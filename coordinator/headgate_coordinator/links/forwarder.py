@@ -279,12 +279,8 @@ class Forwarder:
         """Ask the rate for what is in hand and has its credit."""
         if self._allowed.quantum is None or self.mark is None or Commit in self._flying:
             return None
-        sizes = (
-            self._hand.sizes(self.how.window, BATCH)
-            if self._spools
-            else self._hand.sizes(self.held, min(BATCH, self.held_m))
-        )
-        return self._allowed.ask(sizes, now)
+        credit, messages = self._credit
+        return self._allowed.ask(self._hand.sizes(credit, min(BATCH, messages)), now)
 
     def _copy(self, born: int, item: Item, now: float) -> Call | None:
         reason = item.refusal.reason if item.refusal else ""
@@ -344,7 +340,7 @@ class Forwarder:
                 self.stores.full = True
                 self.trouble = None if self._spools else NO_ROOM
         elif answer.code == "FULL":
-            self._refused(NoStore("nor for references to spooled messages"), now)
+            self._refused(NoStore(NO_REFERENCES), now)
         else:
             self._rest_target(now, answer.again_ms / 1000)
             self.trouble = Trouble.of("target", answer.code)

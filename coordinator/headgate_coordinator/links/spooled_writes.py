@@ -23,17 +23,13 @@ from headgate.errors import CoordinatorUnavailable, HeadgateError, MessageTooLar
 from headgate.message import is_durable
 from headgate.redis.keys import Address
 from headgate.spool.stores import Spool, folder
+from headgate_coordinator.links.forwarder import NO_REFERENCES
 
 _log = logging.getLogger("headgate.node")
 SHARE: Final = 4
 """By how much fewer bytes are tried where the store has no room for all."""
 MOST: Final = 256
 """Messages of a segment: no call commits more."""
-
-
-NO_REFERENCES: Final = "nor for references to spooled messages"
-
-
 OF_A_HOST: Final = ("file", "local", "memory")
 """Schemes of URLs that may be another storage at each host."""
 

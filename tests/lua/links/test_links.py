@@ -11,17 +11,9 @@ from headgate.redis.store import Store
 from headgate.redis.stores.links import LinkStore
 from tests.lua.place import TTL_MS
 from tests.lua.route import LINK, Route, puts
-from tests.support.rewriting import RewritingServer, virtual_clock
+from tests.support.rewriting import RewritingServer
 
 pytestmark = pytest.mark.docker
-
-
-@pytest.fixture
-async def server(redis_url: str) -> AsyncIterator[RewritingServer]:
-    server = RewritingServer(redis_url, virtual_clock)
-    await server.open()
-    yield server
-    await server.close()
 
 
 @pytest.fixture

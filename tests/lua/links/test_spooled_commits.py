@@ -9,18 +9,10 @@ from headgate.core.segment import pack
 from headgate.redis.stores.spools import SpoolStore
 from tests.lua.place import TTL_MS
 from tests.lua.route import LINK, Route
-from tests.support.rewriting import RewritingServer, virtual_clock
+from tests.support.rewriting import RewritingServer
 
 pytestmark = pytest.mark.docker
 SIZE = 50
-
-
-@pytest.fixture
-async def server(redis_url: str) -> AsyncIterator[RewritingServer]:
-    server = RewritingServer(redis_url, virtual_clock)
-    await server.open()
-    yield server
-    await server.close()
 
 
 @pytest.fixture
