@@ -3,10 +3,8 @@
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from asyncio.subprocess import PIPE
-from pathlib import Path
 from typing import Final
 
 import grpc
@@ -17,9 +15,10 @@ from envoy.service.ratelimit.v3.rls_pb2_grpc import RateLimitServiceStub
 import headgate
 from bench.harness import Figure, cpu_seconds, median, percentile
 from bench.traffic.leases import CONNECTIONS, LIMITS, ROUNDS, SECONDS, node
+from headgate.policy import loads
 from headgate.redis.embedded import EmbeddedRedis
 
-RULES: Final = """
+POLICY: Final = """
 [[descriptor]]
 domain = "shop"
 entries = ["tenant"]
@@ -62,12 +61,11 @@ async def _round(port: str, pid: int, at_a_time: int, seconds: float) -> list[fl
 async def measure(*, quick: bool) -> list[Figure]:
     """Return requests a second over one connection, as of one proxy, and their cost."""
     seconds = SECONDS / (4 if quick else 1)
-    with EmbeddedRedis.start() as redis, tempfile.TemporaryDirectory() as folder:
-        rules = Path(folder) / "envoy.toml"
-        rules.write_text(RULES)
+    with EmbeddedRedis.start() as redis:
         async with headgate.connect(redis.url) as client:
             await client.apply("llm", kind="limiter", limits=LIMITS)
-        async with node(redis.url, "--envoy", str(rules), "--grpc-port", "0") as (addresses, pid):
+            await client.apply_policy(loads(POLICY))
+        async with node(redis.url, "--envoy", "--grpc-port", "0") as (addresses, pid):
             port = addresses["grpc"].rpartition(":")[2]
             await _round(port, pid, CONNECTIONS, seconds)
             many = [await _round(port, pid, CONNECTIONS, seconds) for _ in range(ROUNDS)]

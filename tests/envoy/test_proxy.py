@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import headgate
+from headgate.policy import loads
 from tests.demo.command import environment
 from tests.envoy.conftest import HERE
 from tests.support.cluster import free_port
@@ -70,10 +71,10 @@ class Service:
 class NodeForProxies:
     """`headgate node --envoy`, to be killed."""
 
-    def __init__(self, url: str, namespace: str, rules: Path) -> None:
+    def __init__(self, url: str, namespace: str) -> None:
         self.process = Forked(
             *("headgate_coordinator", "node", "--json", "--port=0", "--no-admin", "--grpc-port=0"),
-            *(f"--envoy={rules}", f"--redis={url}", f"--namespace={namespace}"),
+            *("--envoy", f"--redis={url}", f"--namespace={namespace}"),
             environment=environment(), stdout=PIPE,
         )  # fmt: skip
         assert self.process.stdout
@@ -125,15 +126,13 @@ async def test_limits_hold_and_no_slot_is_lost_when_a_node_and_the_proxy_are_kil
     client: headgate.Client, url: str, tmp_path: Path
 ) -> None:
     """Mutants: slots that end with their node's session, or that a client's own request id gets twice, fail."""
-    limits = {"requests": {"rate": f"{RATE}/s", "burst": BURST}, "slots": {"at_once": SLOTS}}
-    await client.apply("api", kind="limiter", limits=limits)
-    rules = tmp_path / "envoy.toml"
-    rules.write_text((DEPLOY / "envoy.toml").read_text().replace('"60s"', f'"{LEASE}s"'))
+    text = (DEPLOY / "envoy.toml").read_text().replace('"60s"', f'"{LEASE}s"').replace("= 100\n", f"= {SLOTS}\n")
+    await client.apply_policy(loads(text.replace('"1000/s"', f'"{RATE}/s"\nburst = {BURST}')))
     answers: Counter[int] = Counter()
     over = asyncio.Event()
     async with contextlib.AsyncExitStack() as stack:
         service = await stack.enter_async_context(Service().running())
-        nodes = [await asyncio.to_thread(NodeForProxies, url, client.namespace, rules) for _ in range(2)]
+        nodes = [await asyncio.to_thread(NodeForProxies, url, client.namespace) for _ in range(2)]
         for node in nodes:
             stack.callback(node.kill9)
         door = free_port()

@@ -83,13 +83,13 @@ def node(
     ] = 8161,
     admin: Annotated[bool, typer.Option("--admin/--no-admin", help="Health, metrics, live page.")] = True,
     envoy: Annotated[
-        Path | None,
+        bool,
         typer.Option(
+            "--envoy/--no-envoy",
             envvar="HEADGATE_ENVOY",
-            metavar="FILE",
-            help="Serve Envoy's proxies: which descriptor asks which limiter.",
+            help="Serve Envoy's proxies, as the policy's descriptors have it.",
         ),
-    ] = None,
+    ] = False,
     keda: Annotated[
         bool, typer.Option("--keda/--no-keda", envvar="HEADGATE_KEDA", help="Serve KEDA as its external scaler.")
     ] = False,
@@ -166,7 +166,7 @@ def node(
             if node.admin:
                 typer.echo(f"its page is {node.admin}/")
             if node.rpc:
-                typer.echo(f"it answers {' and '.join(['Envoy'] * bool(envoy) + ['KEDA'] * keda)} at {node.rpc}")
+                typer.echo(f"it answers {' and '.join(['Envoy'] * envoy + ['KEDA'] * keda)} at {node.rpc}")
 
     begin_logging()
     client = connect(redis, namespace)

@@ -216,7 +216,7 @@ def render_rules(policy: Policy) -> Table:
     table = Table(title=title, title_justify="left", box=None)
     for column in ("rule", "kind", "setting", "value", "from"):
         table.add_column(column, overflow="fold")
-    for row in (*_of_rules(policy), *_of_links(policy)):
+    for row in (*_of_rules(policy), *_of_links(policy), *_of_proxies(policy)):
         table.add_row(*row)
     return table
 
@@ -242,6 +242,14 @@ def _of_links(policy: Policy) -> Iterator[tuple[str, ...]]:
             if key not in ("name", "origin") and value != "":
                 text = ", ".join(value) if isinstance(value, list) else str(value)
                 yield channel.name, "channel", key, text, channel.origin
+
+
+def _of_proxies(policy: Policy) -> Iterator[tuple[str, ...]]:
+    for one in policy.descriptors:
+        for key, value in one.as_dict().items():
+            if key not in ("domain", "entries", "origin") and value != {}:
+                text = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+                yield str(one), "descriptor", key_of(key), shown(key, text), one.origin
 
 
 def _shown(value: Any) -> str:

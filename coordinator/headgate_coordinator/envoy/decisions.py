@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import math
 from collections.abc import Callable
 from typing import Final, Literal
@@ -12,22 +13,22 @@ from envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitRespon
 
 from headgate import Client, CreditTimeout, HeadgateError, InvalidValue, MessageTooLarge
 from headgate.core.limits import Limit
+from headgate.core.limits.descriptor import LONGEST, MOST_ENTRIES, Descriptor
+from headgate.core.policy import Policy
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import Limiter
 from headgate.limiting.refusals import Refused
-from headgate_coordinator.envoy.mapping import Entries, Rule, Rules
+from headgate_coordinator.envoy.mapping import Entries, Rules
 from headgate_coordinator.holds import Holds, InProgress
 from headgate_coordinator.security import Identity
 from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.permissions import ALL
 
 MOST_DESCRIPTORS: Final = 16
-MOST_ENTRIES: Final = 16
-LONGEST: Final = 255
-"""Characters of a domain, and of the key and the value of an entry."""
 MOST_HITS: Final = 1 << 20
 REMEMBERED: Final = 10_000
 """Requests of one descriptor that are known again, so that they need not be read again."""
+_log = logging.getLogger("headgate")
 _OK: Final = RateLimitResponse.OK
 _OVER: Final = RateLimitResponse.OVER_LIMIT
 _ADMITTED: Final[bytes] = RateLimitResponse(
@@ -39,18 +40,19 @@ _WINDOWS: Final = {"hour": 3, "day": 4, "month": 5, "week": 7}
 
 
 class Decisions:
-    """Answers requests for admissions.
+    """Answers requests for admissions, as the descriptors of the policy in force have it.
 
     Rates and quotas are taken out of what the node has in hand; a hold is kept in Redis by the name that its descriptor
     gives it, so that any node can end it.
 
     Args:
         client: connected; it stays the caller's.
-        rules: which descriptor asks which limiter.
     """
 
-    def __init__(self, client: Client, rules: Rules) -> None:
-        self._rules = rules
+    def __init__(self, client: Client) -> None:
+        self._policies = client.parts.registry.policies
+        self._policy: Policy | None = None
+        self._rules = Rules()
         self._holds = Holds(client, "envoy")
         self._session = client.session()
         self._limiters: dict[str, Limiter] = {}
@@ -73,7 +75,7 @@ class Decisions:
         None says that it did not come before, or that nothing is in hand: :meth:`decide` it.
         """
         known = self._known.get(encoded)
-        if known is None:
+        if known is None or self._policies.policy is not self._policy:
             return None
         limiter, key, amounts = known
         hold = limiter.from_hand(key, amounts)
@@ -94,6 +96,7 @@ class Decisions:
             HeadgateError: as :meth:`Limiter.attempt`; nothing was taken.
         """
         _check(request)
+        self._follow(await self._policies.current())
         answer = RateLimitResponse(overall_code=_OK)
         taken: list[Callable[[], None]] = []
         spent: list[Hold] = []
@@ -121,6 +124,13 @@ class Decisions:
                 hold.release()
         return answer
 
+    def _follow(self, policy: Policy) -> None:
+        if policy is not self._policy:
+            if not policy.descriptors:
+                _log.warning("the policy has no [[descriptor]]: whatever proxies ask is admitted")
+            self._policy, self._rules = policy, Rules(policy.descriptors)
+            self._known.clear()
+
     def _remember(self, encoded: bytes, limiter: str, hold: Hold) -> None:
         if len(self._known) >= REMEMBERED:
             self._known.clear()
@@ -128,7 +138,7 @@ class Decisions:
             self._known[encoded] = self._limiters[limiter], hold.key, dict(hold.amounts)
 
     async def _take(
-        self, rule: Rule, entries: Entries, hits: int, taken: list[Callable[[], None]], spent: list[Hold]
+        self, rule: Descriptor, entries: Entries, hits: int, taken: list[Callable[[], None]], spent: list[Hold]
     ) -> Refused | None:
         """Take what one descriptor asks for; returns why that is refused."""
         values = dict(entries)
@@ -160,11 +170,11 @@ class Decisions:
         return None
 
     async def _hold(
-        self, rule: Rule, key: str | None, amounts: dict[str, int], name: str, taken: list[Callable[[], None]]
+        self, rule: Descriptor, key: str | None, amounts: dict[str, int], name: str, taken: list[Callable[[], None]]
     ) -> Refused | None:
         try:
             await self._holds.admit(
-                self._access, rule.limiter, amounts, key=key, wait=0, ttl=rule.ttl_seconds, idempotency=name
+                self._access, rule.limiter, amounts, key=key, wait=0, ttl=rule.ttl_ms / 1000, idempotency=name
             )
         except CreditTimeout as error:
             rule_of: Literal["all", "key"] = "key" if error.rule == "key" else "all"

@@ -18,6 +18,8 @@ from headgate.policy.check import Example, examples, place_of
 from headgate.policy.compile import key_of
 from headgate_coordinator.policy import lint_limiters
 from headgate_coordinator.policy.finding import Finding
+from headgate_coordinator.policy.lint_descriptors import CODES as OF_DESCRIPTORS
+from headgate_coordinator.policy.lint_descriptors import descriptor_traps
 from headgate_coordinator.policy.lint_links import link_traps
 from headgate_coordinator.policy.lint_spool import spool_traps
 
@@ -337,7 +339,9 @@ RULES: Final[dict[str, Callable[[_Place], Found]]] = {
     "HG114": _unknown_pool,
     "HG125": _turns_in_the_window,
 }
-CODES: Final = tuple(sorted([*RULES, "HG107", "HG115", "HG116", "HG117", "HG118", *lint_limiters.CODES]))
+CODES: Final = tuple(
+    sorted([*RULES, "HG107", "HG115", "HG116", "HG117", "HG118", *lint_limiters.CODES, *OF_DESCRIPTORS])
+)
 
 
 def lint(policy: Policy, known: Known | None = None) -> list[Finding]:
@@ -345,6 +349,7 @@ def lint(policy: Policy, known: Known | None = None) -> list[Finding]:
     found: dict[tuple[str, str, str], Finding] = {}
     known = known or Known()
     findings: list[Any] = [*_sum_above_pool(policy), *link_traps(policy), *spool_traps(policy, known.mean)]
+    findings += descriptor_traps(policy)
     for example in examples(policy):
         findings += lint_limiters.limiter_traps(example.resolved)
         for rule in RULES.values():

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from headgate import Client
+from headgate.core.limits.descriptor import Descriptor
 from headgate.core.links.channel import Feed
 from headgate.core.links.link import Link
 from headgate.core.policy import Policy, Pool, Store, origins
@@ -93,6 +94,8 @@ class Plan:
         changes: those of them that would change, by name.
         pools: what would change of the pools that policies set, by pool.
         stores: the same of spool stores.
+        asked: what proxies would ask and do not, or ask otherwise.
+        unasked: what they ask, and would not, or otherwise.
         begin: links that there would be, and are not.
         end: links that there are, and would not be: what they hold goes back to their sources; of a topic it goes with
             their subscriptions.
@@ -106,6 +109,8 @@ class Plan:
     begin: tuple[Link | Feed, ...] = ()
     end: tuple[Link | Feed, ...] = ()
     stores: tuple[tuple[str, Difference], ...] = ()
+    asked: tuple[Descriptor, ...] = ()
+    unasked: tuple[Descriptor, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield it for people."""
@@ -119,6 +124,10 @@ class Plan:
             yield f"{link.kind} {link.name}: {link.source} -> {link.where} would begin ({link.origin})"
         for link in self.end:
             yield f"{link.kind} {link.name}: {link.source} -> {link.where} would end (it is named no more)"
+        for descriptors, what in ((self.asked, "asked"), (self.unasked, "asked no more")):
+            for one in descriptors:
+                for_what = ", ".join(f"{name}={amount}" for name, amount in one.amounts.items()) or "a release"
+                yield f"descriptor {one}: {one.limiter} would be {what} for {for_what} ({one.origin})"
         over = sum(bool(change.over) for change in self.changes)
         yield f"{len(self.changes)} of {self.destinations} destination(s) would change, {over} would block"
         if self.same:
@@ -138,6 +147,10 @@ class Plan:
             "links": {
                 "begin": [link.as_dict() for link in self.begin],
                 "end": [link.as_dict() for link in self.end],
+            },
+            "descriptors": {
+                "begin": [one.as_dict() for one in self.asked],
+                "end": [one.as_dict() for one in self.unasked],
             },
         }
 
@@ -173,6 +186,8 @@ async def plan(client: Client, policy: Policy) -> Plan:
         tuple(_only_in(policy, current)),
         tuple(_only_in(current, policy)),
         tuple(_named(current.stores, policy.stores)),
+        tuple(_otherwise(policy, current)),
+        tuple(_otherwise(current, policy)),
     )
 
 
@@ -180,6 +195,12 @@ def _only_in(one: Policy, other: Policy) -> Iterator[Link | Feed]:
     known = {*other.every_link, *(link.link for link in other.patterns)}
     of_one = {**one.every_link, **{link.link: link for link in one.patterns}}
     yield from (link for name, link in of_one.items() if name not in known)
+
+
+def _otherwise(one: Policy, other: Policy) -> Iterator[Descriptor]:
+    """Yield the descriptors of one policy that another does not have, wherever they are written."""
+    there = [replace(descriptor, origin="") for descriptor in other.descriptors]
+    yield from (each for each in one.descriptors if replace(each, origin="") not in there)
 
 
 def _named(before: Sequence[Pool | Store], after: Sequence[Pool | Store]) -> Iterator[tuple[str, Difference]]:

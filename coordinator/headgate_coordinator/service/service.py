@@ -6,7 +6,6 @@ import functools
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate._util.tasks import stop
@@ -48,14 +47,14 @@ class RpcOptions:
     """Settings of the gRPC port, for proxies and autoscalers.
 
     Attributes:
-        envoy: file that says which descriptor of a proxy asks which limiter; None for no rate limit service.
+        envoy: whether proxies are answered, as the descriptors of the policy have it.
         keda: whether autoscalers are answered.
         host: interface to listen at.
         port: 0 takes a free one.
         token: that requests must bear; None for none, which only loopback may do without.
     """
 
-    envoy: Path | None = None
+    envoy: bool = False
     keda: bool = False
     host: str = "127.0.0.1"
     port: int = 8181
@@ -78,8 +77,7 @@ async def service(
 
     Raises:
         BadDocument: the file of users cannot be used.
-        InvalidValue: admin HTTP or the gRPC port cannot listen where it should, or not without a token; or the rules
-            for proxies cannot be used.
+        InvalidValue: admin HTTP or the gRPC port cannot listen where it should, or not without a token.
         OSError: the AMQP port cannot be had.
     """
     async with contextlib.AsyncExitStack() as stack:
@@ -131,16 +129,14 @@ async def _begin_rpc(stack: contextlib.AsyncExitStack, node: Node, rpc: RpcOptio
     """Serve what is asked over gRPC; returns what answers proxies, None where nothing does."""
     try:
         from headgate_coordinator.envoy.decisions import Decisions
-        from headgate_coordinator.envoy.mapping import Rules
         from headgate_coordinator.envoy.server import RateLimits
         from headgate_coordinator.keda.scaler import Scaler
         from headgate_coordinator.rpc import RpcServer
     except ImportError as error:
         raise InvalidValue(f"--envoy and --keda need headgate[envoy]; import says: {error}") from None
     proxies, services = None, []
-    if rpc.envoy is not None:
-        rules = await asyncio.to_thread(Rules.read, rpc.envoy)
-        proxies = RateLimits(Decisions(node.client, rules), rpc.token)
+    if rpc.envoy:
+        proxies = RateLimits(Decisions(node.client), rpc.token)
         stack.push_async_callback(proxies.close)
         services.append(proxies.handler)
     options = node.options

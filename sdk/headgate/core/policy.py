@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from headgate.core.addresses.index import PatternIndex
 from headgate.core.addresses.pattern import Pattern
+from headgate.core.limits.descriptor import Descriptor
 from headgate.core.links.channel import Channel, Feed
 from headgate.core.links.link import Link, Site
 from headgate.core.settings_table import BUCKET_FIELDS, KEYED_FIELDS, LIMITER_FIELDS, MESSAGE_FIELDS
@@ -127,6 +128,7 @@ class Policy:
         channels: of the namespace; what they mean for their topics is among the rules.
         stores: of the namespace.
         strict: gates and buckets that nothing limits are not made.
+        descriptors: what proxies ask of limiters.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class Policy:
         channels: Iterable[Channel] = (),
         stores: Iterable[Store] = (),
         strict: bool = False,
+        descriptors: Iterable[Descriptor] = (),
     ) -> None:
         self.version = version
         self.rules = tuple(rules)
@@ -153,6 +156,7 @@ class Policy:
         self.channels = tuple(channels)
         self.stores = tuple(stores)
         self.strict = strict
+        self.descriptors = tuple(descriptors)
         self.source = source
         self.defaults = dict(defaults or {})
         self._cache: dict[tuple[str, str | None], Resolved] = {}
@@ -257,6 +261,7 @@ class Policy:
                 "channels": [channel.as_dict() for channel in self.channels],
                 "stores": [{"name": s.name, "fields": dict(s.fields), "origins": dict(s.origins)} for s in self.stores],
                 **({"strict": True} if self.strict else {}),
+                **({"descriptors": [one.as_dict() for one in self.descriptors]} if self.descriptors else {}),
                 "source": self.source,
             },
             ensure_ascii=False,
@@ -284,10 +289,11 @@ class Policy:
                 channels=[Channel.from_dict(channel) for channel in document.get("channels", ())],
                 stores=[Store(s["name"], dict(s["fields"]), dict(s["origins"])) for s in document.get("stores", ())],
                 strict=document.get("strict") is True,
+                descriptors=[Descriptor.from_dict(one) for one in document.get("descriptors", ())],
             )
         except PolicyError:
             raise
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise PolicyError(f"this is no compiled policy ({error!r}); apply the document again") from None
 
 

@@ -227,6 +227,7 @@ def numbered(policy: Policy, version: int) -> Policy:
     return Policy(
         version, policy.rules, policy.pools, policy.source, defaults=GOVERNED, links=policy.links, site=policy.site,
         sites=policy.sites, channels=policy.channels, stores=policy.stores, strict=policy.strict,
+        descriptors=policy.descriptors,
     )  # fmt: skip
 
 
@@ -238,7 +239,9 @@ def _written(policy: Policy, version: int) -> tuple[Policy, str]:
 
 def entries(policy: Policy) -> int:
     """Return how many rules, pools, links and so on a policy has."""
-    parts = (policy.rules, policy.pools, policy.links, policy.sites, policy.channels, policy.stores)
+    parts = (
+        policy.rules, policy.pools, policy.links, policy.sites, policy.channels, policy.stores, policy.descriptors,
+    )  # fmt: skip
     return sum(map(len, parts))
 
 
@@ -255,7 +258,7 @@ def says_the_same(one: Policy, other: Policy) -> bool:
 def _content(policy: Policy) -> tuple[object, ...]:
     return (
         policy.rules, policy.pools, policy.links, policy.site, policy.sites, policy.channels, policy.stores,
-        policy.strict, policy.source,
+        policy.strict, policy.descriptors, policy.source,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from headgate.core.addresses.pattern import Pattern
 from headgate.core.policy import Policy, Resolved, Rule
 from headgate.policy.channels import check_channels
 from headgate.policy.compile import key_of
+from headgate.policy.descriptors import check_descriptors
 from headgate.policy.limiters import check_limiter
 from headgate.policy.links import check_links
 from headgate.policy.problems import BadDocument, Problem
@@ -96,6 +97,7 @@ def check(policy: Policy) -> list[Problem]:
         *_dead_letters(policy),
         *check_links(policy),
         *check_channels(policy),
+        *check_descriptors(policy),
         *check_stores(policy),
     ]
     for example in examples(policy):

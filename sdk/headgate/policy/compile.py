@@ -13,6 +13,7 @@ from headgate.core.settings_table import BUCKET_FIELDS, MESSAGE_FIELDS, PATHS
 from headgate.core.window import Window
 from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyError
 from headgate.policy.channels import compile_channels, rules_of
+from headgate.policy.descriptors import compile_descriptors
 from headgate.policy.document import Destination, Document, WindowTable
 from headgate.policy.limiters import KEYS, compile_limiters
 from headgate.policy.links import Links
@@ -69,6 +70,7 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     stores = compile_stores(document.store, STORES.get(named, {}), f"preset {named}", source, at, problems)
     links = Links(document, source, at, problems).compile()
     channels = compile_channels(document.channel, source, at, problems)
+    descriptors = compile_descriptors(document.descriptor, source, at, problems)
     if problems:
         raise BadDocument(problems)
     every_pool = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
@@ -87,6 +89,7 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
         sites=links.sites.values(),
         stores=stores,
         strict=bool(document.strict),
+        descriptors=descriptors,
     )
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Discriminator, Field, Tag, create_model, model_validator
 
+from headgate.core.limits.descriptor import MOST_DESCRIPTORS
 from headgate.core.settings_table import DEFAULT, ROWS
 from headgate.core.spellings import Form
 from headgate.policy import forms
@@ -22,13 +23,14 @@ from headgate.policy.forms import (
     Share,
     SiteName,
     Size,
+    StoreFull,
+    StoreUrl,
     TopUp,
     Weights,
     WindowWord,
 )
-from headgate.policy.limiter_table import LimiterTable
+from headgate.policy.limiter_table import DescriptorTable, LimiterTable
 from headgate.policy.link_tables import BridgeTable, RouteTable, SiteTable, ZoneTable
-from headgate.policy.store_table import StoreTable
 from headgate.policy.tables import Table
 
 Preset = Literal["artemis", "activemq", "tibco-ems", "blazingmq", "llm", "http-api"]
@@ -197,6 +199,18 @@ class PoolTable(Table):
         return self
 
 
+class StoreTable(Table):
+    """Where payloads go for which memory has no room; destinations name it with ``when_full = "spool"``."""
+
+    name: Name
+    url: StoreUrl = Field(description="where segments are, as fsspec reads it; without user, password and options")
+    limit: LimitSize = Field(None, description="bytes of segments at the most; or percent of total")
+    percent: Percent = Field(None, description="of total")
+    total: Size = Field(None, description="bytes; stated, not compared with any disk")
+    segment: Size = Field(None, description="bytes of payload in one segment, about; 4 KiB to 64 MiB, else 1 MiB")
+    when_full: StoreFull = Field(None, description="what sends do that find neither memory nor room here")
+
+
 class Document(Table):
     """A policy document of Headgate."""
 
@@ -211,6 +225,7 @@ class Document(Table):
     )
     destination: list[Destination] = Field([])
     limiter: list[LimiterTable] = Field([])
+    descriptor: list[DescriptorTable] = Field([], max_length=MOST_DESCRIPTORS)
     pool: list[PoolTable] = Field([])
     store: list[StoreTable] = Field([])
     site_name: SiteName = Field(None, description="what other sites call this one")

@@ -12,6 +12,7 @@ from pydantic import Field, PlainValidator, Strict, ValidationInfo, WithJsonSche
 
 from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
 from headgate.core.addresses.pattern import WILDCARDS, Pattern
+from headgate.core.limits.descriptor import LONGEST, MOST_ENTRIES, MOST_OF_A_HIT, check_text, read_amounts, read_entries
 from headgate.core.limits.fairness import FAIR_BY
 from headgate.core.limits.forms import weights_text
 from headgate.core.limits.limit import check_name, check_quota, check_reset
@@ -244,6 +245,18 @@ KeyLimit = form(_key_limit, _AMOUNT, _text(_COUNTED, _COUNTED + _PERIOD), {"type
 Weights = form(
     weights_text,
     {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1, "maximum": MAX_WEIGHT}},
+)
+_ENTRY: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": LONGEST}
+ProxyText = form(check_text, _ENTRY)
+Entries = form(read_entries, {"type": "array", "items": _ENTRY, "minItems": 1, "maxItems": MOST_ENTRIES})
+HitAmounts = form(
+    read_amounts,
+    {
+        "type": "object",
+        "additionalProperties": {"anyOf": [{**_AMOUNT, "maximum": MOST_OF_A_HIT}, _text(_COUNTED)]},
+        "minProperties": 1,
+        "maxProperties": MOST_ENTRIES,
+    },
 )
 FairBy = form(_as(FAIR_BY), _text("group-id|producer|header:.+"))
 Number = form(_as(NUMBER), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))

@@ -1,4 +1,4 @@
-"""The tables of a policy document that are limiters: several limits with names, of all keys together and of each."""
+"""The tables of a policy document about limiters: their limits, of all keys and of each, and what proxies ask."""
 
 from typing import Literal
 
@@ -8,9 +8,13 @@ from headgate.policy.forms import (
     Amount,
     DurabilityText,
     Duration,
+    Entries,
+    HitAmounts,
     Kept,
     KeyLimit,
     LimitName,
+    Name,
+    ProxyText,
     Quota,
     Rate,
     Resets,
@@ -68,3 +72,16 @@ class LimiterTable(Table):
     ledger_keys: Literal["all", "off"] | None = Field(None, description="off: entries of the ledger do not name keys")
     ledger: Literal["all", "off"] | None = Field(None, description="all keeps an entry for every change, off none")
     ledger_keep: Kept = None
+
+
+class DescriptorTable(Table):
+    """A question of proxies to a limiter, by Envoy's rate limit service at nodes; the most specific one counts."""
+
+    domain: ProxyText = Field(description="of the proxy's filter")
+    entries: Entries = Field(description="keys of the proxy's descriptor in their order; 'key=value' for that value")
+    limiter: Name = Field(description="that is asked")
+    amounts: HitAmounts = Field(None, description="that one hit takes, by the names of its limits: { requests = 1 }")
+    key: ProxyText = Field(None, description="the entry whose value is the limiter's key")
+    hold: ProxyText = Field(None, description="the entry whose value names what is held, until it is released")
+    release: ProxyText = Field(None, description="the entry whose value names the hold that ends")
+    ttl: Duration = Field(None, description="the longest that it is held, which nobody renews: 1s to 1h, else 60s")

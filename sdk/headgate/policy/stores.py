@@ -8,10 +8,10 @@ from headgate.core.names import decode_name
 from headgate.core.policy import Policy, Resolved, Store
 from headgate.core.settings_table import STORES
 from headgate.errors import InvalidValue, PolicyError
+from headgate.policy.document import StoreTable
 from headgate.policy.places import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
-from headgate.policy.store_table import StoreTable
 from headgate.spool.stores import store_fields
 
 _KEY_OF = {"limit_bytes": "limit", "total_bytes": "total", "segment_bytes": "segment"}

@@ -22,6 +22,8 @@ REQUESTS = '[[limiter.limit]]\nname = "requests"\nrate = "500/min"\n'
 SPEND = '[[limiter.limit]]\nname = "spend"\nquota = "1000/day"\n'
 SLOTS = '[[limiter.limit]]\nname = "slots"\nat_once = 10\n'
 PER_KEY = "[limiter.per_key]\n"
+ASKS = '[[descriptor]]\ndomain = "d"\nentries = ["t"]\nlimiter = "llm"\n'
+ENDS = '[[descriptor]]\ndomain = "d"\nentries = ["e"]\nlimiter = "llm"\nrelease = "e"\n'
 POOL = '[[pool]]\nname = "memory"\nlimit = "10MB"\n'
 # Code, line of the finding, what is known beside the document, one that stalls, and its twin.
 PAIRS: list[tuple[str, int, Known, str, str]] = [
@@ -148,6 +150,20 @@ PAIRS: list[tuple[str, int, Known, str, str]] = [
         "HG125", 4, Known(),
         RULE + 'fair_by = "group-id"\nconsumer.window = "unlimited"',
         RULE + 'fair_by = "group-id"\nconsumer.window.messages = 100',
+    ),
+    (
+        "HG130", 1, Known(),
+        ASKS + "amounts = { requests = 1 }", ASKS + "amounts = { requests = 1 }\n" + LLM + REQUESTS,
+    ),
+    (
+        "HG131", 1, Known(),
+        ASKS + "amounts = { slots = 1 }\nhold = 't'\n" + ENDS + LLM + SLOTS + PER_KEY + "slots = 5",
+        ASKS + "amounts = { slots = 1 }\nhold = 't'\nkey = 't'\n" + ENDS + LLM + SLOTS + PER_KEY + "slots = 5",
+    ),
+    (
+        "HG132", 1, Known(),
+        ASKS + "amounts = { slots = 1 }\nhold = 't'\n" + LLM + SLOTS,
+        ASKS + "amounts = { slots = 1 }\nhold = 't'\n" + ENDS + LLM + SLOTS,
     ),
 ]  # fmt: skip
 
