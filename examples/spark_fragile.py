@@ -14,7 +14,7 @@ import headgate.sync
 from headgate_pipeline.exchange import register
 from headgate_pipeline.spark_session import session
 
-TAKES, SHARE, ROWS, BURST = 200, 0.3, 240, 10
+TAKES, SHARE, ROWS, BURST = 200, 0.3, 150, 10
 
 
 def service(client: headgate.sync.Client, stop: threading.Event) -> None:

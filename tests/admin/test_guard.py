@@ -175,7 +175,7 @@ class TestSilence:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
                 stack.callback(writer.close)
                 writer.write(sent)
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False, trust_env=False) as http:
                 assert (await http.get("/live", timeout=60)).status_code == 200
 
                 async def ready() -> bool:  # Redis has a second for it, which it may need on a busy machine
@@ -198,7 +198,9 @@ class TestSilence:
                 stack.callback((await asyncio.open_connection("127.0.0.1", port))[1].close)
             bearer = {"Authorization": f"Bearer {TOKEN}"}
             http = await stack.enter_async_context(
-                httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=120, headers=bearer)
+                httpx.AsyncClient(
+                    base_url=f"http://127.0.0.1:{port}", verify=False, trust_env=False, timeout=120, headers=bearer
+                )
             )
             gc.collect()
             gc.freeze()  # what the tests have is not the node's
@@ -256,7 +258,7 @@ class TestServer:
         server = AdminServer(create_app(client, None, token=None), token=None)
         port = await server.start()
         assert port > 0
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False, trust_env=False) as http:
             assert (await http.get("/live")).json() == {"status": "live"}
             assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
             await client.apply("a/b", limit=10)
@@ -301,7 +303,7 @@ class TestServer:
         before = asyncio.all_tasks()
         server = AdminServer(create_app(client, None, token=None), token=None)
         port = await server.start()
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with httpx.AsyncClient(trust_env=False, verify=False) as http:
             await http.get(f"http://127.0.0.1:{port}/api/v1/overview")
         await server.close()
         await wait_until(lambda: asyncio.all_tasks() == before)

@@ -31,7 +31,7 @@ async def served(client: headgate.Client, users: Users | None = None, token: str
     """A real server; two of them are two nodes."""
     server = AdminServer(create_app(client, None, token=token, users=users), token=token)
     port = await server.start()
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False, timeout=60) as http:
         yield http
     await server.close()
 

@@ -96,7 +96,7 @@ async def test_explain_and_status_name_it(client: headgate.Client, found: None) 
 
 async def test_the_api_lists_them(client: headgate.Client, found: None) -> None:
     transport = httpx.ASGITransport(create_app(client, None, token=None, hosts=("node.example",)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://node.example") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://node.example", verify=False) as http:
         (told,) = (await http.get("/api/v1/deadlocks")).json()["deadlocks"]
         assert (await http.get("/api/v1/overview")).json()["deadlocks"][0]["id"] == FOUND.id
         explained = (await http.get("/api/v1/destinations/x/explain")).json()

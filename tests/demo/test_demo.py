@@ -5,6 +5,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ def test_the_demo_passes_on_a_private_redis(files: Path) -> None:
     assert all(count > 0 for count in (*facts["accepted_messages"].values(), *facts["received_messages"].values()))
 
 
+@pytest.mark.soak  # the demo that is killed runs without nodes too, and tests/demo/test_verdict has their checks
 def test_without_the_engine_the_demo_runs_without_nodes(files: Path, without_amqp: dict[str, str]) -> None:
     done = run("demo", "--no-pipeline", "--seconds", "5", "--limit", "128KiB", "--input", str(files), **without_amqp)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
@@ -95,15 +97,27 @@ def test_on_a_given_redis_it_leaves_no_key_prints_lines_and_no_process_shows_the
     assert not running.left()
 
 
-@pytest.fixture
-def demo(files: Path, tmp_path: Path) -> Iterator[Running]:
-    temporary = tmp_path / "t"
+@contextmanager
+def running_demo(files: Path, temporary: Path, **env: str) -> Iterator[Running]:
     temporary.mkdir()
-    running = Running("demo", "--no-pipeline", "--seconds", "20", "--input", str(files), TMPDIR=str(temporary))
+    running = Running("demo", "--no-pipeline", "--seconds", "20", "--input", str(files), TMPDIR=str(temporary), **env)
     yield running
     with running.process:
         running.process.kill()
     wait_for(lambda: not running.left(), timeout=160, description="the end of all that it started")
+
+
+@pytest.fixture
+def demo(files: Path, tmp_path: Path) -> Iterator[Running]:
+    with running_demo(files, tmp_path / "t") as running:
+        yield running
+
+
+@pytest.fixture
+def small_demo(files: Path, tmp_path: Path, without_amqp: dict[str, str]) -> Iterator[Running]:
+    """Half of the processes: without nodes and their clients."""
+    with running_demo(files, tmp_path / "t", **without_amqp) as running:
+        yield running
 
 
 @pytest.mark.parametrize(
@@ -119,11 +133,11 @@ def test_an_interrupted_demo_leaves_nothing(demo: Running, tmp_path: Path, how: 
     assert not list((tmp_path / "t").iterdir())
 
 
-def test_a_killed_demo_leaves_no_process(demo: Running) -> None:
+def test_a_killed_demo_leaves_no_process(small_demo: Running) -> None:
     """Mutant: a process does not look whether the demo is still there, and ends 20 s later."""
-    demo.read_until("at work")
-    demo.process.kill()
-    wait_for(lambda: not demo.left(), timeout=60, description="the end of all that it started")
+    assert "nodes are left out: the extra amqp is not installed" in small_demo.read_until("at work")
+    small_demo.process.kill()
+    wait_for(lambda: not small_demo.left(), timeout=60, description="the end of all that it started")
 
 
 @pytest.mark.soak

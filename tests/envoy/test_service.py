@@ -258,7 +258,7 @@ async def test_the_same_is_asked_in_json(client: headgate.Client, served: Open) 
     base = f"http://127.0.0.1:{await admin.start()}"
     entries = [{"key": "path", "value": "/"}, {"key": "tenant", "value": "acme"}]
     body = {"domain": "shop", "descriptors": [{"entries": entries}], "hitsAddend": 100}
-    async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=60) as http:
+    async with httpx.AsyncClient(base_url=base, verify=False, trust_env=False, timeout=60) as http:
         assert (await http.post("/json", json=body)).status_code == 401
         http.headers["Authorization"] = "Bearer t0ken"
         admitted, refused = [await http.post("/json", json=body) for _ in range(2)]

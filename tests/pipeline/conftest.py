@@ -30,6 +30,8 @@ _SETTINGS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": (
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+        # Room for what is compiled and for classes from the start, else both are thrown out and made again.
+        " -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m -Xms768m -Xmn320m"
     ),
 }
 
