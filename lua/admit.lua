@@ -88,6 +88,7 @@ if #notes > 0 then
   end
   write_ledger('admit', sid, 0, 0, 0)
 end
+save_would_wait()
 local more = sweep(seq == 0 and MAX_SWEPT or 1)
 save_limiter()
 if seq == 0 then

@@ -62,6 +62,8 @@
            burst                 1 to 2^52
            limits                limits
            key_limits            limits
+           shadow_limits         limits
+           shadow_key_limits     limits
            key_weights           weights
            zone                  offsets
            unknown_keys          'refuse'
@@ -100,7 +102,8 @@ end
 if settings.kind == '' then
   settings.kind = nil
 end
-local is_limited = settings.limits or settings.key_limits or settings.key_weights or settings.zone
+local is_limited = settings.limits or settings.key_limits or settings.key_weights or settings.zone or settings.shadow_limits
+  or settings.shadow_key_limits
 if is_limited and not are_limiter_settings(settings) then
   return redis.error_reply('ARGUMENT apply')
 end
@@ -171,8 +174,9 @@ note('limits', tostring(d.set_bytes or d.limit_bytes), tostring(d.set_messages o
 note('binds', d.unbound and 'no' or 'yes')
 note('above', d.oversize or 'refuse', d.hard_bytes and int(d.hard_bytes) or '-')
 if d.kind == 'limiter' then
-  local texts = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits')
-  note('limiter', (string.gsub(texts[1] or '', ';', '|')), (string.gsub(texts[2] or '', ';', '|')))
+  local texts = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'shadow_limits', 'shadow_key_limits')
+  local of_all, of_keys = shadows_beside(texts[1], texts[3]), shadows_beside(texts[2], texts[4])
+  note('limiter', (string.gsub(of_all, ';', '|')), (string.gsub(of_keys, ';', '|')))
 end
 write_ledger('apply', '-', 0, 0, 0)
 save_destination()

@@ -25,12 +25,18 @@ redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that 
 local levels = key == NO_KEY and limiter.levels or read_key(key).levels
 ms = math.min(ms, tonumber(redis.call('HGET', K_LIMITED or K_DESTINATION, 'hold_off_ms') or 3600000))
 local ends = math.max(limiter.now_ms + ms, levels.used.OFF or 0)
-for _, limit in ipairs(key == NO_KEY and limiter.limits or limiter.key_limits) do
+local function begin_slowly(limit)
   if limit.form == 'rate' and ms > 0 then -- what a rate saves up meanwhile is not let go all at once
     levels.tat[limit.name] = math.max(levels.tat[limit.name] or 0, ends * 1000 + limit.tolerance)
   elseif limit.form == 'rate' and levels.used.OFF and (levels.tat[limit.name] or 0) <= ends * 1000 + limit.tolerance then
     levels.tat[limit.name] = math.min(levels.tat[limit.name] or 0, now_us + limit.tolerance) -- but with the rate, from now on
   end
+end
+for _, limit in ipairs(key == NO_KEY and limiter.limits or limiter.key_limits) do
+  begin_slowly(limit)
+end
+for _, limit in ipairs(limiter.shadows and limiter.shadows[key == NO_KEY and 1 or 2] or {}) do
+  begin_slowly(limit)
 end
 levels.used.OFF = ms > 0 and ends or nil
 levels.from.OFF = ms > 0 and math.max(levels.from.OFF or 0, ends + math.min(ends - limiter.now_ms, MOST_RAMP_MS)) or nil

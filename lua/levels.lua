@@ -7,8 +7,8 @@
   ARGV[3] who     '-' or id    the session whose holds are looked for among 10,000; '-' for none
   ARGV[4] most    0 to 1000    how many records of keys, holds and waiters are looked at; 0 lists none of them
   Returns {code, epoch, all, of key, keys, waiting, {key, record, ...}, {waiter, ...}, {hold, record, ...}, {hold, record or
-           waiter, ...}, learning_ms, off_reason, now_ms, clock_ms, head, admitted, refused, all holds}; of a limit
-           '<name> <form> <most> <left> <us until whole> <taken> <withheld>', with blanks and ';' between; records as they are.
+           waiter, ...}, learning_ms, off_reason, now_ms, clock_ms, head, admitted, refused, all holds}, and where there are
+           shadow limits {..., all, of key, would_wait, shadowed}; of a limit '<name> <form> <most> <left> <us until whole> <taken> <withheld>', with blanks and ';' between; records as they are.
            Of a waiter 'W <key> <waiters of it> <hold> <since ms> <us or -> <limit> <all|key> <amounts>': of the head first; `head`
            is the last four of these. The keys are some, those of the holds and waiters listed among them; the holds those
            whose leases end last, and those of the session
@@ -49,6 +49,16 @@ local function tell(limits, levels)
   return table.concat(parts, ';')
 end
 
+-- What shadow limits there are, where there are any, and what they would have kept waiting.
+local function shadows()
+  if not limiter.shadows then
+    return {}
+  end
+  local counts = redis.call('HMGET', K_DESTINATION, 'would_wait', 'shadowed')
+  return { tell(limiter.shadows[1], limiter.levels), key ~= NO_KEY and tell(limiter.shadows[2], read_key(key).levels) or '',
+    counts[1] or '0', counts[2] or '' }
+end
+
 if not load_limiter(run_id) then
   return { 'UNKNOWN' }
 elseif d.kind ~= 'limiter' then
@@ -66,4 +76,4 @@ end
 return { 'OK', int(d.epoch), tell(limiter.limits, limiter.levels), of_key, int(redis.call('HLEN', K_KEYED)), int(d.blocked),
   records(most), rows, holds, own, int(math.max(0, d.learning_until - now_ms)), redis.call('HGET', K_DESTINATION, 'off_reason') or '',
   int(now_ms), int(limiter.now_ms), string.match(rows[1] or '', '(%S+ %S+ %S+ %S+)$') or '', int(limiter.admitted),
-  int(limiter.refused), int(redis.call('HLEN', K_HOLDS)) }
+  int(limiter.refused), int(redis.call('HLEN', K_HOLDS)), unpack(shadows()) }

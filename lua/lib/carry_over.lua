@@ -1,6 +1,6 @@
 --- @include "lib/rate"
---- @include "lib/limiter_settings"
 --- @include "lib/owed"
+--- @include "lib/sides"
 -- What rates are owed when they change: of buckets and destinations, and of limiters.
 
 -- Before a rate changes: the tokens that are left (or owed) stay, at most the new burst of them. `us_field` says when it
@@ -24,27 +24,39 @@ end
 local function carry_over_levels(levels, before, after, now)
   local kept = {}
   for entry in string.gmatch(levels, '[^;]+') do
-    local name, tat = string.match(entry, '^([a-z][a-z0-9_]*)=(%d+)$')
-    local old, new = before[name], after[name]
-    if name and not (new and new.rate) then
-      entry = nil
-    elseif name and old and old.rate and (old.rate ~= new.rate or old.burst ~= new.burst) then
-      entry = name .. '=' .. int(carried_tat(tat, old.rate, now, new.rate, new.burst))
+    local name, tat, since = string.match(entry, '^([S_]*[a-z][a-z0-9_]*)=(%d+)(@?%d*)$')
+    local side = name and side_of(name, before, after)
+    local old_rate, old_burst = rate_of(name and before[name])
+    local rate, burst = rate_of(side and after[side])
+    if old_rate and rate and (side ~= name or old_rate ~= rate or old_burst ~= burst) then
+      tat = int(carried_tat(tat, old_rate, now, rate, burst))
     end
-    kept[#kept + 1] = entry
+    if not name then
+      kept[#kept + 1] = entry
+    elseif side and (rate or since ~= '') then
+      kept[#kept + 1] = side .. '=' .. tat .. since
+    end
   end
   return table.concat(kept, ';')
 end
 
 -- Before limits change. Records of keys may be many: each follows as it is next used, from what is noted here.
 local function carry_over_limits(settings)
-  local old = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'levels', 'called_us', 'skew_us', 'generation')
+  local old = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'levels', 'called_us', 'skew_us', 'generation',
+    'shadow_limits', 'shadow_key_limits')
   local now = math.max(now_us + tonumber(old[5] or 0), tonumber(old[4] or 0)) -- the limiter's clock is never set back
-  if settings.limits and settings.limits ~= old[1] and old[3] then
-    local before, after = read_limits(old[1] or '') or {}, read_limits(settings.limits)
-    redis.call('HSET', K_DESTINATION, 'levels', carry_over_levels(old[3], before, after, now))
+  local function changes(field, before)
+    return settings[field] and settings[field] ~= (before or '')
   end
-  if settings.key_limits and settings.key_limits ~= (old[2] or '') then
-    redis.call('HSET', K_DESTINATION, 'before', old[2] or '', 'changed_us', int(now), 'generation', int((old[6] or 0) + 1))
+  if (changes('limits', old[1]) or changes('shadow_limits', old[7])) and old[3] then
+    local after = by_level(settings.limits or old[1], settings.shadow_limits or old[7])
+    redis.call('HSET', K_DESTINATION, 'levels', carry_over_levels(old[3], by_level(old[1], old[7]), after, now))
+  end
+  if changes('shadow_limits', old[7]) or changes('shadow_key_limits', old[8]) then
+    redis.call('HDEL', K_DESTINATION, 'would_wait', 'shadowed') -- of other shadow limits it is counted anew
+  end
+  if changes('key_limits', old[2]) or changes('shadow_key_limits', old[8]) then
+    redis.call('HSET', K_DESTINATION, 'before', shadows_beside(old[2], old[8]), 'changed_us', int(now), 'generation',
+      int((old[6] or 0) + 1))
   end
 end

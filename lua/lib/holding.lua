@@ -1,5 +1,4 @@
---- @include "lib/hold"
---- @include "lib/ledger"
+--- @include "lib/shadow"
 -- All limits at once: which of them keeps amounts waiting, and what becomes of all when they are taken, settled, given back.
 
 -- The limit of a name that all have together (1) or that each key has (2), and what is taken of it.
@@ -87,6 +86,7 @@ local function settle_amount(h, k, amount, used)
       settle_at(limit, levels, amount[3], used, h.since)
     end
   end
+  settle_shadows(h, k, amount, used)
   h.settled = 1
   return used
 end

@@ -1,6 +1,7 @@
 --- @include "lib/taking"
 --- @include "lib/limiter"
 --- @include "lib/owed"
+--- @include "lib/sides"
 --- @include "lib/weights"
 -- The records of the keys that a call meets, read once and written once; what is whole again has none.
 local NO_KEY = '*'
@@ -9,15 +10,25 @@ local MAX_SWEPT = 512
 local keyed = {}
 local key_count
 
--- A key that was last used under other rates: what it owed then it owes, at the most a burst, and pays at the new rate.
+-- A key that was last used under other limits: what it owed then it owes, at the most a burst, and pays at the new rate.
 local function carry_over_key(levels)
-  local _, before = parse_limits(limiter.before)
-  for _, limit in ipairs(limiter.key_limits) do
-    local old, tat = before[limit.name], levels.tat[limit.name]
-    if tat and limit.form == 'rate' and old and old.form == 'rate' then
-      levels.tat[limit.name] = carried_tat(tat, old.rate, limiter.changed_us, limit.rate, limit.most)
+  local before, after = by_level(limiter.before), by_level(limiter.key_text, limiter.shadow_key_text)
+  local tats, used, from = {}, {}, {}
+  for name, tat in pairs(levels.tat) do
+    local side = not before[name] and name or side_of(name, before, after)
+    local old_rate = rate_of(before[name])
+    local rate, burst = rate_of(side and after[side])
+    if side then
+      tats[side] = old_rate and rate and carried_tat(tat, old_rate, limiter.changed_us, rate, burst) or tat
     end
   end
+  for name, number in pairs(levels.used) do
+    local side = not before[name] and name or side_of(name, before, after)
+    if side then
+      used[side], from[side] = number, levels.from[name]
+    end
+  end
+  levels.tat, levels.used, levels.from = tats, used, from
 end
 
 local function take_in(key, text)

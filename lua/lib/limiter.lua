@@ -1,4 +1,5 @@
 --- @include "lib/by_key"
+--- @include "lib/shadow_limits"
 -- One limiter: its settings and its clock, read once. Times in its state are of a clock that is never set back: what Redis'
 -- clock lost is added from then on.
 local function load_limiter(run_id)
@@ -12,7 +13,7 @@ local function load_limiter(run_id)
   end
   local raw = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'key_weights', 'zone', 'unknown_keys', 'max_keys',
     'levels', 'skew_us', 'called_us', 'sweep', 'due', 'epochs', 'before', 'changed_us', 'generation', 'ledger_keys', 'front',
-    'admitted', 'refused', 'unsaid', 'lines')
+    'admitted', 'refused', 'unsaid', 'lines', 'shadow_limits', 'shadow_key_limits')
   if K_LIMITED then
     take_settings(raw)
   end
@@ -20,9 +21,11 @@ local function load_limiter(run_id)
     skew = tonumber(raw[8] or 0), sweep = raw[10] or '0', due = tonumber(raw[11] or 0), before = raw[13] or '',
     changed_us = tonumber(raw[14] or 0), generation = tonumber(raw[15] or 0), names_keys = raw[16] ~= 'off',
     front = raw[17] or '', admitted = tonumber(raw[18] or 0), refused = tonumber(raw[19] or 0),
-    unsaid = raw[20] or '', text = raw[1], lines = raw[21] }
+    unsaid = raw[20] or '', text = raw[1], lines = raw[21],
+    key_text = raw[2], shadow_key_text = raw[23] }
   limiter.limits, limiter.forms = parse_limits(raw[1])
   limiter.key_limits, limiter.key_forms = parse_limits(raw[2])
+  limiter.shadows = (raw[22] or raw[23]) and read_shadows(raw[22], raw[23]) or nil
   zone_text = raw[4]
   limiter.skew = limiter.skew + math.max(0, tonumber(raw[9] or 0) - now_us - limiter.skew)
   now_us = now_us + limiter.skew

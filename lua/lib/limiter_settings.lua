@@ -64,15 +64,23 @@ local function is_zone(text)
   return text == '' or (count <= MOST_OFFSETS and string.gsub(text .. ' ', '%d+ %-?%d+ ', '') == '')
 end
 
--- Limits of keys are of the form that limits of all together have under that name; those of other names limit nothing.
-local function are_limiter_settings(settings)
-  local stored = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits')
-  local limits = read_limits(settings.limits or stored[1] or '')
-  local of_keys = read_limits(settings.key_limits or stored[2] or '')
-  for name, limit in pairs(of_keys or {}) do
+-- Whether both can be read, and limits of one name are of one form.
+local function are_alike(of_all, of_keys)
+  local limits, others = read_limits(of_all or ''), read_limits(of_keys or '')
+  for name, limit in pairs(others or {}) do
     if limits and limits[name] and limits[name].form ~= limit.form then
       return false
     end
   end
-  return limits and of_keys and are_weights(settings.key_weights or '') and is_zone(settings.zone or '')
+  return limits and others
+end
+
+-- Limits of keys are of the form that limits of all together have under that name; those of other names limit nothing.
+-- So are shadow limits, among themselves.
+local function are_limiter_settings(settings)
+  local stored = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'shadow_limits', 'shadow_key_limits')
+  local limits, of_keys = settings.limits or stored[1], settings.key_limits or stored[2]
+  local shadows, shadows_of_keys = settings.shadow_limits or stored[3], settings.shadow_key_limits or stored[4]
+  return are_alike(limits, of_keys) and are_alike(shadows, shadows_of_keys) and are_weights(settings.key_weights or '')
+    and is_zone(settings.zone or '')
 end

@@ -11,6 +11,9 @@ local looked_at = -1 -- the last ticket when that was
 local function hold_now(id, h, from_ms)
   h.state, h.since, h.ticket = 'H', now_ms, 0
   limiter.admitted = limiter.admitted + 1
+  if limiter.shadows then
+    charge_shadows(id, h.key, h.amounts)
+  end
   take_amounts(h.key, h.amounts)
   renew_hold(id, h, h.ttl, from_ms)
   save_hold(id, h)

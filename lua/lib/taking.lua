@@ -27,7 +27,7 @@ local function judge(limit, levels, amount)
     return math.max(0, owe(tat_of(limit, levels), amount, limit.rate) - limit.tolerance - now_us)
   elseif limit.form == 'quota' then
     return used_of(limit, levels) + amount <= limit.most and 0 or window_end(limit) * 1000 - clock_us
-  elseif now_ms < d.learning_until or (levels.held[limit.name] or 0) + amount > most_at_once(limit, levels) then
+  elseif (now_ms < d.learning_until and limit.most < MOST_COUNTED) or (levels.held[limit.name] or 0) + amount > most_at_once(limit, levels) then
     return nil
   end
   return 0

@@ -31,7 +31,7 @@ from headgate.errors import (
     TooManySubscriptions,
     UnknownDestination,
 )
-from headgate.explain.levels import LimiterState, LimitState
+from headgate.explain.levels import LimiterState, LimitState, ShadowState
 from headgate.explain.model import Explanation
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.gate import Gate, Permit
@@ -87,6 +87,7 @@ __all__ = [
     "Session",
     "SessionExpired",
     "Settings",
+    "ShadowState",
     "SlowConsumer",
     "SpoolUnavailable",
     "StateLoss",

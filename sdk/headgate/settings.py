@@ -25,7 +25,9 @@ __all__ = [
     "check_spool", "settings_of",
 ]  # fmt: skip
 
-_TABLES = frozenset({"subscription_windows", "limits", "key_limits", "key_weights", "fair_weights"})
+_TABLES = frozenset({
+    "subscription_windows", "limits", "key_limits", "shadow_limits", "shadow_key_limits", "key_weights", "fair_weights"
+})  # fmt: skip
 """Settings that are tables by hand too."""
 setattr(Settings, "__init__", explains("settings")(Settings.__init__))  # noqa: B010 - a method that was generated
 

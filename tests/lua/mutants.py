@@ -21,6 +21,7 @@ from tests.lua.mutants_of_fair_queues import FAIR_QUEUES
 from tests.lua.mutants_of_limiters import LIMITERS
 from tests.lua.mutants_of_links import LINKS
 from tests.lua.mutants_of_rules import RULES
+from tests.lua.mutants_of_shadows import SHADOWS
 from tests.lua.mutants_of_spool import SPOOL
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -59,6 +60,7 @@ MUTANTS: Final = tuple(
         *RULES,
         *LINKS,
         *LIMITERS,
+        *SHADOWS,
         *SPOOL,
         *FAIR_QUEUES,
         # A wait covers what was written before, in the epoch that is named.

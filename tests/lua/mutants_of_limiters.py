@@ -117,7 +117,7 @@ LIMITERS: Final = (
      f"{_ADMIT}::test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before"),
     ("P3", "lib/admitting", " and now_ms < d.learning_until", "",
      f"{_ADMIT}::test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before"),
-    ("P3", "lib/taking", "now_ms < d.learning_until or ", "",
+    ("P3", "lib/taking", "(now_ms < d.learning_until and limit.most < MOST_COUNTED) or ", "",
      f"{_ADMIT}::test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before"),
     ("P3", "lib/taking", "limiter.lost_us > 0 and limiter.lost_us + limit.tolerance or 0", "0",
      f"{_ADMIT}::test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before"),

@@ -62,7 +62,7 @@ RULES: Final = (
      f"{_LIMITER}::test_limits_that_mean_nothing_or_would_not_stay_exact_are_refused"),
     ("P8", "lib/limiter_settings", "limits[name].form ~= limit.form", "false",
      f"{_LIMITER}::test_other_settings_that_mean_nothing_are_refused"),
-    ("P8", "lib/limiter_settings", "limits and of_keys and are_weights(settings.key_weights or '') and", "",
+    ("P8", "lib/limiter_settings", "and are_weights(settings.key_weights or '')", "",
      f"{_LIMITER}::test_other_settings_that_mean_nothing_are_refused"),
     ("P12", "lib/owed", "math.max(0, tat - moment) * old_rate / 1000000", "0",
      f"{_LIMITER}::test_what_a_rate_is_owed_stays_owed_and_is_paid_at_the_new_rate"),

@@ -53,6 +53,8 @@ class Limiter:
 
     limits: dict[str, Limit]
     key_limits: dict[str, Limit]
+    shadows: dict[str, Limit] = field(default_factory=dict)
+    key_shadows: dict[str, Limit] = field(default_factory=dict)
     now: int = 0
     clock: int = 0
     holds: dict[str, Held] = field(default_factory=dict)
@@ -67,6 +69,13 @@ class Limiter:
         found = [(ALL, self.limits[name])]
         if key != ALL and name in self.key_limits:
             found.append((f"key {key}", self.key_limits[name]))
+        return found
+
+    def watchers(self, key: str, name: str) -> list[tuple[str, str, Limit]]:
+        """Return (whose levels, whose holds, limit) of the shadow limits of a name."""
+        found = [("shadow", ALL, self.shadows[name])] if name in self.shadows else []
+        if key != ALL and name in self.key_shadows:
+            found.append((f"shadow of {key}", f"key {key}", self.key_shadows[name]))
         return found
 
     def level(self, owner: str, name: str) -> Level:
@@ -88,20 +97,33 @@ class Limiter:
     def fits(self, key: str, amounts: dict[str, int]) -> bool:
         """Return whether all of it may be taken now."""
         for name, amount in amounts.items():
-            for owner, limit in self.owners(key, name):
-                if amount > limit.most:
-                    return False
-                if limit.form == "at_once" and self.held(owner, name) + amount > limit.most:
-                    return False
-                if limit.form == "quota" and self.used(owner, name) + amount > limit.most:
-                    return False
-                if limit.form == "rate" and self.tokens_owed_until(owner, limit, amount) - limit.tolerance > self.now:
-                    return False
+            if not all(self.has_room(owner, owner, limit, amount) for owner, limit in self.owners(key, name)):
+                return False
         return True
+
+    def has_room(self, owner: str, holder: str, limit: Limit, amount: int) -> bool:
+        if amount > limit.most:
+            return False
+        if limit.form == "at_once":
+            return self.held(holder, limit.name) + amount <= limit.most
+        if limit.form == "quota":
+            return self.used(owner, limit.name) + amount <= limit.most
+        return self.tokens_owed_until(owner, limit, amount) - limit.tolerance <= self.now
+
+    def would_wait(self, key: str, amounts: dict[str, int]) -> set[tuple[str, str]]:
+        """Return the shadow limits that have no room for it: name, and ``all`` or ``key``."""
+        return {
+            (name, "all" if holder == ALL else "key")
+            for name, amount in amounts.items()
+            for owner, holder, limit in self.watchers(key, name)
+            if not self.has_room(owner, holder, limit, amount)
+        }
 
     def take(self, hold: str, key: str, amounts: dict[str, int]) -> None:
         for name, amount in amounts.items():
             for owner, limit in self.owners(key, name):
+                self._charge(owner, limit, amount)
+            for owner, _, limit in self.watchers(key, name):
                 self._charge(owner, limit, amount)
         self.holds[hold] = Held(key, amounts, self.clock // 1000)
 
@@ -112,6 +134,8 @@ class Limiter:
             if name not in actual or (again and self.limits[name].form != "at_once"):
                 continue
             for owner, limit in self.owners(h.key, name):
+                self._settle(owner, limit, h, amount, actual[name])
+            for owner, _, limit in self.watchers(h.key, name):
                 self._settle(owner, limit, h, amount, actual[name])
             form = self.limits[name].form
             h.amounts[name] = min(amount, actual[name]) if form == "at_once" else actual[name]

@@ -129,6 +129,8 @@ OF_LIMITERS: Final = (
                 "once.", lambda one: one.admitted),
     _of_limiter("refused", "counter", "Admissions that a limiter refused, or that gave up waiting.",
                 lambda one: one.refused),
+    _of_limiter("would_wait", "counter", "Admissions of a limiter that a shadow limit would have kept waiting, or "
+                "refused.", lambda one: one.would_wait),
 )  # fmt: skip
 """Of each limiter, never of a key."""
 
@@ -150,6 +152,10 @@ OF_LIMITS: Final = (
               lambda limit, view: view.waiting_for.get(limit.name, 0)),
 )  # fmt: skip
 """Of each limit of each limiter."""
+SHADOWED: Final = Declared(
+    "headgate_shadow_limit_would_wait", "counter", "Admissions that a shadow limit would have kept waiting, or "
+    "refused; it is of all keys together, or of each.", ("namespace", "destination", "limit", "of"),
+)  # fmt: skip
 BUILD: Final = Declared("headgate_build_info", "gauge", "1; the version is its label.", ("version",))
 UP: Final = Declared("headgate_redis_up", "gauge", "1 when Redis answered this scrape in time, else 0.")
 EVICTS: Final = Declared(
@@ -199,9 +205,9 @@ WAITS: Final = Declared(
 METRICS: Final = (
     BUILD, UP, EVICTS, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS),
     *(declared for declared, _ in OF_STORES), *(declared for declared, _ in OF_POOLS),
-    *(declared for declared, _ in OF_LIMITERS), *(declared for declared, _ in OF_LIMITS), NODE, STARTED, READY,
-    CONNECTIONS, LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED, FORWARDED_BYTES,
-    PACKETS, BACKLOG,
+    *(declared for declared, _ in OF_LIMITERS), *(declared for declared, _ in OF_LIMITS), SHADOWED, NODE, STARTED,
+    READY, CONNECTIONS, LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED,
+    FORWARDED_BYTES, PACKETS, BACKLOG,
     DEADLOCKS, FOUND, WAITS,
 )  # fmt: skip
 """All there are."""
@@ -278,6 +284,10 @@ class _Scrape(Collector):
                 (self._namespace, name, one.name): amount_of(one, view) for name, one, view in limits
             }
             yield declared.family(amounts)
+        yield SHADOWED.family({
+            (self._namespace, name, *of.split(" of ")): times
+            for name, view in views.items() for of, times in view.shadowed.items()
+        })  # fmt: skip
 
 
 def _node(node: NodeFacts) -> Iterator[Metric]:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headgate import Client, Explanation, LimitState, PolicyError
+from headgate import Client, Explanation, LimitState, PolicyError, ShadowState
 from headgate.errors import UnknownDestination
 from headgate.explain.limiter_view import KeyUse, LimiterView, duration, shown
 from headgate.explain.limiters import explain_limiter
@@ -69,9 +69,15 @@ def render(found: Explanation, view: LimiterView) -> RenderableType:
         table.add_row(*_row(limit, "all"))
     for limit in view.key_limits:
         table.add_row(*_row(limit, shown(view.key)))
+    for shadow in view.shadows:
+        owner = "all" if shadow.rule == "all" else shown(view.key)
+        table.add_row(*_row(shadow.level, f"shadow, {owner}"))
     parts: list[RenderableType] = [
         Text(f"{found.destination}: {view.waiting} waiting, {view.keys} keys in use; {found.reason}"), table,
     ]  # fmt: skip
+    if view.shadows:
+        counts = ", ".join(f"{of} {times}" for of, times in view.shadowed.items())
+        parts.append(Text(f"shadow limits would have kept {view.would_wait} waiting, or refused them: {counts or '-'}"))
     if view.held_off:
         parts.append(Text(f"held off for {view.held_off:.3g} s more: {view.off_reason or 'no reason was given'}"))
     if view.learning:
@@ -95,6 +101,8 @@ def _table(*left: str, right: Sequence[str]) -> Table:
 def _row(limit: LimitState, owner: str) -> list[str]:
     whole = duration(limit.reset_after) if limit.reset_after else "-"
     amounts = (limit.taken, limit.limit, limit.remaining, limit.withheld)
+    if limit.is_unlimited:
+        return [limit.name, owner, limit.form, str(limit.taken), "unlimited", "-", "-", whole]
     return [limit.name, owner, limit.form, *map(str, amounts), whole]
 
 
@@ -126,6 +134,7 @@ def limiters(found: Sequence[Explanation], width: int, narrow: int) -> list[Rend
     table.add_column("top keys", no_wrap=True, overflow="ellipsis", max_width=max(16, width - 80))
     for one, view in named:
         lines = [_line(limit, view, later=bool(later)) for limit in view.limits]
+        lines += [_shadow(shadow, later=bool(later)) for shadow in view.shadows]
         name = Text(one.destination)
         if view.held_off:
             name.append(f"\nheld off {duration(view.held_off)}", style="bold red")
@@ -159,7 +168,18 @@ def _line(limit: LimitState, view: LimiterView, *, later: bool) -> tuple[Text, .
     waiting = view.waiting_for.get(limit.name, 0)
     withheld = f" + {number(limit.withheld)}" if limit.withheld else ""
     return (
-        Text(f"{limit.name}{form}"), Text(f"{number(limit.taken)}{withheld}"), Text(number(limit.limit)),
+        Text(f"{limit.name}{form}"), Text(f"{number(limit.taken)}{withheld}"),
+        Text("-" if limit.is_unlimited else number(limit.limit)),
         *([Text(duration(limit.reset_after) if limit.reset_after else "-")] if later else []),
         Text(str(waiting) if waiting else "-", style="bold red" if waiting else ""),
+    )  # fmt: skip
+
+
+def _shadow(shadow: ShadowState, *, later: bool) -> tuple[Text, ...]:
+    level = shadow.level
+    count = f"{shadow.would_wait} would" if shadow.would_wait else "-"
+    return (
+        Text(f"{level.name} (shadow)", style="dim"), Text(number(level.taken)), Text(number(level.limit)),
+        *([Text(duration(level.reset_after) if level.reset_after else "-")] if later else []),
+        Text(count, style="yellow" if shadow.would_wait else ""),
     )  # fmt: skip

@@ -1,15 +1,17 @@
 """Holds of a limiter, judged from its ledger: each once, none above what may be held, none faster than a rate."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from headgate.core.limits.limit import Limit
 from headgate_pipeline.audit.rates import SLACK_MS
-from headgate_pipeline.ledger.limiter_course import NO_KEY, read_amounts, read_limits
+from headgate_pipeline.audit.shadows import Shadows
+from headgate_pipeline.ledger.limiter_course import NO_KEY, read_amounts, read_sides
 
 Violated = Callable[[str, str, object, object], None]
 _AMOUNT: Final = re.compile(r"(\w+)([=:])(\d+)(?:@(\d+))?")
-HOLD_EVENTS: Final = ("limiter", "clock", "held", "claimed", "used", "freed", "lapsed", "levels")
+HOLD_EVENTS: Final = ("limiter", "clock", "would-wait", "held", "claimed", "used", "freed", "lapsed", "levels")
 """Those that are about holds."""
 MOST_KEYS: Final = 100_000
 """Keys whose rates are followed; beyond, they are followed anew."""
@@ -27,8 +29,10 @@ class Holds:
 
     def __init__(self, violated: Violated) -> None:
         self._violated = violated
+        self._shadows = Shadows(violated)
         self._handlers: dict[str, Callable[[list[str]], None]] = {
-            "limiter": self._set, "clock": self._tick, "held": self._admitted, "claimed": self._claimed,
+            "limiter": self._set, "clock": self._tick, "would-wait": self._shadows.note,
+            "held": self._admitted, "claimed": self._claimed,
             "used": self._settled, "freed": self._ended, "lapsed": self._ended, "levels": self._compare,
         }  # fmt: skip
         self.ms = self._skew = 0
@@ -43,6 +47,7 @@ class Holds:
         self._tats: dict[tuple[str, str], float] = {}
         self._all: dict[str, tuple[str, float, float]] = {}
         self._each: dict[str, tuple[str, float, float]] = {}
+        self._shadows.adopt({}, {})
         self._new: set[str] = set()
         self._paid: set[str] = set()
 
@@ -63,7 +68,9 @@ class Holds:
         return [(NO_KEY, self._all), *([] if key == NO_KEY else [(key, self._each)])]
 
     def _set(self, event: list[str]) -> None:
-        self._all, self._each = map(_forms, event[1:3])
+        (limits, shadows), (of_keys, their_shadows) = map(read_sides, event[1:3])
+        self._all, self._each = _forms(limits), _forms(of_keys)
+        self._shadows.adopt(shadows, their_shadows)
         self._tats.clear()
 
     def _tick(self, event: list[str]) -> None:
@@ -74,6 +81,7 @@ class Holds:
     def _admitted(self, event: list[str]) -> None:
         hold, key, amounts = event[1], event[2], read_amounts(":".join(event[3:]))
         self._enter(hold, key, amounts)
+        self._shadows.judge(hold, key, amounts, self.held if self.whole else None, self.ms)
         for owner, limits in self._limits(key):
             for name, number in amounts.items():
                 form, most, rate = limits.get(name, ("", 0.0, 0.0))
@@ -130,6 +138,7 @@ class Holds:
             elif not again:
                 self._paid.add(event[1])
                 self._give_back(key, name, reserved - said)
+                self._shadows.give_back(key, name, reserved - said)
 
     def _give_back(self, key: str, name: str, number: int) -> None:
         """Follow what comes back of a rate; what is owed beside only makes it whole later."""
@@ -162,6 +171,6 @@ class Holds:
                 self._violated("P8", f"more of {name} was admitted than its quota", most, number)
 
 
-def _forms(text: str) -> dict[str, tuple[str, float, float]]:
+def _forms(limits: Mapping[str, Limit]) -> dict[str, tuple[str, float, float]]:
     """Return (form, most, rate) by name."""
-    return {name: (limit.form, float(limit.most), limit.rate or 0.0) for name, limit in read_limits(text).items()}
+    return {name: (limit.form, float(limit.most), limit.rate or 0.0) for name, limit in limits.items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core.ledger import events
-from headgate.core.limits.limit import Limit, limits_of
+from headgate.core.limits.limit import SHADOW, Limit, limits_of
 
 NO_KEY: Final = "*"
 _AMOUNT: Final = re.compile(r"(\w+)([=:])(\d+)(?:@(\d+))?")
@@ -63,6 +63,10 @@ class Course:
         last_ms: of its last.
         limits: of all keys together, as they were last set; empty where no entry that is left says it.
         key_limits: of each key.
+        shadows: shadow limits, of all keys together.
+        key_shadows: those of each key.
+        would_wait: (ms, hold, key, limit, whose, us that it would have waited, how far above) of each admission that a
+            shadow limit would have kept; the us are None where nobody knows.
         changes: how often the limits were set to something else.
         admissions: in the order in which they were asked for.
         refusals: (ms, limit, whose, times) of those that did not wait.
@@ -74,6 +78,9 @@ class Course:
     last_ms: int = 0
     limits: Mapping[str, Limit] = field(default_factory=dict)
     key_limits: Mapping[str, Limit] = field(default_factory=dict)
+    shadows: Mapping[str, Limit] = field(default_factory=dict)
+    key_shadows: Mapping[str, Limit] = field(default_factory=dict)
+    would_wait: list[tuple[int, str, str, str, str, int | None, int]] = field(default_factory=list)
     changes: int = 0
     admissions: list[Admission] = field(default_factory=list)
     refusals: list[tuple[int, str, str, int]] = field(default_factory=list)
@@ -94,6 +101,14 @@ def read_limits(text: str) -> dict[str, Limit]:
         return {}
 
 
+def read_sides(text: str) -> tuple[dict[str, Limit], dict[str, Limit]]:
+    """Return the limits that bind, and shadow limits, by their plain names."""
+    limits = read_limits(text)
+    shadows = {name: limit for name, limit in limits.items() if name.startswith(SHADOW)}
+    real = {name: limit for name, limit in limits.items() if name not in shadows}
+    return real, {name.removeprefix(SHADOW): limit for name, limit in shadows.items()}
+
+
 def read_amounts(text: str) -> dict[str, int]:
     """Return amounts by limit."""
     return {name: int(number) for name, _, number, _ in _AMOUNT.findall(text)}
@@ -108,7 +123,7 @@ class _Follower:
         self._handlers: dict[str, Callable[..., None]] = {
             "limiter": self._set, "waits": self._waits, "held": self._held, "claimed": self._claimed,
             "used": self._used, "freed": self._ended, "lapsed": self._ended, "quit": self._ended,
-            "refused": self._refused, "off": self._off, "levels": self._levels,
+            "would-wait": self._would_wait, "refused": self._refused, "off": self._off, "levels": self._levels,
         }  # fmt: skip
 
     def follow(self, rows: Iterable[Row]) -> Course:
@@ -124,7 +139,8 @@ class _Follower:
         return self.course
 
     def _set(self, _: str, limits: str = "", key_limits: str = "", *_rest: str) -> None:
-        found, of_keys = read_limits(limits), read_limits(key_limits)
+        (found, shadows), (of_keys, of_key_shadows) = read_sides(limits), read_sides(key_limits)
+        self.course.shadows, self.course.key_shadows = shadows, of_key_shadows
         if self.course.limits and (found, of_keys) != (self.course.limits, self.course.key_limits):
             self.course.changes += 1
         self.course.limits, self.course.key_limits = found, of_keys
@@ -161,6 +177,10 @@ class _Follower:
 
     def _refused(self, _: str, limit: str, whose: str, times: str, *_rest: str) -> None:
         self.course.refusals.append((self._ms, limit, whose, int(times)))
+
+    def _would_wait(self, _: str, hold: str, key: str, limit: str, whose: str, us: str, over: str, *_rest: str) -> None:
+        waits = int(us) if us.isdigit() else None
+        self.course.would_wait.append((self._ms, hold, key, limit, whose, waits, int(over)))
 
     def _off(self, _: str, key: str, ms: str, *_rest: str) -> None:
         if int(ms):

@@ -61,6 +61,7 @@ EVENTS: Final[dict[str, tuple[str, ...]]] = {
     "lapsed": ("hold",),
     "off": ("key", "ms"),
     "levels": ("levels",),
+    "would-wait": ("hold", "key", "limit", "whose", "us", "over"),
     "repair": ("pending_bytes", "pending_messages", "leased_bytes", "leased_messages"),
 }
 """Arguments of each event. A ``purge`` of a subscription that is being removed has its name before them."""

@@ -22,6 +22,7 @@ from headgate.core.limits.forms import (
     zone_said,
 )
 from headgate.core.limits.limit import check_key_limits, limits_of
+from headgate.core.limits.shadow import IN_SHADOW, check_shadows, enforce_limits
 from headgate.core.spellings import (
     COUNT,
     CREDIT,
@@ -135,8 +136,9 @@ class Settings:
         "Unset, nodes do as with ``alert``, and a session that waits for itself is not looked at by itself."))
     oversize: str | None = _row(word(*OVERSIZE), doc=
         "a message above the limit is refused (``refuse``), or goes when nothing is pending (``allow-one``).")
-    enforce: str | None = _row(word(*ENFORCE), doc=
-        "whether limits bind: ``always``, ``with-consumers`` (only while a consumer is active) or ``off``.")
+    enforce: str | None = _row(word(*ENFORCE, IN_SHADOW), kinds=LIMITED | LIMITERS, doc=
+        "whether limits bind: ``always``, ``with-consumers`` (only while a consumer is active) or ``off``; of a "
+        "limiter ``always`` or ``shadow`` (nobody waits, and it is counted who would have).")
     stopped: str | None = _row(TEXT, path=None, governed=False, doc=
         "a reason: nobody may send until it is taken away.")
     confirm: str | None = _row(TEXT, path=None, kinds=MESSAGES, doc=
@@ -211,6 +213,10 @@ class Settings:
     key_limits: dict[str, dict[str, Any]] | str | None = _row(LIMITS, path="per_key", kinds=KEYED, doc=
         "limits of each key, below those of all keys together: of a limiter by their names, of a gate ``bytes`` and "
         "``calls``, of a bucket ``tokens``.")
+    shadow_limits: dict[str, dict[str, Any]] | str | None = _row(LIMITS, path=None, kinds=LIMITERS, doc=
+        "of a limiter, beside ``limits`` and like them: it is counted what they would keep waiting, and nobody waits.")
+    shadow_key_limits: dict[str, dict[str, Any]] | str | None = _row(LIMITS, path=None, kinds=LIMITERS, doc=
+        "of a limiter, the same of each key.")
     key_weights: dict[str, int] | str | None = _row(WEIGHTS, path="per_key.weight", kinds=KEYED, doc=
         'shares of keys that wait: ``{"gold-*": 4}``, 1 to 1000; 1 where no pattern matches.')
     zone: str | None = _row(ZONE, path=None, kinds=LIMITERS, doc=
@@ -289,11 +295,15 @@ class Settings:
         others = [name for name, row in ROWS.items() if "limiter" not in row.kinds and getattr(self, name) is not None]
         if others and self.kind == "limiter":
             raise PolicyError(f"{others[0]} means nothing for a limiter; that takes limits", settings=others)
-        zone = zone_said(self.limits, self.key_limits)
+        zone = zone_said(self.limits, self.key_limits, self.shadow_limits, self.shadow_key_limits)
         if zone is not None and out.setdefault("zone", zone) != zone:
             raise PolicyError("it is not the time zone that resets says; leave one of them out", setting="zone")
         if self.limits not in (None, DEFAULT) and self.key_limits not in (None, DEFAULT):
             check_key_limits(limits_of(out["limits"]), limits_of(out["key_limits"]))
+        if self.limits not in (None, DEFAULT) and self.shadow_limits not in (None, DEFAULT):
+            check_shadows(limits_of(out["limits"]), limits_of(out["shadow_limits"]))
+        if self.enforce is not None and (self.kind == "limiter" or self.enforce == IN_SHADOW):
+            enforce_limits(self.kind, out)
 
     def _bucket(self) -> dict[str, str]:
         if self.kind not in (None, "bucket"):

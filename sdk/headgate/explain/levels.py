@@ -1,10 +1,11 @@
 """Levels of a limiter, as callers see them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
+from headgate.core.limits.limit import SHADOW, UNLIMITED
 from headgate.redis.stores.limiters import LimiterLevels
 
 _OFF: Final = "hold_off off "
@@ -39,9 +40,31 @@ class LimitState:
         return cls(name, form, int(most), int(left), int(taken), int(whole_us) / 1e6, int(withheld))
 
     @property
+    def is_unlimited(self) -> bool:
+        """Whether it binds nothing: a shadow limit of its name stands beside it."""
+        return self.limit == UNLIMITED
+
+    @property
     def used(self) -> float:
         """The share of it that is taken or withheld; 1.0 for all of it."""
         return (self.taken + self.withheld) / self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowState:
+    """A shadow limit: its level, and how often it would have kept somebody waiting.
+
+    Attributes:
+        level: of it, as if it bound; below zero remains what is above it.
+        rule: ``all`` for one of all keys together, ``key`` for one of each key.
+        would_wait: admissions that it would have kept waiting, or refused, of all keys.
+        most_above: how far above it the furthest of these was.
+    """
+
+    level: LimitState
+    rule: Literal["all", "key"]
+    would_wait: int
+    most_above: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +81,8 @@ class LimiterState:
         held_off: seconds for which nothing is admitted; 0 without a hold-off.
         reason: of the hold-off, for people.
         learning: seconds for which nothing new is held at once, for state may have been lost.
+        shadows: shadow limits, of all keys together and of the key.
+        would_wait: admissions so far that any shadow limit would have kept waiting, or refused.
     """
 
     name: str
@@ -69,6 +94,8 @@ class LimiterState:
     held_off: float
     reason: str
     learning: float
+    shadows: tuple[ShadowState, ...] = ()
+    would_wait: int = 0
 
     @classmethod
     def of(cls, name: str, key: str | None, levels: LimiterLevels) -> "LimiterState":
@@ -76,7 +103,7 @@ class LimiterState:
         off = max(held_off(levels.limits), held_off(levels.of_key))
         return cls(
             name, key, read_limits(levels.limits), read_limits(levels.of_key), levels.waiting, levels.keys, off,
-            levels.reason if off else "", levels.learning_ms / 1000,
+            levels.reason if off else "", levels.learning_ms / 1000, read_shadows(levels), levels.would_wait,
         )  # fmt: skip
 
     def __getitem__(self, limit: str) -> LimitState:
@@ -96,3 +123,23 @@ def read_limits(rows: Iterable[str]) -> Mapping[str, LimitState]:
     """Return the limits of the script's rows by name."""
     found = (LimitState.read(row) for row in rows if not row.startswith(_OFF))
     return MappingProxyType({limit.name: limit for limit in found})
+
+
+def read_shadows(levels: LimiterLevels) -> tuple[ShadowState, ...]:
+    """Return the shadow limits of the script's rows, with what was counted; those of each key where a key was read."""
+    counts = {(name, rule): numbers for name, rule, *numbers in counts_of(levels.shadowed)}
+    rules: tuple[tuple[Literal["all", "key"], tuple[str, ...]], ...] = (
+        ("all", levels.shadows), ("key", levels.of_key_shadows)
+    )  # fmt: skip
+    return tuple(
+        ShadowState(limit, rule, *counts.get((limit.name, rule), (0, 0)))
+        for rule, rows in rules
+        for limit in read_limits(row.removeprefix(SHADOW) for row in rows).values()
+    )
+
+
+def counts_of(shadowed: Iterable[str]) -> Iterator[tuple[str, str, int, int]]:
+    """Yield what was counted of each shadow limit: its name, ``all`` or ``key``, times, and the most above it."""
+    for entry in shadowed:
+        name, rule, times, most = entry.split(":")
+        yield name, rule, int(times), int(most)

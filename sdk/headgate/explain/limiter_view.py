@@ -9,7 +9,7 @@ from typing import Final, Literal
 from headgate.core.limiting.amounts import NO_KEY
 from headgate.core.limits.limit import limits_of
 from headgate.core.names import decode_name
-from headgate.explain.levels import LimitState, held_off, read_limits
+from headgate.explain.levels import LimitState, ShadowState, counts_of, held_off, read_limits, read_shadows
 from headgate.redis.stores.limiters import LimiterLevels
 
 TOP: Final = 10
@@ -136,6 +136,9 @@ class LimiterView:
         holders: holds that have most of what binds.
         own: holds of the session that was asked about.
         top: keys that have most.
+        shadows: shadow limits, those of each key only where one was asked about.
+        would_wait: admissions so far that a shadow limit would have kept waiting, or refused.
+        shadowed: the same of each, by ``<limit> of <all|key>``; an admission may count for several.
     """
 
     limits: tuple[LimitState, ...]
@@ -160,6 +163,9 @@ class LimiterView:
     top: tuple[KeyUse, ...] = ()
     keys_seen: int = 0
     holds_seen: int = 0
+    shadows: tuple[ShadowState, ...] = ()
+    would_wait: int = 0
+    shadowed: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, levels: LimiterLevels, key: str | None, key_limits: str) -> "LimiterView":
@@ -181,7 +187,8 @@ class LimiterView:
             holders=_holders(holds, limits, binding, whose),
             own=(*sorted(own, key=lambda one: -one.seconds), *_together(mine)),
             top=_top(levels, holds, line, limits, key_limits), keys_seen=len(levels.records),
-            holds_seen=len(levels.holds),
+            holds_seen=len(levels.holds), shadows=read_shadows(levels), would_wait=levels.would_wait,
+            shadowed={f"{name} of {rule}": times for name, rule, times, _ in counts_of(levels.shadowed)},
         )  # fmt: skip
 
     @property
@@ -212,6 +219,9 @@ class LimiterView:
             yield f"held off for {self.held_off:.3g} s more: {self.off_reason or 'no reason was given'}"
         yield from (limit_text(limit) for limit in self.limits)
         yield from (f"of {shown(self.key)}: {limit_text(limit)}" for limit in self.key_limits)
+        yield from (shadow_text(shadow, self.key) for shadow in self.shadows)
+        if self.shadows:
+            yield f"{self.would_wait} admitted so far would have waited for shadow limits"
         so_far = f"{self.admitted} admitted, {self.refused} refused so far"
         yield f"{self.waiting} waiting, {self.keys} keys in use, {so_far}"
         yield from dict.fromkeys(map(str, self.own))
@@ -228,13 +238,21 @@ def limit_text(limit: LimitState) -> str:
 
 def level_text(limit: LimitState) -> str:
     """Return the level of a limit in words."""
-    withheld = f", {limit.withheld} withheld after a hold-off" if limit.withheld else ""
-    text = f"{limit.taken} of {limit.limit}"
+    withheld = f", {limit.withheld} withheld after a hold-off" if limit.withheld and not limit.is_unlimited else ""
+    text = f"{limit.taken} of {'unlimited' if limit.is_unlimited else limit.limit}"
     if limit.form == "at_once":
         return f"{text} held at once{withheld}"
     if limit.form == "quota":
         return f"{text} used{withheld}, begins anew in {duration(limit.reset_after)}"
     return f"{text} taken{withheld}{f', whole again in {duration(limit.reset_after)}' if limit.reset_after else ''}"
+
+
+def shadow_text(shadow: ShadowState, key: str | None) -> str:
+    """Return a shadow limit, and what it would have kept waiting, in words."""
+    whose = f" of {shown(key)}" if shadow.rule == "key" else ""
+    count = f"{shadow.would_wait} would have waited"
+    above = f", at most {shadow.most_above} above it" if shadow.would_wait else ""
+    return f"shadow{whose} {limit_text(shadow.level)}; {count}{above}"
 
 
 def duration(seconds: float) -> str:

@@ -7,6 +7,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from headgate.core.limits import Limit
+from headgate.core.limits.limit import UNLIMITED
 from headgate.explain.levels import LimiterState, LimitState
 
 TOO_MANY: Final = (429, 503)
@@ -45,7 +46,7 @@ def retry_after(seconds: float | None) -> dict[str, str]:
 def policy(limits: Iterable[Limit]) -> dict[str, str]:
     """Return the field of what may be taken at all (RateLimit-Policy, draft-ietf-httpapi-ratelimit-headers)."""
     items = []
-    for limit in limits:
+    for limit in (one for one in limits if one.most != UNLIMITED):
         window = f";w={math.ceil(limit.most / limit.rate)}" if limit.rate else ""
         window = f";w={_SECONDS[limit.window]}" if limit.window else window
         unit = ';qu="concurrent-requests"' if limit.form == "at_once" else ""
@@ -59,6 +60,8 @@ def levels(state: LimiterState) -> dict[str, str]:
     items = []
     for name in names:
         level = state[name]
+        if level.is_unlimited:
+            continue
         reset = f";t={math.ceil(level.reset_after)}" if level.reset_after else ""
         items.append(f'"{name}";r={max(0, level.remaining)}{reset}')
     return {"RateLimit": ", ".join(items)} if items else {}

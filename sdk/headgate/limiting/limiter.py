@@ -16,6 +16,7 @@ from headgate.core.limiting.machine import Limiter as Machine
 from headgate.core.limiting.slices import Hand, Slice
 from headgate.core.limits import Limit, limits_of
 from headgate.core.limits.hold_off import read_reason
+from headgate.core.limits.shadow import shadow_fields, tightest
 from headgate.credit.calls import Ensure
 from headgate.errors import Closed, DestinationFull, InvalidValue, PolicyError, SessionExpired
 from headgate.explain.levels import LimiterState
@@ -130,7 +131,9 @@ class Limiter:
         self.limits = limits_of(fields.get("limits", ""))
         self.at_once = frozenset(name for name, limit in self.limits.items() if limit.form == "at_once")
         ahead = int(fields.get("lease_ahead_ms") or AHEAD_MS) / 1000
-        self._hand.adopt(self.limits, limits_of(fields.get("key_limits", "")), ahead)
+        shadows, key_shadows = shadow_fields(fields)
+        key_limits = limits_of(fields.get("key_limits", ""))
+        self._hand.adopt(tightest(self.limits, shadows), tightest(key_limits, key_shadows), ahead)
         self._keeper.secure(durability_of(fields))
 
     def forked(self) -> None:

@@ -43,7 +43,7 @@ def key_of(field: str) -> str:
 
 def shown(field: str, value: str) -> str:
     """Return the value of a field of the state as people read it: durations with their unit."""
-    if value and field in ("limits", "key_limits"):
+    if value and field in ("limits", "key_limits", "shadow_limits", "shadow_key_limits"):
         return ", ".join(map(str, limits_of(value).values()))
     if not value and field in ("unknown_keys", "ledger_keys"):
         return "allow" if field == "unknown_keys" else "all"

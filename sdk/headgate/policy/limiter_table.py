@@ -22,6 +22,8 @@ from headgate.policy.forms import (
 )
 from headgate.policy.tables import Table
 
+Enforce = Literal["always", "shadow"] | None
+
 
 class LimitTable(Table):
     """One limit of a limiter: a rate, what may be held at once, or a quota of calendar windows."""
@@ -32,6 +34,7 @@ class LimitTable(Table):
     at_once: Amount = Field(None, description="that may be held together: a count, or bytes such as '64MiB'")
     quota: Quota = Field(None, description="of an hour, day, week or month, such as '1_000_000/day'")
     resets: Resets = Field(None, description="of a quota: when and where, such as '00:00 Europe/Berlin'; else in UTC")
+    enforce: Enforce = Field(None, description="shadow: it is counted who would have waited, and nobody waits")
 
     @model_validator(mode="after")
     def _is_one(self) -> "LimitTable":
@@ -54,12 +57,21 @@ class PerKey(Table):
     weight: Weights = Field(None, description="share of a key, or of those that begin so: { 'gold-*' = 4 }; else 1")
 
 
+class ShadowPerKey(Table):
+    """Shadow limits of each key, by the names of limits, beside those of ``per_key``."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, KeyLimit]
+
+
 class LimiterTable(Table):
     """A rule: limits of the limiters that a pattern matches."""
 
     match: str = Field(description="words between dots; * is one word, a last # the rest, a last > at least one more")
     limit: list[LimitTable] | None = Field(None, max_length=16)
     per_key: PerKey | None = None
+    shadow_per_key: ShadowPerKey | None = None
+    enforce: Enforce = Field(None, description="shadow: all of its limits are shadow limits")
     unknown_keys: Literal["allow", "refuse"] | None = Field(
         None, description="refuse: only keys that a pattern of weight matches are admitted"
     )

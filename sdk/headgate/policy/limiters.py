@@ -6,23 +6,25 @@ from typing import Any, Final
 
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.limits.forms import weights_text
-from headgate.core.limits.limit import Limit, limits_text, reset_of
+from headgate.core.limits.limit import Limit, reset_of
+from headgate.core.limits.shadow import IN_SHADOW, sides
 from headgate.core.limits.zones import offsets_text
 from headgate.core.names import encode_name
 from headgate.core.policy import Resolved, Rule
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
-from headgate.policy.limiter_table import LimiterTable, LimitTable
+from headgate.policy.limiter_table import LimiterTable, LimitTable, PerKey, ShadowPerKey
 from headgate.policy.places import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
 from headgate.settings import Settings
 
 KEYS: Final = {
-    "limits": "limit", "key_limits": "per_key", "key_weights": "per_key.weight", "zone": "limit.resets",
+    "limits": "limit", "shadow_limits": "limit", "key_limits": "per_key", "shadow_key_limits": "shadow_per_key",
+    "key_weights": "per_key.weight", "zone": "limit.resets",
     "hold_off_ms": "hold_off", "lease_ahead_ms": "lease_ahead",
 }  # fmt: skip
 """Keys of the document of fields that are not called so there."""
-_TOGETHER: Final = ("limits", "key_limits", "key_weights", "zone")
+_TOGETHER: Final = ("limits", "key_limits", "shadow_limits", "shadow_key_limits", "key_weights", "zone")
 """Fields of which one rule says all or nothing: limits of keys are below those of all keys together."""
 _OTHERS: Final = (
     "unknown_keys", "max_keys", "hold_off", "lease_ahead", "durability", "ledger_keys", "ledger", "ledger_keep",
@@ -63,13 +65,14 @@ class _Limiter:
 
     def fields(self) -> dict[str, str]:
         fields: dict[str, str] = {}
-        if self._table.limit is None:
-            if self._table.per_key is not None:
-                self._wrong(("per_key",), "there are no limits of all keys together here; add [[limiter.limit]]")
-        elif limits := self._limits(self._table.limit):
-            fields = dict.fromkeys(_TOGETHER, "")
-            fields |= {"limits": limits_text(limits), "zone": self._zone(self._table.limit, limits)}
-            fields |= self._per_key(limits)
+        table = self._table
+        if table.limit is None:
+            for key in ("per_key", "shadow_per_key", "enforce"):
+                if getattr(table, key) is not None:
+                    self._wrong((key,), "there are no limits of all keys together here; add [[limiter.limit]]")
+        elif limits := self._limits(table.limit):
+            fields = dict.fromkeys(_TOGETHER, "") | {"zone": self._zone(table.limit, limits)}
+            fields |= self._sides(limits)
         given: dict[str, Any] = {key: value for key in _OTHERS if (value := getattr(self._table, key)) is not None}
         while True:
             try:
@@ -80,26 +83,49 @@ class _Limiter:
                 if not given.pop(named, None):
                     return fields
 
-    def _limits(self, tables: list[LimitTable]) -> dict[str, Limit]:
-        limits: dict[str, Limit] = {}
+    def _is_shadow(self, table: LimitTable) -> bool:
+        return (table.enforce or self._table.enforce) == IN_SHADOW
+
+    def _limits(self, tables: list[LimitTable]) -> dict[tuple[bool, str], Limit]:
+        """Return limits by whether they are shadow limits, and by name."""
+        limits: dict[tuple[bool, str], Limit] = {}
         for position, table in enumerate(tables):
             try:
-                limit = Limit.of(table.name, table.model_dump())
+                limit = Limit.of(table.name, table.model_dump(exclude={"enforce"}))
             except InvalidValue as error:
                 self._wrong(("limit", position, error.setting or "name"), error.beside(error.setting))
                 continue
-            if limit.name in limits:
+            is_shadow = self._is_shadow(table)
+            other = limits.get((not is_shadow, limit.name))
+            if (is_shadow, limit.name) in limits:
                 self._wrong(("limit", position, "name"), f"there is a limit {limit.name!r} already; keep one")
-            limits[limit.name] = limit
+            elif other is not None and (other.form == "at_once") != (limit.form == "at_once"):
+                text = f"{limit.name!r} and its shadow are of two sorts, {other.form} and {limit.form}; make them alike"
+                self._wrong(("limit", position, "name"), text)
+            limits[is_shadow, limit.name] = limit
         if not tables:
             self._wrong(("limit",), "[] limits nothing; add [[limiter.limit]] with name = 'requests' and a rate")
         return limits
 
-    def _zone(self, tables: list[LimitTable], limits: dict[str, Limit]) -> str:
+    def _sides(self, limits: dict[tuple[bool, str], Limit]) -> dict[str, str]:
+        """Return the fields of limits that bind and of shadow limits; those of its keys are on the side of a limit."""
+        real = {name: limit for (is_shadow, name), limit in limits.items() if not is_shadow}
+        shadows = {name: limit for (is_shadow, name), limit in limits.items() if is_shadow}
+        table, beside = self._table.per_key, self._table.shadow_per_key
+        of_keys = self._of_keys("per_key", table, shadows | real) if table else {}
+        shadows_of_keys = self._of_keys("shadow_per_key", beside, real | shadows) if beside else {}
+        alone = {name: limit for name, limit in of_keys.items() if name not in real}
+        fields = sides(
+            real, {name: limit for name, limit in of_keys.items() if name in real}, shadows, alone | shadows_of_keys
+        )
+        return fields | {"key_weights": self._weights(table) if table else ""}
+
+    def _zone(self, tables: list[LimitTable], limits: dict[tuple[bool, str], Limit]) -> str:
         zones: dict[str, int] = {}
         for position, table in enumerate(tables):
-            if table.quota is not None and table.name in limits:
-                zone = reset_of(table.resets, limits[table.name].window)[1] if table.resets else ""
+            limit = limits.get((self._is_shadow(table), table.name))
+            if table.quota is not None and limit is not None:
+                zone = reset_of(table.resets, limit.window)[1] if table.resets else ""
                 zones.setdefault(zone, position)
         if len(zones) > 1:
             last = list(zones.values())[-1]
@@ -112,24 +138,25 @@ class _Limiter:
             self._wrong(("limit", next(iter(zones.values())), "resets"), error.problem)
             return ""
 
-    def _per_key(self, limits: dict[str, Limit]) -> dict[str, str]:
-        table, of_keys, weights = self._table.per_key, {}, ""
-        if table is None:
-            return {}
+    def _of_keys(self, key: str, table: PerKey | ShadowPerKey, limits: dict[str, Limit]) -> dict[str, Limit]:
+        found = {}
         for name, value in (table.__pydantic_extra__ or {}).items():
             if name not in limits:
                 known = ", ".join(limits)
-                self._wrong(("per_key", name), f"there is no limit {name!r} of all keys together; there are {known}")
+                self._wrong((key, name), f"there is no limit {name!r} of all keys together; there are {known}")
                 continue
             try:
-                of_keys[name] = limits[name].like(value)
+                found[name] = limits[name].like(value)
             except InvalidValue as error:
-                self._wrong(("per_key", name), error.problem)
+                self._wrong((key, name), error.problem)
+        return found
+
+    def _weights(self, table: PerKey) -> str:
         try:
-            weights = weights_text(table.weight) if table.weight is not None else ""
+            return weights_text(table.weight) if table.weight is not None else ""
         except InvalidValue as error:
             self._wrong(("per_key", "weight"), error.problem)
-        return {"key_limits": limits_text(of_keys), "key_weights": weights}
+            return ""
 
     def _wrong(self, path: Path, text: str) -> None:
         self._problems.append(self._source.problem((*self._path, *path), text))

@@ -267,8 +267,10 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     "the entries of a text that a header bounds": {
         "lib/limiter_settings": "for entry in string.gmatch(text == '' and '' or text .. ';', '([^;]*);') do"
         "|for from, offset in string.gmatch(text, '(%d+) %-?(%d+)') do"
-        "|for name, limit in pairs(of_keys or {}) do",
+        "|for name, limit in pairs(others or {}) do",
         "lib/carry_over": "for entry in string.gmatch(levels, '[^;]+') do",
+        "lib/sides": "for name, limit in string.gmatch(text .. ';', '([%w_]+) ([^;]*);') do",
+        "lib/shadow": "for name, times, most in string.gmatch(kept[2] or '', '([%w_]+:%a+):(%d+):(%d+)') do",
     },
     "the fields of one record or entry": {
         "lib/account": "for name, value in pairs(claim) do|for name, value in pairs(with_claim(s, s.inc, claim)) do",
@@ -280,12 +282,17 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     },
     "the limits of a limiter, 16 at the most, and what one of its records has; amounts have 800 bytes": {
         "levels": "for i, limit in ipairs(limits) do",
-        "hold_off": "for _, limit in ipairs(key == NO_KEY and limiter.limits or limiter.key_limits) do",
+        "hold_off": "for _, limit in ipairs(key == NO_KEY and limiter.limits or limiter.key_limits) do"
+        "|for _, limit in ipairs(limiter.shadows and limiter.shadows[key == NO_KEY and 1 or 2] or {}) do",
+        "lib/shadow": "for _, amount in ipairs(amounts_of(amounts)) do|for i = 1, key == NO_KEY and 1 or 2 do"
+        "|for i = 1, limiter.shadows and (h.key == NO_KEY and 1 or 2) or 0 do"
+        "|for of, count in pairs(would_wait and would_wait[2] or {}) do",
+        "lib/shadow_limits": "for i = 1, 2 do|for _, limit in ipairs((parse_limits(texts[i]))) do",
         "lib/limits": "for name, form, most, second, third in string.gmatch(text or '', LIMIT) do"
         "|for name, sign, value, from in string.gmatch(text or '', LEVEL) do|for name, tat in pairs(levels.tat) do"
         "|for name, held in pairs(levels.held) do|for name, used in pairs(levels.used) do",
         "lib/calendar": "for from, value in string.gmatch(zone_text or '', '(%d+) (%-?%d+)') do",
-        "lib/keyed": "for _, limit in ipairs(limiter.key_limits) do",
+        "lib/keyed": "for name, tat in pairs(levels.tat) do|for name, number in pairs(levels.used) do",
         "lib/hold": "for name, sign, number in string.gmatch(text, AMOUNT) do"
         "|for _, amount in ipairs(amounts_of(text)) do"
         "|for _, limit in ipairs(limiter.limits) do",

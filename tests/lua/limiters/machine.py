@@ -24,6 +24,7 @@ FORMS: Final = {
     "mails": st.builds(Limit, st.just("mails"), st.just("quota"), st.integers(1, 30)),
 }
 some_limits = st.lists(st.sampled_from(sorted(FORMS)), min_size=1, unique=True)
+some_shadows = st.lists(st.sampled_from(sorted(FORMS)), unique=True)
 numbers = st.fixed_dictionaries({}, optional={name: st.integers(0, 12) for name in FORMS})
 
 
@@ -46,15 +47,24 @@ class Machine(RuleBasedStateMachine):
         self.numbers = dict.fromkeys(SESSIONS, 0)
         self.seen = 0
 
-    @initialize(data=st.data(), names=some_limits, of_keys=some_limits)
-    def create(self, data: st.DataObject, names: list[str], of_keys: list[str]) -> None:
+    @initialize(
+        data=st.data(), names=some_limits, of_keys=some_limits, shadowed=some_shadows, key_shadowed=some_shadows
+    )
+    def create(
+        self, data: st.DataObject, names: list[str], of_keys: list[str], shadowed: list[str], key_shadowed: list[str]
+    ) -> None:
         limits = {name: data.draw(FORMS[name]) for name in names}
         key_limits = {name: data.draw(FORMS[name]) for name in of_keys if name in limits}
-        self.model = Limiter(limits, key_limits)
+        shadows = {name: data.draw(FORMS[name]) for name in shadowed if name in limits}
+        key_shadows = {name: data.draw(FORMS[name]) for name in key_shadowed if name in limits}
+        self.model = Limiter(limits, key_limits, shadows, key_shadows)
+        self.noted: dict[str, set[tuple[str, str]]] = {}
         self.tick(0)
         settings = {
             "kind": "limiter", "limits": ";".join(limit.text for limit in limits.values()),
             "key_limits": ";".join(limit.text for limit in key_limits.values()),
+            "shadow_limits": ";".join(limit.text for limit in shadows.values()),
+            "shadow_key_limits": ";".join(limit.text for limit in key_shadows.values()),
         }  # fmt: skip
         self.world.run(self.world.store.apply(self.address, settings, mode="ensure", ttl_ms=TTL_MS))
 
@@ -150,7 +160,10 @@ class Machine(RuleBasedStateMachine):
             taken = self.amounts(amounts)
             assert hold not in self.model.holds
             assert self.model.fits(key, taken), f"{hold} of {key} was let in with {taken}"
+            assert self.noted.pop(hold, set()) == self.model.would_wait(key, taken)
             self.model.take(hold, key, taken)
+        elif event == "would-wait":
+            self.noted.setdefault(hold, set()).add((amounts.split(":", maxsplit=1)[0], amounts.split(":")[1]))
         elif event == "used":
             self.model.settle(hold, {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", key)})
         elif event in ("freed", "lapsed"):
@@ -172,6 +185,14 @@ class Machine(RuleBasedStateMachine):
                     assert int(most) - int(left) == self.model.used(owner, name)
                 else:
                     assert int(whole_us) == max(0, self.model.level(owner, name).tat - self.model.now)
+            of_key = "shadow" if key == "*" else f"shadow of {key}"
+            for row in levels.shadows if key == "*" else levels.of_key_shadows:
+                name, form, most, left, whole_us, _, _ = row.removeprefix("S_").split()
+                if form == "rate":
+                    assert int(whole_us) == max(0, self.model.level(of_key, name).tat - self.model.now)
+                else:
+                    count = self.model.held(owner, name) if form == "at_once" else self.model.used(of_key, name)
+                    assert int(most) - int(left) == count
 
     @invariant()
     def whoever_waits_is_in_line_and_could_not_be_let_in(self) -> None:

@@ -54,6 +54,7 @@ def test_a_limiter_with_every_form() -> None:
         "limits": "requests rate 8.333333333333334 500;tokens rate 3333.3333333333335 4000;in_flight at_once 50;"
         f"bytes at_once {64 << 20};spend quota 1000000 week 1830",
         "key_limits": "tokens rate 333.3333333333333 20000;in_flight at_once 5;spend quota 1000 week 1830",
+        "shadow_limits": "", "shadow_key_limits": "",
         "key_weights": "%C3%A9=2;gold-7=9;gold-*=4;*=1",
         "zone": offsets_text("Europe/Berlin"),
         "unknown_keys": "refuse", "max_keys": "200000", "hold_off_ms": "120000", "lease_ahead_ms": "250",
@@ -63,6 +64,39 @@ def test_a_limiter_with_every_form() -> None:
     assert resolved.origins["limits"] == "llm@shop.toml:9"
     assert resolved.origins["key_weights"] == "llm@shop.toml:30"
     assert Policy.from_json(policy.to_json(), defaults=DEFAULTS).resolve("llm") == resolved
+
+
+def test_shadow_limits_stand_beside_real_ones_or_alone() -> None:
+    text = HEAD + (
+        limit("tokens", "rate = 10")
+        + limit("tokens", 'rate = 5\nenforce = "shadow"')
+        + limit("slots", 'at_once = 8\nenforce = "shadow"')
+        + "[limiter.per_key]\ntokens = 2\nslots = 3\n[limiter.shadow_per_key]\ntokens = 1\n"
+    )
+    found = fields(text)
+    assert found["limits"] == "tokens rate 10.0 10;slots at_once 4503599627370496"
+    assert found["key_limits"] == "tokens rate 2.0 2"
+    assert found["shadow_limits"] == "tokens rate 5.0 5;slots at_once 8"
+    assert found["shadow_key_limits"] == "slots at_once 3;tokens rate 1.0 1"
+
+
+def test_a_whole_limiter_is_a_shadow() -> None:
+    text = HEAD + 'enforce = "shadow"\n' + limit("tokens", "rate = 10")
+    text += limit("slots", 'at_once = 8\nenforce = "always"')
+    found = fields(text + "[limiter.per_key]\ntokens = 2\nslots = 3\n")
+    assert found["limits"] == "slots at_once 8;tokens rate 1000000000000000.0 4503599627370496"
+    assert found["key_limits"] == "slots at_once 3"
+    assert (found["shadow_limits"], found["shadow_key_limits"]) == ("tokens rate 10.0 10", "tokens rate 2.0 2")
+
+
+def test_by_hand_all_limits_are_shadows_or_bind() -> None:
+    limits: dict[str, Any] = {"limits": {"slots": {"at_once": 8}}, "key_limits": {"slots": {"at_once": 2}}}
+    shadow = Settings(kind="limiter", enforce="shadow", **limits).fields()
+    assert (shadow["limits"], shadow["key_limits"]) == ("slots at_once 4503599627370496", "")
+    assert (shadow["shadow_limits"], shadow["shadow_key_limits"]) == ("slots at_once 8", "slots at_once 2")
+    real = Settings(kind="limiter", enforce="always", **limits).fields()
+    assert (real["limits"], real["shadow_limits"], real["shadow_key_limits"]) == ("slots at_once 8", "", "")
+    assert "enforce" not in shadow | real
 
 
 def test_the_durability_of_all_is_that_of_limiters_too() -> None:
@@ -150,6 +184,12 @@ def test_a_quota_resets_so_many_minutes_after_its_window_begins(quota: str, rese
         (limit("a", 'quota = "5/day"') + '[limiter.per_key]\na = "1/hour"', "is of a day; write that here too"),
         (limit("a", "at_once = 5") + '[limiter.per_key]\nweight = { "a*b" = 1 }', "'a*b' is no key"),
         (limit("a", "at_once = 5") + "[limiter.per_key]\nweight = { b = 1001 }", "use a weight of 1 to 1000"),
+        (limit("a", "rate = 1") + limit("a", "at_once = 1\nenforce = 'shadow'"), "are of two sorts, rate and at_once"),
+        (
+            limit("a", "rate = 1") + "[limiter.shadow_per_key]\nb = 1",
+            "shadow_per_key.b: there is no limit 'b'",
+        ),
+        ("enforce = 'shadow'\n", "limiter[1].enforce: there are no limits of all keys together here"),
         ("[limiter.per_key]\na = 1", "limiter[1].per_key: there are no limits of all keys together here"),
         ('unknown_keys = "refuse"\n' + limit("a", "rate = 1"), "every key of limiters such as 'llm' is refused"),
         ('hold_off = "48h"\n' + limit("a", "rate = 1"), "shop.toml:3: limiter[1].hold_off: '48h'; use at most 86400 s"),

@@ -4,6 +4,7 @@ import { duration, element, number, say, things } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const TOP = 5;
+const UNLIMITED = 2 ** 52;
 
 export function showLimiters({ total, limiters }, open) {
   $("limiters-part").hidden = limiters.length === 0;
@@ -49,8 +50,9 @@ function fill(made, one) {
   ]);
   say(why, one.state === "open" ? "" : one.reason);
   why.hidden = one.state === "open";
-  fit(limits, view.limits.length, makeLimit);
-  view.limits.forEach((limit, at) => fillLimit(limits.children[at], limit, one.waiting_for[limit.name] ?? 0, one.name));
+  const rows = [...view.limits.map((level) => ({ level })), ...view.shadows];
+  fit(limits, rows.length, makeLimit);
+  rows.forEach((row, at) => fillLimit(limits.children[at], row, one.waiting_for[row.level.name] ?? 0, one.name));
   say(line, [
     `${things(view.keys, "key")} in use`, `${number(view.admitted)} admitted`, `${number(view.refused)} refused`,
   ].join(" · "));
@@ -78,9 +80,11 @@ function makeLimit() {
   return made;
 }
 
-function fillLimit(made, limit, waiting, limiter) {
+// Of a shadow limit nobody waits: it says who would have.
+function fillLimit(made, { level: limit, would_wait: would }, others, limiter) {
   const [name, meter, line] = made.children;
-  say(name, limit.name);
+  const waiting = would === undefined ? others : 0;
+  say(name, would === undefined ? limit.name : `${limit.name} (shadow)`);
   const share = (part) => `${Math.max(0, Math.min(100, (100 * part) / limit.limit)).toFixed(2)}%`;
   meter.children[0].style.width = share(limit.taken);
   meter.children[1].style.width = share(Math.min(limit.withheld, limit.limit - limit.taken));
@@ -90,8 +94,9 @@ function fillLimit(made, limit, waiting, limiter) {
     quota: ["used", `begins anew in ${duration(limit.reset_after)}`],
   }[limit.form];
   const text = [
-    `${number(limit.taken)} of ${number(limit.limit)} ${what}`,
-    limit.withheld ? `${number(limit.withheld)} withheld` : "", later, waiting ? `${number(waiting)} waiting` : "",
+    `${number(limit.taken)} of ${limit.limit === UNLIMITED ? "unlimited" : number(limit.limit)} ${what}`,
+    limit.withheld && limit.limit !== UNLIMITED ? `${number(limit.withheld)} withheld` : "", later,
+    waiting ? `${number(waiting)} waiting` : "", would ? `${number(would)} would have waited` : "",
   ].filter(Boolean).join(" · ");
   meter.setAttribute("aria-valuenow", String(limit.taken));
   meter.setAttribute("aria-valuemax", String(limit.limit));

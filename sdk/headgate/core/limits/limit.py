@@ -22,6 +22,10 @@ RESERVED: Final = frozenset({"durability", "hold_off", "key", "line", "timeout",
 """Words that calls and answers have beside the names of limits."""
 WINDOWS: Final = {"hour": 60, "day": 1440, "week": 10080, "month": 40320}
 """Minutes after its local begin at which a window may reset: each window has them all."""
+SHADOW: Final = "S_"
+"""Before the name of a shadow limit, where it stands among others."""
+UNLIMITED: Final = 1 << 52
+"""The most of a limit that binds nothing: a shadow limit of its name stands beside."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}\Z", re.ASCII)
 _QUOTA: Final = re.compile(r"\s*([^/]{1,40}?)\s*/\s*(h|hour|day|week|month)\s*\Z", re.ASCII)
 _RESETS: Final = re.compile(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
@@ -73,6 +73,10 @@ class LimiterLevels:
         admitted: holds that were admitted so far.
         refused: admissions that were refused, or gave up waiting, so far.
         all_holds: how many holds and waits there are.
+        shadows: shadow limits, as ``limits``; the names of those that have a level of their own begin with ``S_``.
+        of_key_shadows: the same of the key that was asked for.
+        would_wait: admissions so far that a shadow limit would have kept waiting, or refused.
+        shadowed: ``<limit>:<all|key>:<times>:<most above it>`` of each shadow limit that would have.
     """
 
     limits: tuple[str, ...]
@@ -91,6 +95,10 @@ class LimiterLevels:
     admitted: int
     refused: int
     all_holds: int
+    shadows: tuple[str, ...] = ()
+    of_key_shadows: tuple[str, ...] = ()
+    would_wait: int = 0
+    shadowed: tuple[str, ...] = ()
 
 
 class LimiterStore:
@@ -158,7 +166,7 @@ class LimiterStore:
             records=_pairs(reply[6]), line=tuple(_texts(reply[7])), holds=_pairs(reply[8]), own=_pairs(reply[9]),
             learning_ms=int(reply[10]), reason=reply[11].decode("utf-8", "replace"), now_ms=int(reply[12]),
             clock_ms=int(reply[13]), head=reply[14].decode(), admitted=int(reply[15]), refused=int(reply[16]),
-            all_holds=int(reply[17]),
+            all_holds=int(reply[17]), **_shadows(reply[18:]),
         )  # fmt: skip
 
 
@@ -173,3 +181,14 @@ def _rows(value: bytes) -> tuple[str, ...]:
 def _pairs(values: Sequence[bytes]) -> dict[str, str]:
     texts = _texts(values)
     return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def _shadows(reply: Sequence[bytes]) -> dict[str, Any]:
+    """Return what is said of shadow limits, where there are any."""
+    if not reply:
+        return {}
+    own, of_key, would_wait, shadowed = reply
+    return {
+        "shadows": _rows(own), "of_key_shadows": _rows(of_key), "would_wait": int(would_wait),
+        "shadowed": _rows(shadowed),
+    }  # fmt: skip

@@ -1,0 +1,38 @@
+"""Mutants of shadow limits; see :mod:`tests.lua.mutants`."""
+
+from typing import Final
+
+_S = "test_shadow"
+_FORMS = f"{_S}::test_each_form_counts_what_it_would_have_kept_waiting_and_keeps_nobody"
+_BESIDE = f"{_S}::test_a_shadow_beside_the_real_limit_judges_what_that_admits_alone"
+_KEYS = f"{_S}::test_each_key_has_shadow_limits_of_its_own"
+_SIDES = f"{_S}::test_a_shadow_that_binds_from_now_on_counts_what_is_held_and_owed"
+_OFF = f"{_S}::test_a_hold_off_and_a_loss_are_as_real_limits_have_them"
+
+SHADOWS: Final = (
+    ("P8", "lib/shadow", "        charge(limit, levels, amount[3])", "", _FORMS),
+    ("P10", "lib/shadow", "if wait ~= 0 then", "if true then", _FORMS),
+    ("P10", "lib/shadow", "    would_wait[1] = would_wait[1] + 1", "", _FORMS),
+    ("P10", "lib/shadow", "count[1] + 1, math.max(count[2], over)", "count[1] + 1, over", _FORMS),
+    ("P10", "lib/shadow", "math.ceil(wait * limit.rate / 1000000)", "amount", _FORMS),
+    ("P10", "lib/shadow", "(limit.form == 'quota' and used_of(limit, levels) or levels.held[limit.name] or 0)", "0",
+     _FORMS),
+    ("P8", "lib/shadow", "      settle_at(", "      local _ = (", _BESIDE),
+    ("P8", "lib/shadow", "for i = 1, key == NO_KEY and 1 or 2 do", "for i = 1, 2 do", _KEYS),
+    ("P8", "lib/shadow", "i == 1 and limiter.levels or k.levels\n      local wait", "limiter.levels\n      local wait",
+     _KEYS),
+    ("P10", "lib/shadow_limits", "(real.form == 'at_once') == (limit.form == 'at_once')", "true",
+     f"{_S}::test_of_a_limit_that_is_none_and_of_another_sort_nothing_is_counted"),
+    ("P2", "lib/shadow_limits", "limit.form == 'at_once' and name or SHADOW .. name", "SHADOW .. name", _FORMS),
+    ("P8", "lib/sides", "(goes_over(name, plain, before, after) and plain) or nil", "nil", _SIDES),
+    ("P8", "lib/sides", "(after[to] == before[from] or is_free(before[to]))", "true",
+     f"{_S}::test_a_shadow_beside_another_limit_ends_and_leaves_that_as_it_is"),
+    ("P8", "lib/sides", "is_tried and not is_free(before[name]) and shadow or name", "name", _SIDES),
+    ("P8", "lib/carry_over", "side ~= name or old_rate ~= rate", "old_rate ~= rate", _SIDES),
+    ("P8", "lib/keyed", "not before[name] and name or side_of(name, before, after)\n    local old_rate",
+     "name\n    local old_rate", _SIDES),
+    ("P8", "hold_off", "limiter.shadows and limiter.shadows[key == NO_KEY and 1 or 2] or {}", "{}", _OFF),
+    ("P3", "lib/taking", "now_ms < d.learning_until and limit.most < MOST_COUNTED", "now_ms < d.learning_until", _OFF),
+    ("P10", "lib/carry_over", "redis.call('HDEL', K_DESTINATION, 'would_wait', 'shadowed')", "", _SIDES),
+    ("P12", "levels", "tell(limiter.shadows[1], limiter.levels)", "''", _FORMS),
+)  # fmt: skip
