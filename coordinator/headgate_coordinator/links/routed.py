@@ -1,5 +1,7 @@
 """The links of a namespace now: those of a policy, and one for each topic that a route by pattern matches."""
 
+import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from headgate.client import Client
@@ -12,14 +14,15 @@ MOST: Final = 4096
 """Topics that routes by pattern forward, the first by name: whoever may make a topic makes a link."""
 
 
-async def links_now(client: Client, policy: Policy) -> dict[str, Link | Feed]:
+async def links_now(client: Client, policy: Policy) -> Mapping[str, Link | Feed]:
     """Return the links by the names of their leases.
 
     Raises:
         CoordinatorUnavailable: Redis does not answer.
     """
+    every_link = await asyncio.to_thread(lambda: policy.every_link)  # once a policy, and it may have thousands
     patterns = [pattern for link in policy.patterns if (pattern := link.pattern)]
     if not patterns:
-        return policy.every_link
+        return every_link
     every = await client.parts.registry.index.topics(client.namespace, Pattern.parse("#"))
     return policy.links_with(sorted(name for name in every if any(one.matches(name) for one in patterns))[:MOST])

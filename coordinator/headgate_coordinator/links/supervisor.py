@@ -59,6 +59,7 @@ class Supervisor:
         self._ties = LinkTies(client, self._jobs)
         self._carried: dict[str, Carried] = {}  # by jobs that ended
         self._where: dict[str, str] = {}  # targets of links in the policy, for people
+        self._told: dict[str, tuple[object, BridgeFacts]] = {}  # of each link what it was when its facts were made
         self._troubles: dict[str, Trouble] = {}  # of links that could not be ended
         self._ending: dict[str, tuple[int, asyncio.Task[None]]] = {}  # with the numbers of their leases
         self._enders = asyncio.Semaphore(ENDING)
@@ -94,27 +95,34 @@ class Supervisor:
 
     def facts(self) -> tuple[BridgeFacts, ...]:
         """Return the links that this node works on, or worked on while they are in the policy."""
-        facts = []
-        for link in sorted({*self._jobs, *self._carried, *self._troubles}):
-            job, ends = self._jobs.get(link), ends_of(link)
+        told, jobs = dict[str, tuple[object, BridgeFacts]](), self._jobs
+        for link in sorted({*jobs, *self._carried, *self._troubles}):
+            job = jobs.get(link)
             carried = self._total(link, job)
-            facts.append(
-                BridgeFacts(
-                    link,
-                    ends.source,
-                    self._where.get(link) or ends.where,
-                    works=job is not None,
-                    trouble=job.trouble if job else self._troubles.get(link),
-                    messages=carried.messages,
-                    bytes=carried.bytes,
-                    packets=carried.packets,
-                    backlog=carried.backlog if job else None,
-                )
-            )
-        return tuple(facts)
+            trouble = job.trouble if job else self._troubles.get(link)
+            now = (carried, trouble, job is None)
+            before = self._told.get(link)  # of thousands of links, few moved since a second ago
+            told[link] = before if before and before[0] == now else (now, self._facts_of(link, job, carried, trouble))
+        self._told = told
+        return tuple(facts for _, facts in told.values())
+
+    def _facts_of(self, link: str, job: AnyJob | None, carried: Carried, trouble: Trouble | None) -> BridgeFacts:
+        ends = ends_of(link)
+        return BridgeFacts(
+            link,
+            ends.source,
+            self._where.get(link) or ends.where,
+            works=job is not None,
+            trouble=trouble,
+            messages=carried.messages,
+            bytes=carried.bytes,
+            packets=carried.packets,
+            backlog=carried.backlog,
+        )
 
     def _total(self, link: str, job: AnyJob | None) -> Carried:
-        return (job.carried if job else Carried()).after(self._carried.get(link, Carried()))
+        now, earlier = job.carried if job else Carried(), self._carried.get(link)
+        return now.after(earlier) if earlier else now
 
     def _hear(self, words: list[str]) -> None:
         if words[0] == "policy" or (words[0] == "created" and self._by_pattern):
@@ -155,11 +163,19 @@ class Supervisor:
         policy = await self._client.policy()
         self._by_pattern = bool(policy.patterns)
         wanted = await links_now(self._client, policy)
-        self._where = {name: link.where for name, link in wanted.items()}
-        await self._stop([name for name, job in self._jobs.items() if wanted.get(name) != job.link])
+        where = {name: link.where for name, link in wanted.items()}
+        if where != self._where:
+            self._where, self._told = where, {}
+        await asyncio.sleep(0)  # here and below: all that a large policy takes at once would hold up all else
+        gone = [
+            name for name, job in self._jobs.items() if (link := wanted.get(name)) is not job.link and link != job.link
+        ]
+        await self._stop(gone)
         await self._sites.keep(policy.sites)
         self._carried = {link: carried for link, carried in self._carried.items() if link in wanted}
+        await asyncio.sleep(0)
         names = sorted({*wanted, *known}, key=lambda link: (link not in self._jobs, hash((self._node, link))))
+        await asyncio.sleep(0)
         held, fences, fair, again = len(self._jobs), dict[str, int](), 1, list[int]()
         sought: list[tuple[Mode, list[str]]] = [
             ("hold", [link for link in names if link in wanted]),
@@ -179,7 +195,7 @@ class Supervisor:
         begin = sorted({*mine} - {*self._jobs} - {*given})
         for page in _pages(begin):
             self._jobs |= {link: self._begin(wanted[link], fences[link]) for link in page}
-            await asyncio.sleep(0)  # all of a large policy at once would hold up whatever else the node does
+            await asyncio.sleep(0)
         await self._end_each(ending, {site.name: site for site in policy.sites})
         return min(again, default=None)
 

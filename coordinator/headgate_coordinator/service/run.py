@@ -1,7 +1,6 @@
 """A node from its start to its end: SIGTERM drains it, a second one, or SIGINT, ends it at once."""
 
 import asyncio
-import gc
 import signal
 from collections.abc import Callable
 
@@ -9,6 +8,7 @@ from headgate.client import Client
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
+from headgate_coordinator.service.garbage import ShortCollections
 from headgate_coordinator.service.service import AdminOptions, RpcOptions, service
 
 
@@ -36,10 +36,13 @@ async def run(
         OSError: the AMQP port cannot be had.
     """
     async with client, service(client, options, users, admin, rpc) as node:
-        gc.collect()
-        gc.freeze()  # what is imported stays: no full collection is to go through it, while all wait
+        collections = ShortCollections()
+        collections.start()
         tell(node)
-        await until_asked_to_stop(node)
+        try:
+            await until_asked_to_stop(node)
+        finally:
+            collections.stop()
 
 
 async def until_asked_to_stop(node: Node) -> None:

@@ -5,8 +5,9 @@ same pattern the later one. Every value keeps its origin: the rule and the line 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from headgate.core.addresses.index import PatternIndex
@@ -174,20 +175,20 @@ class Policy:
         counts = f"rules={len(self.rules)}, pools={len(self.pools)}, links={len(self.links)}"
         return f"Policy(version={self.version}, source={self.source!r}, {counts})"
 
-    @property
-    def every_link(self) -> "dict[str, Link | Feed]":
+    @cached_property
+    def every_link(self) -> "Mapping[str, Link | Feed]":
         """Links between destinations and topics of channels, by the names of their leases; no routes by pattern."""
         feeds = {feed.link: feed for channel in self.channels for feed in channel.feeds}
         return {**{link.link: link for link in self.links if link.pattern is None}, **feeds}
 
-    @property
-    def patterns(self) -> "list[Link]":
+    @cached_property
+    def patterns(self) -> "Sequence[Link]":
         """Routes by pattern: each is a link of every topic that it matches."""
         return [link for link in self.links if link.pattern is not None]
 
     def links_with(self, topics: Iterable[str]) -> "dict[str, Link | Feed]":
         """Return :attr:`every_link`, and those that routes by pattern are, given the topics that there are."""
-        found = self.every_link
+        found = dict(self.every_link)
         patterns = [(link, link.pattern) for link in self.patterns]
         for topic in topics:
             for link, pattern in patterns:
