@@ -29,7 +29,10 @@ local function tell_waiter(id)
   local _, limit, whose = what_binds(h.key, h.amounts)
   limit, whose = limit or behind[id] or 'line', whose or 'all'
   if joined[id] then
-    note('waits', id, of_ledger(h.key), limit, whose, for_ledger(h.amounts))
+    note('waits', id, of_ledger(h.key), limit, whose, for_ledger(without_band(h.amounts)))
+    if part_of_line(h.amounts) > 0 then
+      note('band', id, band_of(h.amounts))
+    end
   end
   return table.concat({ 'wait', int(due[id] or POLL_US), limit, whose }, ' ')
 end
@@ -89,6 +92,9 @@ if #notes > 0 then
   write_ledger('admit', sid, 0, 0, 0)
 end
 save_would_wait()
+if limiter.banded then
+  save_clocks()
+end
 local more = sweep(seq == 0 and MAX_SWEPT or 1)
 save_limiter()
 if seq == 0 then

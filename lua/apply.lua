@@ -65,6 +65,8 @@
            shadow_limits         limits
            shadow_key_limits     limits
            key_weights           weights
+           bands                 weights
+           aging                 rate
            zone                  offsets
            unknown_keys          'refuse'
            max_keys              1 to 10000000
@@ -102,8 +104,8 @@ end
 if settings.kind == '' then
   settings.kind = nil
 end
-local is_limited = settings.limits or settings.key_limits or settings.key_weights or settings.zone or settings.shadow_limits
-  or settings.shadow_key_limits
+local is_limited = settings.limits or settings.key_limits or settings.key_weights or settings.bands or settings.zone
+  or settings.shadow_limits or settings.shadow_key_limits
 if is_limited and not are_limiter_settings(settings) then
   return redis.error_reply('ARGUMENT apply')
 end
@@ -177,6 +179,7 @@ if d.kind == 'limiter' then
   local texts = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'shadow_limits', 'shadow_key_limits')
   local of_all, of_keys = shadows_beside(texts[1], texts[3]), shadows_beside(texts[2], texts[4])
   note('limiter', (string.gsub(of_all, ';', '|')), (string.gsub(of_keys, ';', '|')))
+  if d.aging or settings.aging then note('aging', d.aging or '1') end
 end
 write_ledger('apply', '-', 0, 0, 0)
 save_destination()

@@ -48,6 +48,9 @@ end
 if d.blocked > 0 then
   serve_line()
 end
+if limiter.banded then
+  save_clocks()
+end
 note('off', of_ledger(key), int(ms))
 write_ledger('hold_off', sid, 0, 0, 0)
 save_limiter()

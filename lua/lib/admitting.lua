@@ -10,7 +10,8 @@ local function may_pass(key, amounts)
   elseif d.tickets ~= looked_at then
     serve_line()
   end
-  return not (is_cut or turn_in_key(key, amounts, math.huge) or whose_turn(key, amounts))
+  local last = { key = key, amounts = amounts, ticket = math.huge, since = now_ms }
+  return not (is_cut or turn_in_key(key, amounts, last) or whose_turn(key, amounts))
 end
 
 -- Returns the answer; nil for one that stands in line: it is known once the line was served.
@@ -38,12 +39,19 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
   elseif not has_room_for_holds() then
     return 'holds'
   end
+  if d.bands or string.find(text, '~', 1, true) then
+    amounts = with_band(amounts, asked_band(key, text))
+    if d.blocked > 0 and not limiter.banded and part_of_line(amounts) > 0 then
+      limiter.banded, looked_at = '-', -1 -- what passes those who wait is counted from now on
+    end
+  end
   local wait, limit, whose, most = what_binds(key, amounts)
   h = { state = 'H', ttl = ttl_ms, strike = 0, since = now_ms, key = key, settled = 0, amounts = amounts, ticket = 0 }
   if most then
     count_refusal(limit, whose)
     return table.concat({ 'never', int(most), limit, whose }, ' ')
   elseif wait == 0 and (d.blocked == 0 or may_pass(key, amounts)) then
+    pass_bands(amounts)
     hold_now(id, h, limiter.now_ms)
     return 'held'
   elseif wait_ms == 0 or d.blocked >= MAX_WAITING then

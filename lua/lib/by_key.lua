@@ -16,11 +16,16 @@ local function begin_by_key(run_id, own)
 end
 
 local function load_by_key(run_id)
-  local own = redis.call('HMGET', K_LIMITED, 'kind', 'run_id', 'epoch', 'learning_until', 'ttl_ms')
+  local own = redis.call('HMGET', K_LIMITED, 'kind', 'run_id', 'epoch', 'learning_until', 'ttl_ms', 'rules')
   if own[1] ~= 'gate' and own[1] ~= 'bucket' then
     return nil
   end
-  return load_destination(run_id, 0) or begin_by_key(run_id, own)
+  d = load_destination(run_id, 0) or begin_by_key(run_id, own)
+  if own[6] ~= '' then
+    local rules = redis.call('HMGET', K_LIMITED, 'bands', 'aging')
+    d.bands, d.aging = rules[1], rules[2]
+  end
+  return d
 end
 
 local function save_by_key()

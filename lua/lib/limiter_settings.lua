@@ -40,11 +40,11 @@ local function read_limits(text)
   return found
 end
 
-local function are_weights(text)
+local function are_weights(text, least, most)
   local count = 0
   for entry in string.gmatch(text == '' and '' or text .. ';', '([^;]*);') do
     count = count + 1
-    if count > MOST_WEIGHTS or not whole(string.match(entry, '^[%w._~%%-]*%*?=(%d+)$'), 1, MOST_WEIGHT) then
+    if count > MOST_WEIGHTS or not whole(string.match(entry, '^[%w._~%%-]*%*?=(%d+)$'), least or 1, most or MOST_WEIGHT) then
       return false
     end
   end
@@ -82,5 +82,5 @@ local function are_limiter_settings(settings)
   local limits, of_keys = settings.limits or stored[1], settings.key_limits or stored[2]
   local shadows, shadows_of_keys = settings.shadow_limits or stored[3], settings.shadow_key_limits or stored[4]
   return are_alike(limits, of_keys) and are_alike(shadows, shadows_of_keys) and are_weights(settings.key_weights or '')
-    and is_zone(settings.zone or '')
+    and are_weights(settings.bands or '', 0, 7) and is_zone(settings.zone or '')
 end

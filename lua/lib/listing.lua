@@ -10,7 +10,7 @@ local rows, listed, heads, wanted = {}, {}, {}, {}
 local function waiter_text(unit, id, h)
   local wait, limit, whose = what_binds(h.key, h.amounts)
   local count = redis.call('ZLEXCOUNT', K_WAITERS, '[' .. unit .. ' ', '(' .. unit .. '!')
-  local line = not limit and not heads[unit] and math.floor((redis.call('ZSCORE', K_LINE, unit) or 0) / BAND)
+  local line = not limit and not heads[unit] and math.floor((redis.call('ZSCORE', K_LINE, unit) or 0) / SPAN)
   limit = limit or (limiter.limits[line] or {}).name or 'line'
   return table.concat({ 'W', h.key, int(count), id, int(h.since), wait and int(wait) or '-', limit, whose or 'all', h.amounts }, ' ')
 end

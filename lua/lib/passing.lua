@@ -1,4 +1,4 @@
---- @include "lib/waiters"
+--- @include "lib/in_turn_of_key"
 -- Who may pass those that wait. The first of each line keeps its turn at what refuses it. At a rate or a quota that does not, others
 -- pass as far as it does not wait longer for that, or SOON_US; of what is held at once it keeps what it needs only where the rest
 -- comes soon, and of several in the order of the limits. So nobody waits for what it does not need, and nobody is passed for ever.
@@ -55,6 +55,15 @@ local function keep_all_turns()
   end
 end
 
+-- The first of the lines from `line` on.
+local function next_kept(line)
+  for at = line, NEW do
+    if kept[at] then
+      return kept[at]
+    end
+  end
+end
+
 -- Whether one in line comes before the first of another line, in the order of a limit for which both wait.
 local function is_before(limit, mine, first)
   local own, its = mine.start, first.start
@@ -77,6 +86,17 @@ local function takes_turn(turn, limit, levels, amount)
   return used_of(limit, levels) + both > limit.most and window_end(limit) * 1000 - clock_us > turn.us
 end
 
+-- Whether it comes before the first of another line: of two bands the better one does, but for one that was passed far enough.
+local function goes_first(limit, mine, amounts, first)
+  local band, its = band_of(amounts), band_of(first.h.amounts)
+  if band == its then
+    return mine and is_before(limit, mine, first)
+  elseif mine and mine.is_aged ~= first.is_aged then
+    return mine.is_aged
+  end
+  return band < its and not first.is_aged
+end
+
 -- The limit at which it would take the turn of somebody before it; `mine` is its place, for whoever is in line.
 local function whose_turn(key, amounts, mine)
   local found
@@ -84,7 +104,7 @@ local function whose_turn(key, amounts, mine)
     if not mine or at ~= mine.line then
       each_limit(key, amounts, function(limit, levels, amount, whose)
         for _, turn in ipairs(first.turns) do
-          if turn.name == limit.name and turn.whose == whose and not (mine and is_before(limit, mine, first))
+          if turn.name == limit.name and turn.whose == whose and not goes_first(limit, mine, amounts, first)
             and takes_turn(turn, limit, levels, amount) then
             found = limit.name
           end
@@ -93,20 +113,4 @@ local function whose_turn(key, amounts, mine)
     end
   end
   return found
-end
-
--- The limit of its key for which another unit of that waits since before it, and for how long.
-local function turn_in_key(key, amounts, ticket, unit)
-  local found, us
-  for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do
-    local id = other ~= unit and tonumber(redis.call('ZSCORE', K_LINE, other) or 0) >= PARKED and first_waiter(other)
-    local h = id and read_hold(id)
-    if h and h.ticket < ticket then
-      local wait, limit, whose = what_binds(key, h.amounts)
-      if whose == 'key' and string.find(',' .. amounts, ',' .. limit .. '[=:]') then
-        found, us = limit, wait
-      end
-    end
-  end
-  return found, us
 end

@@ -9,7 +9,7 @@ local is_cut = false -- whether some were not looked at
 local looked_at = -1 -- the last ticket when that was
 
 local function hold_now(id, h, from_ms)
-  h.state, h.since, h.ticket = 'H', now_ms, 0
+  h.state, h.since, h.ticket, h.amounts = 'H', now_ms, 0, without_band(h.amounts)
   limiter.admitted = limiter.admitted + 1
   if limiter.shadows then
     charge_shadows(id, h.key, h.amounts)
@@ -25,6 +25,7 @@ end
 local function admit_first(first)
   local id, h = first.id, first.h
   local asked_ms = (redis.call('ZSCORE', K_LEASES, id) or limiter.now_ms) - stale_after(h)
+  pass_bands(h.amounts, first.line)
   take_turn(h.key, h.amounts)
   local goes_on = leave_line(id, h)
   hold_now(id, h, math.min(asked_ms, limiter.now_ms))
@@ -58,7 +59,7 @@ local function look_at(first, fronts)
   local line, key, id, amounts = first.line, first.key, first.id, first.h.amounts
   local wait, limit, whose = what_binds(key, amounts)
   if wait == 0 then
-    limit, wait = turn_in_key(key, amounts, first.ticket, first.unit)
+    limit, wait = turn_in_key(key, amounts, first.h, first.unit)
     whose = limit and 'key' or 'all'
     limit = limit or whose_turn(key, amounts, first)
     if not limit then
@@ -82,14 +83,6 @@ local function look_at(first, fronts)
   tell_front(fronts, id, wait or POLL_US)
   first.turns = turns_of(first)
   return at and line + 1 -- else all are held off, or stopped
-end
-
-local function next_kept(line)
-  for at = line, NEW do
-    if kept[at] then
-      return kept[at]
-    end
-  end
 end
 
 local function serve_line()

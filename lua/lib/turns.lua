@@ -1,9 +1,8 @@
---- @include "lib/holding"
+--- @include "lib/aging"
 -- The order of those that wait. What one key asks for of the same limits is a unit, '<key> <limit>,...', in turn within itself.
 -- Units go by what their key got, divided by its weight, and where what is held at once keeps them waiting by what it holds:
 -- whoever is served most has to wait until all are on one level. Each limit of all together has a line of its own.
-local BAND = 140737488355328 -- between two lines: of the first limit, of the next ones, and of units that are to be looked at
-local NEW = 17
+local LINES = 18
 local PARKED = 4503599627370496 -- behind all lines: what a limit of its key keeps waiting, until the ms added to this
 local LATER_MS = 2251799813685248 -- until something is released
 local SHARES = 1048576 -- steps of a share, of which none is a whole line
@@ -11,7 +10,7 @@ local TICKETS = 16777216
 local STEPS = 1048576 -- of what a key got, for all of a limit, or a second of a rate
 local MOST_STEPS = 1073741824 -- for one of its holds
 local MOST_AHEAD_STEPS = 68719476736
-local MOST_TURNS = 70368744177664
+local MOST_TURNS = 8796093022208
 
 local function key_of(unit)
   return string.match(unit, '^%S+')
@@ -47,12 +46,13 @@ end
 -- Those who hold alike go in turn.
 local function place_share(unit, line)
   local _, ticket = first_waiter(unit)
-  redis.call('ZADD', K_SHARES, int((line * SHARES + share_of(key_of(unit))) * TICKETS + (ticket or 0) % TICKETS), unit)
+  local place = ((line + LINES * part_of_line(unit)) * SHARES + share_of(key_of(unit))) * TICKETS
+  redis.call('ZADD', K_SHARES, int(place + (ticket or 0) % TICKETS), unit)
 end
 
 -- Whoever changes lines keeps its start.
 local function place_unit(unit, line, start)
-  redis.call('ZADD', K_LINE, int(line * BAND + (start or start_of(key_of(unit)))), unit)
+  redis.call('ZADD', K_LINE, int(line * SPAN + part_of_line(unit) * BETWEEN + (start or start_of(key_of(unit)))), unit)
   if goes_by_share(line) then
     place_share(unit, line)
   else
@@ -73,8 +73,13 @@ end
 
 -- Lines are numbered as the limits are.
 local function number_lines()
+  if d.turns > MOST_TURNS then -- the count begins anew, and all who wait are looked at
+    d.turns = 0
+    begin_line_anew()
+  end
   if limiter.lines ~= limiter.text then
     begin_line_anew()
+    forget_clocks()
     limiter.lines = limiter.text
     redis.call('HSET', K_DESTINATION, 'lines', limiter.text or '')
   end
@@ -91,8 +96,4 @@ local function take_turn(key, amounts)
   local start = start_of(key)
   k.levels.tat.TAG = start + math.ceil(math.min(steps, MOST_STEPS) / weight_of(key))
   d.turns = start
-  if d.turns > MOST_TURNS then -- the count begins anew, and all who wait are looked at
-    d.turns = 0
-    begin_line_anew()
-  end
 end

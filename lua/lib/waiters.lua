@@ -2,7 +2,6 @@
 -- Those who wait in one unit, in turn, and the units of a key.
 local STALE_WAITER_MS = 3000
 local MAX_UNITS = 16
-local MAX_EMPTY = 4
 local joined = {} -- in this call, by id
 
 -- Until when a waiter keeps its place after it asked; one that died meanwhile gets nothing that it would keep past its TTL + 1 s.
@@ -31,8 +30,8 @@ end
 local function shift_key(key, came_back)
   for _, unit in ipairs(d.blocked > 0 and units_of(key) or {}) do
     local score = tonumber(redis.call('ZSCORE', K_LINE, unit) or PARKED)
-    if score < PARKED and goes_by_share(math.floor(score / BAND)) then
-      place_share(unit, math.floor(score / BAND))
+    if score < PARKED and goes_by_share(math.floor(score / SPAN)) then
+      place_share(unit, math.floor(score / SPAN))
     elseif score >= PARKED and came_back then
       place_unit(unit, NEW)
     end
@@ -51,6 +50,7 @@ local function join_line(id, h)
   local unit = unit_of(h.key, h.amounts)
   d.tickets = d.tickets + 1
   h.state, h.ticket = 'W', d.tickets
+  limiter.banded = limiter.banded or (part_of_line(unit) > 0 and '-')
   d.blocked = d.blocked + redis.call('ZADD', K_WAITERS, 0, waiter_member(id, h))
   joined[id] = true
   save_hold(id, h)
@@ -76,31 +76,4 @@ local function leave_line(id, h)
     place_unit(unit, NEW)
   end
   return true
-end
-
--- The first line from `from` on in which somebody is.
-local function next_line(from)
-  local first = redis.call('ZRANGEBYSCORE', K_LINE, int(from * BAND), '(' .. int(PARKED), 'WITHSCORES', 'LIMIT', 0, 1)
-  return first[1] and math.floor(first[2] / BAND)
-end
-
--- The first of a line; nil where nobody is in it.
-local function first_of(line)
-  for _ = 1, MAX_EMPTY do
-    local first = redis.call('ZRANGEBYSCORE', K_LINE, int(line * BAND), '(' .. int((line + 1) * BAND), 'WITHSCORES', 'LIMIT', 0, 1)
-    local unit, score = first[1], first[2]
-    if not unit then
-      return nil
-    elseif goes_by_share(line) then
-      local from, to = int(line * SHARES * TICKETS), int((line + 1) * SHARES * TICKETS)
-      unit = redis.call('ZRANGEBYSCORE', K_SHARES, from, '(' .. to, 'LIMIT', 0, 1)[1] or unit
-      score = unit == first[1] and score or redis.call('ZSCORE', K_LINE, unit)
-    end
-    local id, ticket = first_waiter(unit)
-    local h = id and read_hold(id)
-    if h then
-      return { line = line, unit = unit, key = key_of(unit), start = score - line * BAND, id = id, ticket = ticket, h = h }
-    end
-    forget_unit(unit)
-  end
 end

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate._util.keywords import explains
+from headgate.core.levels import check_levels
 from headgate.core.settings_table import (
     DEFAULT,
     DEFAULTS,
@@ -13,7 +14,6 @@ from headgate.core.settings_table import (
     ROWS,
     STORES,
     Settings,
-    check_levels,
     check_spool,
 )
 from headgate.core.spellings import MOST_POOLS
@@ -26,7 +26,8 @@ __all__ = [
 ]  # fmt: skip
 
 _TABLES = frozenset({
-    "subscription_windows", "limits", "key_limits", "shadow_limits", "shadow_key_limits", "key_weights", "fair_weights"
+    "subscription_windows", "limits", "key_limits", "shadow_limits", "shadow_key_limits", "key_weights", "fair_weights",
+    "bands",
 })  # fmt: skip
 """Settings that are tables by hand too."""
 setattr(Settings, "__init__", explains("settings")(Settings.__init__))  # noqa: B010 - a method that was generated

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.lua import mutating
+from tests.lua.mutants_of_bands import BANDS
 from tests.lua.mutants_of_fair_queues import FAIR_QUEUES
 from tests.lua.mutants_of_limiters import LIMITERS
 from tests.lua.mutants_of_links import LINKS
@@ -61,6 +62,7 @@ MUTANTS: Final = tuple(
         *LINKS,
         *LIMITERS,
         *SHADOWS,
+        *BANDS,
         *SPOOL,
         *FAIR_QUEUES,
         # A wait covers what was written before, in the epoch that is named.

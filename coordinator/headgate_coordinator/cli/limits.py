@@ -39,6 +39,9 @@ def exec(  # noqa: A001 -- the command's name, as shells and containers have it
         typer.Option(metavar="LIMIT=NUMBER", show_default=False, help="Of the limiter; may be given several times."),
     ] = None,
     key: Annotated[str | None, typer.Option(metavar="KEY", show_default=False, help="For whom.")] = None,
+    band: Annotated[
+        int | None, typer.Option(min=0, max=7, show_default=False, help="Who goes first: 0, and 7 last.")
+    ] = None,
     wait: Annotated[float, time_option("How long to wait.")] = 30.0,
     ttl: Annotated[float, time_option("Others have it after that if this dies.", least=MIN_TTL, most=MAX_TTL)] = 10.0,
     redis: Redis = None,
@@ -54,7 +57,15 @@ def exec(  # noqa: A001 -- the command's name, as shells and containers have it
 
     async def work(client: Client) -> int:
         return await run_admitted(
-            client, name, command, size=size if gate else None, amounts=amounts, key=key, timeout=wait, ttl=ttl
+            client,
+            name,
+            command,
+            size=size if gate else None,
+            amounts=amounts,
+            key=key,
+            timeout=wait,
+            ttl=ttl,
+            band=band,
         )
 
     raise typer.Exit(run_with(redis, namespace, work))

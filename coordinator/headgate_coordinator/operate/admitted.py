@@ -21,7 +21,7 @@ _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUS
 
 async def run_admitted(
     client: Client, destination: str, command: Sequence[str], *, size: int | str | None,
-    amounts: Mapping[str, int | str], key: str | None, timeout: float, ttl: float,
+    amounts: Mapping[str, int | str], key: str | None, timeout: float, ttl: float, band: int | None = None,
 ) -> int:  # fmt: skip
     """Run a command while a gate or limiter admits it; returns its exit code.
 
@@ -34,6 +34,7 @@ async def run_admitted(
         key: for whom; None for no key.
         timeout: seconds to wait.
         ttl: seconds after which others have what was held, if this process dies.
+        band: 0 goes first of those who wait, 7 last; that of the key, or 3, when None.
 
     Raises:
         InvalidValue: an amount or a name cannot be used.
@@ -47,10 +48,10 @@ async def run_admitted(
         try:
             if size is not None:
                 gate = await session.gate(destination)
-                await stack.enter_async_context(gate.admit(size, key=key, timeout=timeout))
+                await stack.enter_async_context(gate.admit(size, key=key, timeout=timeout, band=band))
             else:
                 limiter = await session.limiter(destination, in_hand=False)
-                await stack.enter_async_context(limiter.admit(key=key, timeout=timeout, **amounts))
+                await stack.enter_async_context(limiter.admit(key=key, timeout=timeout, ttl=None, band=band, **amounts))
         except (CreditTimeout, DestinationFull) as error:
             _say(f"{command[0]} was not run: {error}")
             return NOT_ADMITTED

@@ -7,7 +7,9 @@ from headgate.core.limits.limit import Limit, limits_of
 from headgate.core.policy import Resolved
 from headgate_coordinator.policy.finding import Finding
 
-CODES: Final = ("HG119", "HG120", "HG121", "HG122", "HG123", "HG124")
+CODES: Final = ("HG119", "HG120", "HG121", "HG122", "HG123", "HG124", "HG128")
+MOST_PASSED: Final = 30.0
+"""Seconds, or times a limit: as long as calls wait that do not say."""
 MOST_RATIO: Final = 100
 """Of the weights of two keys: the lesser gets a hundredth then."""
 
@@ -20,6 +22,7 @@ def limiter_traps(resolved: Resolved) -> Iterator[Finding]:
     for found in (
         _above_all(limits, of_keys), _bursts("limits", limits), _bursts("key_limits", of_keys),
         _zones(resolved, limits), _weights(resolved), _sums(resolved, limits, of_keys), _slices(resolved, limits),
+        _bands(resolved),
     ):  # fmt: skip
         for code, field, key, stalls, remedy in found:
             place = resolved.origins.get(field, resolved.origins["limits"]).partition("@")[2]
@@ -80,6 +83,14 @@ def _sums(resolved: Resolved, limits: dict[str, Limit], of_keys: dict[str, Limit
         if each * len(patterns) > together:
             why = f"{len(patterns)} keys with {one} each may have more than all, {whole}: each counts on it in vain"
             yield "HG123", "key_limits", f"per_key.{name}", why, "lower the limit of each, or raise the whole"
+
+
+def _bands(resolved: Resolved) -> Found:
+    bands = [int(entry.rsplit("=", 1)[1]) for entry in resolved.fields.get("bands", "").split(";") if entry]
+    passed = max(bands, default=0) * float(resolved.fields.get("aging") or 1)
+    if passed > MOST_PASSED:
+        why = f"band {max(bands)} may be passed by {passed:g} s of a rate: its calls time out before that"
+        yield "HG128", "bands", "band", why, f"lower aging, so that no band is passed by more than {MOST_PASSED:g} s"
 
 
 def _slices(resolved: Resolved, limits: dict[str, Limit]) -> Found:

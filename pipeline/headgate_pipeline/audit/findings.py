@@ -18,7 +18,8 @@ class Finding(NamedTuple):
         finding: ``violated``: the promise was broken by this entry. ``unproven``: no judgement is possible, and why.
             ``lost``: Redis lost so many messages as ``found`` says, and no promise was broken by that.
             ``audited``: the last row of each destination: entries ``first_seq`` to ``seq`` were replayed.
-        promise: ``P1`` no overshoot, ``P2`` conservation, ``P3`` no loss, ``P4`` reclaim, ``P5`` once, ``P8`` rates.
+        promise: ``P1`` no overshoot, ``P2`` conservation, ``P3`` no loss, ``P4`` reclaim, ``P5`` once, ``P7`` bands
+            that wait, ``P8`` rates.
         seq: of the entry.
         what: one sentence.
         expected: what the entries before it lead to; None where no number does.

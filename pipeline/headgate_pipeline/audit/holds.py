@@ -5,13 +5,17 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from headgate.core.limits.limit import Limit
+from headgate_pipeline.audit.bands import Bands
 from headgate_pipeline.audit.rates import SLACK_MS
 from headgate_pipeline.audit.shadows import Shadows
 from headgate_pipeline.ledger.limiter_course import NO_KEY, read_amounts, read_sides
 
 Violated = Callable[[str, str, object, object], None]
 _AMOUNT: Final = re.compile(r"(\w+)([=:])(\d+)(?:@(\d+))?")
-HOLD_EVENTS: Final = ("limiter", "clock", "would-wait", "held", "claimed", "used", "freed", "lapsed", "levels")
+HOLD_EVENTS: Final = (
+    "limiter", "clock", "would-wait", "held", "claimed", "used", "freed", "lapsed", "levels", "waits", "band", "quit",
+    "aging",
+)  # fmt: skip
 """Those that are about holds."""
 MOST_KEYS: Final = 100_000
 """Keys whose rates are followed; beyond, they are followed anew."""
@@ -30,10 +34,13 @@ class Holds:
     def __init__(self, violated: Violated) -> None:
         self._violated = violated
         self._shadows = Shadows(violated)
+        self._bands = Bands(violated)
         self._handlers: dict[str, Callable[[list[str]], None]] = {
             "limiter": self._set, "clock": self._tick, "would-wait": self._shadows.note,
             "held": self._admitted, "claimed": self._claimed,
             "used": self._settled, "freed": self._ended, "lapsed": self._ended, "levels": self._compare,
+            "waits": self._bands.waits, "band": self._bands.band, "quit": self._bands.quit,
+            "aging": self._bands.set_aging,
         }  # fmt: skip
         self.ms = self._skew = 0
         self._went_back = False
@@ -42,6 +49,7 @@ class Holds:
     def forget(self, *, whole: bool) -> None:
         """Begin anew; ``whole``: with a limiter of which nothing was held before."""
         self.whole = whole
+        self._bands.forget()
         self.holds: dict[str, tuple[str, dict[str, int]]] = {}
         self.held: dict[tuple[str, str], int] = {}
         self._tats: dict[tuple[str, str], float] = {}
@@ -71,6 +79,7 @@ class Holds:
         (limits, shadows), (of_keys, their_shadows) = map(read_sides, event[1:3])
         self._all, self._each = _forms(limits), _forms(of_keys)
         self._shadows.adopt(shadows, their_shadows)
+        self._bands.set_limits(event)
         self._tats.clear()
 
     def _tick(self, event: list[str]) -> None:
@@ -80,6 +89,7 @@ class Holds:
 
     def _admitted(self, event: list[str]) -> None:
         hold, key, amounts = event[1], event[2], read_amounts(":".join(event[3:]))
+        self._bands.held(event)
         self._enter(hold, key, amounts)
         self._shadows.judge(hold, key, amounts, self.held if self.whole else None, self.ms)
         for owner, limits in self._limits(key):

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields, replace
 from dataclasses import field as field_of
 from typing import Any, Final, Literal
 
+from headgate.core.levels import check_levels
+from headgate.core.limits.bands import AGING, KEY_BANDS
 from headgate.core.limits.fairness import FAIR_BY, FAIR_WEIGHTS
 from headgate.core.limits.forms import (
     HOLD_OFF,
@@ -48,7 +50,7 @@ from headgate.core.spellings import (
     WINDOWS,
     Form,
     word,
-)
+)  # fmt: skip
 from headgate.core.window import Window
 from headgate.errors import PolicyError
 from headgate.units import Unlimited, check_burst, parse_rate, parse_size
@@ -219,6 +221,10 @@ class Settings:
         "of a limiter, the same of each key.")
     key_weights: dict[str, int] | str | None = _row(WEIGHTS, path="per_key.weight", kinds=KEYED, doc=
         'shares of keys that wait: ``{"gold-*": 4}``, 1 to 1000; 1 where no pattern matches.')
+    bands: dict[str, int] | str | None = _row(KEY_BANDS, path="band", kinds=KEYED, doc=
+        'bands of keys that wait: ``{"batch-*": 6}``, 0 (first) to 7 (last); 3 where no pattern matches.')
+    aging: float | str | None = _row(AGING, kinds=KEYED, doc=
+        "seconds of a rate, or times a limit, that go before a band that waits, for each before it; else 1.")
     zone: str | None = _row(ZONE, path=None, kinds=LIMITERS, doc=
         "of a limiter, the time zone in which its quotas have their windows, such as ``Europe/Berlin``; else UTC.")
     unknown_keys: str | None = _row(UNKNOWN_KEYS, kinds=KEYED, doc=
@@ -356,17 +362,6 @@ _NOT_OF: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 """Settings that destinations with messages of that kind do not have, and why."""
 STORES: Final = ("store", "store_nonpersistent")
 """Fields that name a spool store."""
-_LEVELS: Final = (
-    ("limit_bytes", "hard_bytes", "hard_limit {1} is below limit {0}", ("hard_limit", "limit")),
-    ("resume_bytes", "limit_bytes", "resume_at {0} is above limit {1}", ("resume_at", "limit")),
-    (
-        "resume_messages",
-        "limit_messages",
-        "resume_at_messages {0} is above limit_messages {1}",
-        ("resume_at_messages", "limit_messages"),
-    ),
-)
-"""Fields of which the second may not be less than the first, and what is wrong else, about which settings."""
 
 
 def check_spool(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
@@ -381,15 +376,3 @@ def check_spool(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     for name in STORES:
         if given.get(name) and not spools:
             raise PolicyError(f"nothing goes to {given[name]!r}; give when_full='spool' too", setting=name)
-
-
-def check_levels(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
-    """See that a destination's levels are in order, as far as ``given`` is about them.
-
-    Raises:
-        PolicyError: the hard limit is below the limit, or a destination that was full would resume above it.
-    """
-    for low, high, text, names in _LEVELS:
-        a, b = fields.get(low, ""), fields.get(high, "")
-        if {low, high} & set(given) and b.isdigit() and (int(a) > int(b) if a.isdigit() else a == "unlimited"):
-            raise PolicyError(text.format(a, b), settings=names)

@@ -71,13 +71,17 @@ class Bucket:
     def __repr__(self) -> str:
         return f"Bucket({self.address.name!r})"
 
-    async def take(self, tokens: int = 1, *, key: str | None = None, timeout: float | str = DEFAULT_TIMEOUT) -> None:
+    async def take(
+        self, tokens: int = 1, *, key: str | None = None, timeout: float | str = DEFAULT_TIMEOUT,
+        band: int | None = None,
+    ) -> None:  # fmt: skip
         """Wait until ``tokens`` may be used. A take that is cancelled while it sleeps has used its slot.
 
         Args:
             tokens: how many.
             key: for whom, such as a tenant: keys that wait take turns, over all sessions, and limits of each key hold.
             timeout: seconds to wait, or ``"unlimited"``.
+            band: 0 goes first of those who come with a key or a band, 7 last; that of the key, or 3, when None.
 
         Raises:
             CreditTimeout: the slot is later than the timeout; nothing was taken. It says when it is, and why.
@@ -89,7 +93,9 @@ class Bucket:
         patience = parse_timeout(timeout)
         until = self._loop.time() + patience
         self._check(tokens)
-        hold = None if key is None else await (await self.keys.open()).admit(key=key, timeout=patience, tokens=tokens)
+        hold = None
+        if key is not None or band is not None:
+            hold = await (await self.keys.open()).admit(key=key, timeout=patience, band=band, tokens=tokens)
         try:
             with self._waits.timed("bucket", self.address.name):
                 await self._take(tokens, max(0.0, until - self._loop.time()))
@@ -137,7 +143,9 @@ class Bucket:
                 return explain(self.address.name, snapshot) if snapshot is not None else None
         return None
 
-    async def try_take(self, tokens: int = 1, *, key: str | None = None) -> "Literal[True] | Refused":
+    async def try_take(
+        self, tokens: int = 1, *, key: str | None = None, band: int | None = None
+    ) -> "Literal[True] | Refused":
         """Take tokens that may be used now, or return why not; asks Redis, and never waits for the rate.
 
         Returns:
@@ -147,7 +155,9 @@ class Bucket:
             MessageTooLarge, CoordinatorUnavailable, InvalidValue, InvalidName, Closed: as :meth:`take`.
         """
         self._check(tokens)
-        hold = None if key is None else await (await self.keys.open()).attempt(key=key, tokens=tokens)
+        hold = None
+        if key is not None or band is not None:
+            hold = await (await self.keys.open()).attempt(key=key, band=band, tokens=tokens)
         if isinstance(hold, Refused):
             return hold
         try:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from headgate._util.tasks import current
 from headgate.core.full import FAIL, WhenFull
 from headgate.core.limiting.amounts import encode_key
+from headgate.core.limits.bands import check_band
 from headgate.core.outbox import Outgoing
 from headgate.credit.account import CreditAccount
 from headgate.errors import Closed, CreditTimeout, DestinationFull
@@ -85,18 +86,19 @@ class KeyedPermit(Permit):
 class Admission:
     """``async with gate.admit(...)``: held while inside."""
 
-    __slots__ = ("_gate", "_key", "_size", "_timeout", "held")
+    __slots__ = ("_band", "_gate", "_key", "_size", "_timeout", "held")
     held: Permit  # there from entering on
 
-    def __init__(self, gate: "Gate", size: int, timeout: float | str | None, key: str | None) -> None:
+    def __init__(self, gate: "Gate", size: int, timeout: float | str | None, key: str | None, band: int | None) -> None:
         self._gate = gate
+        self._band = band
         self._size = size
         self._timeout = timeout
         self._key = key
 
     async def __aenter__(self) -> Permit:
-        if self._key is not None:
-            permit: Permit | None = await self._gate._wait_in_turn(self._size, self._key, self._timeout)
+        if self._key is not None or self._band is not None:
+            permit: Permit | None = await self._gate._wait_in_turn(self._size, self._key, self._timeout, self._band)
         else:
             permit = self._gate.try_admit(self._size)
         if permit is None:
@@ -147,10 +149,10 @@ class Gate:
         """Bytes that permits of this gate object hold."""
         return self._in_use
 
-    def try_admit(self, size: int = 1, *, key: str | None = None) -> Permit | None:
+    def try_admit(self, size: int = 1, *, key: str | None = None, band: int | None = None) -> Permit | None:
         """Return a permit for ``size`` bytes if the credit is in hand, else None; never waits, makes no call.
 
-        With a ``key`` its turn has to be in hand too, which it is once that key was admitted, and many come at a time.
+        With a ``key`` or a ``band`` its turn has to be in hand too, which it is once many such come at a time.
 
         Raises:
             InvalidValue: not a whole number, negative, or 2**52 and more.
@@ -158,8 +160,8 @@ class Gate:
         """
         if type(size) is not int or size < 0:
             size = parse_size(size, "size")
-        if key is not None:
-            return self._try_in_turn(parse_size(size, "size"), key)
+        if key is not None or band is not None:
+            return self._try_in_turn(parse_size(size, "size"), key, band)
         line = self._credit
         spent = line.spent + size
         if (
@@ -180,13 +182,17 @@ class Gate:
         self._in_use += size
         return Permit(self, size, line.inc)
 
-    def admit(self, size: int | str = 1, *, key: str | None = None, timeout: float | str | None = None) -> Admission:
+    def admit(
+        self, size: int | str = 1, *, key: str | None = None, timeout: float | str | None = None,
+        band: int | None = None,
+    ) -> Admission:  # fmt: skip
         """Return an ``async with`` block that is entered once ``size`` bytes are admitted.
 
         Args:
             size: bytes, or text such as "64KiB".
             key: for whom, such as a tenant: keys that wait take turns, over all sessions, and limits of each key hold.
             timeout: seconds to wait, or ``"unlimited"``; the gate's own (30 s unless set) when None.
+            band: 0 goes first of those who come with a key or a band, 7 last; that of the key, or 3, when None.
 
         Raises:
             CreditTimeout: not admitted in time.
@@ -198,16 +204,20 @@ class Gate:
         """
         if timeout is not None:
             check_timeout(timeout)
-        return Admission(self, size if type(size) is int else parse_size(size, "size"), timeout, key)
+        if band is not None:
+            check_band(band)
+        return Admission(self, size if type(size) is int else parse_size(size, "size"), timeout, key, band)
 
-    async def attempt(self, size: int | str = 1, *, key: str | None = None) -> "Permit | Refused":
+    async def attempt(
+        self, size: int | str = 1, *, key: str | None = None, band: int | None = None
+    ) -> "Permit | Refused":
         """Return a permit, or a refusal: asks Redis where no credit is in hand, and never waits for others.
 
         Raises:
             MessageTooLarge, InvalidValue, InvalidName, CoordinatorUnavailable, Closed: as :meth:`admit`.
         """
         size = parse_size(size, "size")
-        hold = await self.attempt_turn(size, key)
+        hold = await self.attempt_turn(size, key, band)
         if hold is not None and not isinstance(hold, Hold):
             return hold
         try:
@@ -238,14 +248,14 @@ class Gate:
         """
         return await self.keys.hold_off(seconds, reason, key)
 
-    async def attempt_turn(self, size: int, key: str | None) -> "Hold | Refused | None":
-        """Return a key's turn, or why nobody or that key has one; None without a key."""
+    async def attempt_turn(self, size: int, key: str | None, band: int | None) -> "Hold | Refused | None":
+        """Return a key's turn, or why nobody or that key has one; None without a key and a band."""
         self._check_open()
         if self._state.waiters.stopped:
             return await self.refused(size, key)
-        if key is None:
+        if key is None and band is None:
             return None
-        return await (await self.keys.open()).attempt(key=key, bytes=size, calls=1)
+        return await (await self.keys.open()).attempt(key=key, band=band, bytes=size, calls=1)
 
     async def refused(self, size: int, key: str | None) -> Refused:
         """Return what binds."""
@@ -265,32 +275,34 @@ class Gate:
         if self._closed or self._account.closed:
             raise Closed(f"the gate {self._account.address.name!r} {self._account.why_closed}")
 
-    def _try_in_turn(self, size: int, key: str) -> Permit | None:
-        hold = self.try_turn(size, key)
+    def _try_in_turn(self, size: int, key: str | None, band: int | None) -> Permit | None:
+        hold = self.try_turn(size, key, band)
         permit = None if hold is None else self.try_admit(size)
         if hold is None or permit is not None:
             return None if permit is None or hold is None else KeyedPermit(permit, hold)
         hold.release()
         return None
 
-    def try_turn(self, size: int, key: str) -> Hold | None:
+    def try_turn(self, size: int, key: str | None, band: int | None) -> Hold | None:
         """Return a key's turn if that is in hand."""
         encode_key(key)
         limiter = self.keys.limiter
-        hold = None if limiter is None else limiter.try_admit(key=key, bytes=size, calls=1)
+        hold = None if limiter is None else limiter.try_admit(key=key, band=band, bytes=size, calls=1)
         return hold if isinstance(hold, Hold) else None
 
-    async def take_turn(self, size: int, key: str, timeout: float | str | None) -> tuple[Hold, float]:
+    async def take_turn(
+        self, size: int, key: str | None, timeout: float | str | None, band: int | None
+    ) -> tuple[Hold, float]:
         """Wait until it is a key's turn; returns that, and the seconds that are left to wait for credit."""
         self._check_open()
         patience = self._timeout if timeout is None else parse_timeout(timeout)
         until = monotonic() + patience
         limiter = await self.keys.open()
-        hold = await limiter.admit(key=key, timeout=patience, bytes=size, calls=1)
+        hold = await limiter.admit(key=key, timeout=patience, band=band, bytes=size, calls=1)
         return hold, max(0.0, until - monotonic())
 
-    async def _wait_in_turn(self, size: int, key: str, timeout: float | str | None) -> Permit:
-        hold, left = await self.take_turn(size, key, timeout)
+    async def _wait_in_turn(self, size: int, key: str | None, timeout: float | str | None, band: int | None) -> Permit:
+        hold, left = await self.take_turn(size, key, timeout, band)
         try:
             return KeyedPermit(self.try_admit(size) or await self._wait(size, left), hold)
         except BaseException as error:

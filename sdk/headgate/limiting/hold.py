@@ -1,6 +1,7 @@
 """Holds: what a limiter admitted, until it is released."""
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Final, NamedTuple, Protocol, Self
@@ -14,6 +15,9 @@ from headgate.units import parse_duration
 
 RENEWED_WITHIN: Final = 2.5
 """Seconds for Redis to answer whoever waits until a hold is renewed."""
+
+
+_ID: Final = re.compile(r"[A-Za-z0-9_~-]{1,90}\.[1-9]\d{0,18}\Z", re.ASCII)
 
 
 class Holding(NamedTuple):
@@ -58,6 +62,16 @@ class Owner(Protocol):
 
     def release_slice(self, slice_: Slice, amounts: Mapping[str, int]) -> None:
         """End a hold of what is in hand."""
+
+
+def check_hold(hold: str) -> None:
+    """See that a text is the id of a hold.
+
+    Raises:
+        InvalidValue: it is not.
+    """
+    if not isinstance(hold, str) or not _ID.match(hold):
+        raise InvalidValue(f"{hold!r:.120} is no id of a hold", setting="hold")
 
 
 def read_ttl(ttl: float | str) -> int:

@@ -1,12 +1,8 @@
 """Limiters: several limits decided at once, for any number of keys, with costs that may be known afterwards."""
 
-# ruff: noqa: SLF001 -- a hold and an admission are their limiter's other halves
-
 import contextlib
-import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
-from types import TracebackType
 from typing import Any, Final
 
 from headgate._util.forks import FORKED, watch
@@ -15,12 +11,14 @@ from headgate.core.limiting.calls import Refusal, Reservation
 from headgate.core.limiting.machine import Limiter as Machine
 from headgate.core.limiting.slices import Hand, Slice
 from headgate.core.limits import Limit, limits_of
+from headgate.core.limits.bands import check_band, terms_text
 from headgate.core.limits.hold_off import read_reason
 from headgate.core.limits.shadow import shadow_fields, tightest
 from headgate.credit.calls import Ensure
 from headgate.errors import Closed, DestinationFull, InvalidValue, PolicyError, SessionExpired
 from headgate.explain.levels import LimiterState
-from headgate.limiting.hold import Hold, read_ttl
+from headgate.limiting.admission import Admission
+from headgate.limiting.hold import Hold, check_hold, read_ttl
 from headgate.limiting.keeper import Keeper
 from headgate.limiting.refusals import Refused, error_of, refused_by
 from headgate.limiting.waiter import Line, Waiter
@@ -38,37 +36,6 @@ MOST_HERE: Final = 1 << 17
 """Holds and waits of one session at one limiter."""
 AHEAD_MS: Final = 100
 """Of a rate, what may be in hand where the limiter does not say."""
-_HOLD: Final = re.compile(r"[A-Za-z0-9_~-]{1,90}\.[1-9]\d{0,18}\Z", re.ASCII)
-
-
-class Admission:
-    """``async with limiter.admit(...)``: held while inside; awaited, a :class:`Hold` to be released."""
-
-    __slots__ = ("_amounts", "_key", "_limiter", "_timeout", "_ttl", "held")
-    held: Hold  # there from entering on
-
-    def __init__(
-        self, limiter: "Limiter", key: str | None, amounts: dict[str, Any], timeout: float | str | None,
-        ttl: float | str | None,
-    ) -> None:  # fmt: skip
-        self._limiter, self._key, self._amounts = limiter, key, amounts
-        self._timeout, self._ttl = timeout, ttl
-
-    async def __aenter__(self) -> Hold:
-        limiter = self._limiter
-        hold = limiter.from_hand(self._key, self._amounts) if self._ttl is None else None
-        if hold is None:
-            hold = await limiter._wait(self._key, self._amounts, self._timeout, self._ttl)
-        self.held = hold
-        return hold
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.held.release()
-
-    def __await__(self) -> Generator[Any, None, Hold]:
-        return self.__aenter__().__await__()
 
 
 class Limiter:
@@ -155,7 +122,7 @@ class Limiter:
 
     def admit(
         self, *, key: str | None = None, timeout: float | str | None = None, ttl: float | str | None = None,
-        **amounts: int | str,
+        band: int | None = None, **amounts: int | str,
     ) -> Admission:  # fmt: skip
         """Return an ``async with`` block that is entered once all amounts are admitted; awaited, it gives the hold.
 
@@ -163,6 +130,7 @@ class Limiter:
             key: for whom, such as a tenant: limits of each key hold for it, and keys that wait take turns.
             timeout: seconds to wait, or ``"unlimited"``; the limiter's own (30 s) when None.
             ttl: seconds of the hold's lease, that it is renewed for; the session's when None.
+            band: 0 goes first of those who wait, 7 last; that of the key, or 3, when None.
             amounts: what is reserved, by the names of limits: ``requests=1, tokens=4000``.
 
         Raises:
@@ -174,9 +142,12 @@ class Limiter:
             Closed: the limiter is closed.
         """
         check_timeout(timeout)
-        return Admission(self, key, amounts, timeout, ttl)
+        check_band(band)
+        return Admission(self, key, amounts, timeout, ttl, band)
 
-    def try_admit(self, *, key: str | None = None, **amounts: int | str) -> "Hold | Refused | None":
+    def try_admit(
+        self, *, key: str | None = None, band: int | None = None, **amounts: int | str
+    ) -> "Hold | Refused | None":
         """Return a hold from what is in hand, or a refusal that is known to be true; never waits, makes no call.
 
         None says that it is not known: nothing is in hand, and it is fetched for the next time. :meth:`attempt` asks.
@@ -184,40 +155,46 @@ class Limiter:
         Raises:
             InvalidValue, InvalidName: as :meth:`admit`.
         """
-        return self.from_hand(key, amounts) or self.known(key, amounts)
+        check_band(band)
+        return self.from_hand(key, amounts, band) or self.known(key, amounts, band)
 
-    def from_hand(self, key: str | None, amounts: dict[str, Any]) -> Hold | None:
+    def from_hand(self, key: str | None, amounts: dict[str, Any], band: int | None = None) -> Hold | None:
         """Return a hold from what is in hand; None where that is not enough, whatever the reason."""
         try:
-            slice_ = self._open.get(key)
+            slice_ = self._open.get(key if band is None else (key, band))
         except TypeError:  # it cannot be looked up, so it is no text
             encode_key(key)
             raise
         return Hold(self, key, amounts, slice_) if slice_ is not None and slice_.take(amounts, monotonic()) else None
 
-    def known(self, key: str | None, amounts: Mapping[str, int | str]) -> Refused | None:
+    def known(self, key: str | None, amounts: Mapping[str, int | str], band: int | None = None) -> Refused | None:
         """Return why an admission would be refused, where that is known, and have it in hand the next time."""
         checked, now = self._check(amounts), monotonic()
         encode_key(key)
         if self._closed or not self._in_hand:
             return None
-        refusal = self._hand.missed(key, checked, now, hasty=True)
+        refusal = self._hand.missed(key if band is None else (key, band), checked, now, hasty=True)
         return None if refusal is None else refused_by(self.name, refusal, now, checked, key)
 
-    async def attempt(self, *, key: str | None = None, **amounts: int | str) -> "Hold | Refused":
+    async def attempt(
+        self, *, key: str | None = None, band: int | None = None, **amounts: int | str
+    ) -> "Hold | Refused":
         """Return a hold, or a refusal: asks Redis where nothing is in hand, and never waits for others.
 
         Raises:
             MessageTooLarge, PolicyError, InvalidValue, InvalidName, CoordinatorUnavailable, Closed: as :meth:`admit`.
         """
-        return self.from_hand(key, amounts) or await self.decide(key, amounts)
+        check_band(band)
+        return self.from_hand(key, amounts, band) or await self.decide(key, amounts, band)
 
-    async def decide(self, key: str | None, amounts: Mapping[str, int | str]) -> "Hold | Refused":
+    async def decide(
+        self, key: str | None, amounts: Mapping[str, int | str], band: int | None = None
+    ) -> "Hold | Refused":
         """Return what Redis decides, without a wait for others; errors as :meth:`attempt`."""
         checked, now = self._check(amounts), monotonic()
         if self._in_hand:
-            self._hand.missed(key, checked, now)
-        waiter = self._ask(key, checked, now + ATTEMPT_WITHIN, self._ttl_ms, waits=False)
+            self._hand.missed(key if band is None else (key, band), checked, now)
+        waiter = self._ask(key, checked, now + ATTEMPT_WITHIN, self._ttl_ms, waits=False, band=band)
         refusal = await waiter.outcome()
         now = monotonic()
         if self._waits.listeners:
@@ -225,12 +202,12 @@ class Limiter:
         if refusal is None:
             return waiter.hold
         if refusal.why in ("late", "timeout"):  # it may be refused for what came in hand meanwhile
-            return self.from_hand(key, checked) or refused_by(self.name, refusal, now, checked, key)
+            return self.from_hand(key, checked, band) or refused_by(self.name, refusal, now, checked, key)
         raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
 
     async def admit_under(
         self, hold: str, amounts: Mapping[str, int | str], *, key: str | None = None,
-        timeout: float | str | None = None, ttl: float | str | None = None,
+        timeout: float | str | None = None, ttl: float | str | None = None, band: int | None = None,
     ) -> Hold:  # fmt: skip
         """Admit under an id of the caller's own: asked for again, elsewhere too, it is taken once while it is held.
 
@@ -242,15 +219,15 @@ class Limiter:
             key: as for it.
             timeout: as for it.
             ttl: as for it.
+            band: as for it.
 
         Raises:
             CreditTimeout, MessageTooLarge, PolicyError, InvalidValue, InvalidName, CoordinatorUnavailable, Closed: as
                 :meth:`admit`.
         """
-        if not _HOLD.match(hold):
-            raise InvalidValue(f"{hold!r:.120} is no id of a hold", setting="hold")
+        check_hold(hold)
         await self._keeper.listen(hold.rpartition(".")[0])
-        return await self._wait(key, dict(amounts), timeout, ttl, hold)
+        return await self.wait_for(key, dict(amounts), timeout, ttl, hold, band)
 
     async def hold(self, hold: str, *, ttl: float | str | None = None) -> Hold:
         """Take up a hold by its id, wherever it was admitted: it is renewed here from now on, until it is released.
@@ -265,8 +242,7 @@ class Limiter:
             CoordinatorUnavailable: Redis does not answer in time.
         """
         self._check_open()
-        if not isinstance(hold, str) or not _HOLD.match(hold):
-            raise InvalidValue(f"{hold!r:.120} is no id of a hold", setting="hold")
+        check_hold(hold)
         ttl_ms = self._ttl_ms if ttl is None else read_ttl(ttl)
         waiter = Waiter(self, None, {})
         now = monotonic()
@@ -322,17 +298,19 @@ class Limiter:
 
     # What holds and admissions ask of it.
 
-    async def _wait(
+    async def wait_for(
         self, key: str | None, amounts: dict[str, Any], timeout: float | str | None, ttl: float | str | None,
-        hold: str = "",
+        hold: str = "", band: int | None = None,
     ) -> Hold:  # fmt: skip
+        """Wait for an admission; arguments and errors as :meth:`admit_under`."""
         checked = self._check(amounts)
         patience = self._timeout if timeout is None else parse_timeout(timeout)
         now = monotonic()
         if self._in_hand and ttl is None:
-            self._hand.missed(key, checked, now)
+            self._hand.missed(key if band is None else (key, band), checked, now)
         ttl_ms, waits = self._ttl_ms if ttl is None else read_ttl(ttl), patience > 0 or not hold
-        waiter = self._ask(key, checked, now + (patience if waits else ATTEMPT_WITHIN), ttl_ms, waits=waits, hold=hold)
+        deadline = now + (patience if waits else ATTEMPT_WITHIN)
+        waiter = self._ask(key, checked, deadline, ttl_ms, waits=waits, hold=hold, band=band)
         with self._waits.timed(self._kind, self.name):
             refusal = await self.line.outcome(waiter)
             if refusal is None:
@@ -342,10 +320,10 @@ class Limiter:
 
     def _ask(
         self, key: str | None, amounts: dict[str, int], deadline: float, ttl_ms: int, *, waits: bool = True,
-        hold: str = "",
+        hold: str = "", band: int | None = None,
     ) -> Waiter:  # fmt: skip
         self._check_open()
-        text = amounts_text({name: number for name, number in amounts.items() if number})
+        text = amounts_text({name: number for name, number in amounts.items() if number}) + terms_text(band)
         encoded = encode_key(key)
         if len(self._machine) >= MOST_HERE:
             reason = f"this session has {MOST_HERE} holds and waits there, as many as it may"

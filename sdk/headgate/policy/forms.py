@@ -12,6 +12,7 @@ from pydantic import Field, PlainValidator, Strict, ValidationInfo, WithJsonSche
 
 from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
 from headgate.core.addresses.pattern import WILDCARDS, Pattern
+from headgate.core.limits.bands import AGING, BANDS, KEY_BANDS, LEAST_AGING, MOST_AGING
 from headgate.core.limits.descriptor import LONGEST, MOST_ENTRIES, MOST_OF_A_HIT, check_text, read_amounts, read_entries
 from headgate.core.limits.fairness import FAIR_BY
 from headgate.core.limits.forms import weights_text
@@ -258,6 +259,11 @@ HitAmounts = form(
         "maxProperties": MOST_ENTRIES,
     },
 )
+Bands = form(
+    _as(KEY_BANDS),
+    {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0, "maximum": BANDS - 1}},
+)
+Aging = form(_as(AGING), {"type": "number", "minimum": LEAST_AGING, "maximum": MOST_AGING})
 FairBy = form(_as(FAIR_BY), _text("group-id|producer|header:.+"))
 Number = form(_as(NUMBER), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
 Percent = form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})

@@ -5,7 +5,9 @@ from typing import Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from headgate.policy.forms import (
+    Aging,
     Amount,
+    Bands,
     DurabilityText,
     Duration,
     Entries,
@@ -72,6 +74,8 @@ class LimiterTable(Table):
     per_key: PerKey | None = None
     shadow_per_key: ShadowPerKey | None = None
     enforce: Enforce = Field(None, description="shadow: all of its limits are shadow limits")
+    band: Bands = Field(None, description="of keys that wait, 0 (first) to 7 (last): { 'batch-*' = 6 }; else 3")
+    aging: Aging = Field(None, description="seconds of a rate, or times a limit, that go before each band at the most")
     unknown_keys: Literal["allow", "refuse"] | None = Field(
         None, description="refuse: only keys that a pattern of weight matches are admitted"
     )

@@ -20,14 +20,15 @@ from headgate.settings import Settings
 
 KEYS: Final = {
     "limits": "limit", "shadow_limits": "limit", "key_limits": "per_key", "shadow_key_limits": "shadow_per_key",
-    "key_weights": "per_key.weight", "zone": "limit.resets",
+    "key_weights": "per_key.weight", "bands": "band", "zone": "limit.resets",
     "hold_off_ms": "hold_off", "lease_ahead_ms": "lease_ahead",
 }  # fmt: skip
 """Keys of the document of fields that are not called so there."""
 _TOGETHER: Final = ("limits", "key_limits", "shadow_limits", "shadow_key_limits", "key_weights", "zone")
 """Fields of which one rule says all or nothing: limits of keys are below those of all keys together."""
 _OTHERS: Final = (
-    "unknown_keys", "max_keys", "hold_off", "lease_ahead", "durability", "ledger_keys", "ledger", "ledger_keep",
+    "bands", "aging", "unknown_keys", "max_keys", "hold_off", "lease_ahead", "durability", "ledger_keys", "ledger",
+    "ledger_keep",
 )  # fmt: skip
 
 
@@ -73,13 +74,14 @@ class _Limiter:
         elif limits := self._limits(table.limit):
             fields = dict.fromkeys(_TOGETHER, "") | {"zone": self._zone(table.limit, limits)}
             fields |= self._sides(limits)
-        given: dict[str, Any] = {key: value for key in _OTHERS if (value := getattr(self._table, key)) is not None}
+        said = {setting: getattr(table, KEYS.get(setting, setting)) for setting in _OTHERS}
+        given: dict[str, Any] = {setting: value for setting, value in said.items() if value is not None}
         while True:
             try:
                 return fields | Settings(**given).fields()
             except (InvalidValue, PolicyError) as error:
                 named = next((key for key in error.settings if key in given), "")
-                self._wrong((named,) if named else (), error.beside(named))
+                self._wrong((KEYS.get(named, named),) if named else (), error.beside(named))
                 if not given.pop(named, None):
                     return fields
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate._util.blocks import entered
 from headgate.core.outbox import Outgoing
-from headgate.limiting import gate, limiter
+from headgate.limiting import admission, gate, limiter
 from headgate.redis.stores.notes import Tie
 from headgate.session.destination import Presence
 
@@ -77,7 +77,7 @@ def holds_of(waits: Mapping[Any, Waiting]) -> Iterator[tuple[str, str, Waiting]]
     out: dict[tuple[str, str], int] = {}
     for who, wait in waits.items():
         if isinstance(who, asyncio.Task) and not who.done():
-            for block in entered(who, (gate.Admission, limiter.Admission)):
+            for block in entered(who, (gate.Admission, admission.Admission)):
                 holding = getattr(block, "held", None)  # there once it is entered
                 if holding is not None and (held := holding.holding()) is not None:
                     found[held.name, held.holder].append(wait)

@@ -41,13 +41,16 @@ class Bucket:
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    def take(self, tokens: int = 1, *, key: str | None = None, timeout: float | str = DEFAULT_TIMEOUT) -> None:
+    def take(
+        self, tokens: int = 1, *, key: str | None = None, timeout: float | str = DEFAULT_TIMEOUT,
+        band: int | None = None,
+    ) -> None:  # fmt: skip
         """Wait until ``tokens`` may be used; errors as :meth:`headgate.Bucket.take`."""
-        self._thread.run(self._inner.take(tokens, key=key, timeout=timeout))
+        self._thread.run(self._inner.take(tokens, key=key, timeout=timeout, band=band))
 
-    def try_take(self, tokens: int = 1, *, key: str | None = None) -> Literal[True] | Refused:
+    def try_take(self, tokens: int = 1, *, key: str | None = None, band: int | None = None) -> Literal[True] | Refused:
         """Take tokens that may be used now, or return why not; as :meth:`headgate.Bucket.try_take`."""
-        return self._thread.run(self._inner.try_take(tokens, key=key))
+        return self._thread.run(self._inner.try_take(tokens, key=key, band=band))
 
     def state(self, *, key: str | None = None) -> LimitState | None:
         """Read how many tokens are left; as :meth:`headgate.Bucket.state`."""

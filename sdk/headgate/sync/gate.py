@@ -11,6 +11,7 @@ import headgate.limiting.gate
 from headgate._util.forks import watch
 from headgate.core.credit import CreditLine, Lease
 from headgate.core.full import FAIL, WhenFull
+from headgate.core.limits.bands import check_band
 from headgate.errors import CreditTimeout, DestinationFull
 from headgate.explain.levels import LimiterState
 from headgate.limiting.hold import Hold
@@ -149,19 +150,20 @@ class Admission(Permit):
 class KeyedAdmission(Admission):
     """The same for a key, which has its turn as long as it is held."""
 
-    __slots__ = ("_hold", "_key")
+    __slots__ = ("_band", "_hold", "_key")
 
     def __init__(
-        self, gate: "Gate", size: int, timeout: float | str | None, key: str, hold: Hold | None = None
-    ) -> None:
+        self, gate: "Gate", size: int, timeout: float | str | None, key: str | None, band: int | None,
+        hold: Hold | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(gate, size, timeout)
-        self._key, self._hold = key, hold
+        self._key, self._band, self._hold = key, band, hold
 
     def __enter__(self) -> Self:
         if self._gate is not None:  # it was admitted by an attempt
             return self
         gate = self._wanted
-        turn = gate._inner.take_turn(self.size, self._key, self._timeout)
+        turn = gate._inner.take_turn(self.size, self._key, self._timeout, self._band)
         self._hold, self._timeout = gate._thread.run(turn, undo=lambda taken: taken[0].release())
         try:
             return super().__enter__()
@@ -229,10 +231,10 @@ class Gate:
         """Bytes that permits of this gate object hold."""
         return self._in_use
 
-    def try_admit(self, size: int = 1, *, key: str | None = None) -> Permit | None:
+    def try_admit(self, size: int = 1, *, key: str | None = None, band: int | None = None) -> Permit | None:
         """Return a permit for ``size`` bytes if the credit is in hand, else None; never waits, makes no call.
 
-        With a ``key`` its turn has to be in hand too; that is seen on the loop thread, which this waits for.
+        With a ``key`` or a ``band`` its turn has to be in hand too; the loop thread sees to that, and this waits.
 
         Raises:
             InvalidValue: not a whole number, negative, or 2**52 and more.
@@ -240,8 +242,8 @@ class Gate:
         """
         if size.__class__ is not int or not 0 <= size < MAX_SIZE:
             size = parse_size(size, "size")
-        if key is not None:
-            return self._try_in_turn(size, key)
+        if key is not None or band is not None:
+            return self._try_in_turn(size, key, band)
         line = self._line
         with self._lock:
             spent = line.spent + size
@@ -261,17 +263,23 @@ class Gate:
             self._thread.tell(self._want, size)
         return None
 
-    def admit(self, size: int | str = 1, *, key: str | None = None, timeout: float | str | None = None) -> Admission:
+    def admit(
+        self, size: int | str = 1, *, key: str | None = None, timeout: float | str | None = None,
+        band: int | None = None,
+    ) -> Admission:  # fmt: skip
         """Return a ``with`` block that is entered once ``size`` bytes are admitted; errors as :meth:`Gate.admit`."""
         if type(size) is not int or not 0 <= size < MAX_SIZE:
             size = parse_size(size, "size")
         check_timeout(timeout)
-        return Admission(self, size, timeout) if key is None else KeyedAdmission(self, size, timeout, key)
+        if key is None and band is None:
+            return Admission(self, size, timeout)
+        check_band(band)
+        return KeyedAdmission(self, size, timeout, key, band)
 
-    def attempt(self, size: int | str = 1, *, key: str | None = None) -> Permit | Refused:
+    def attempt(self, size: int | str = 1, *, key: str | None = None, band: int | None = None) -> Permit | Refused:
         """Return a permit, or a refusal; never waits for others; as :meth:`headgate.Gate.attempt`."""
         size = parse_size(size, "size")
-        hold = self._thread.run(self._inner.attempt_turn(size, key))
+        hold = self._thread.run(self._inner.attempt_turn(size, key, band))
         if isinstance(hold, Refused):
             return hold
         try:
@@ -282,7 +290,7 @@ class Gate:
             if isinstance(error, CreditTimeout | DestinationFull):
                 return self._thread.run(self._inner.refused(size, key))
             raise
-        return permit if key is None else KeyedAdmission(self, size, None, key, hold).admitted(permit)
+        return permit if hold is None else KeyedAdmission(self, size, None, key, band, hold).admitted(permit)
 
     def state(self, *, key: str | None = None) -> LimiterState:
         """Read how much is admitted; as :meth:`headgate.Gate.state`."""
@@ -302,14 +310,14 @@ class Gate:
         self._asked = False
         self._account.wanted(size)
 
-    def _try_in_turn(self, size: int, key: str) -> Permit | None:
+    def _try_in_turn(self, size: int, key: str | None, band: int | None) -> Permit | None:
         async def look() -> Hold | None:
-            return self._inner.try_turn(size, key)
+            return self._inner.try_turn(size, key, band)
 
         hold = self._thread.run(look())
         permit = None if hold is None else self.try_admit(size)
         if hold is None or permit is not None:
-            return None if permit is None else KeyedAdmission(self, size, None, key, hold).admitted(permit)
+            return None if permit is None else KeyedAdmission(self, size, None, key, band, hold).admitted(permit)
         self._thread.tell(hold.release)
         return None
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 import headgate.limiting.hold
 import headgate.limiting.limiter
 from headgate.core.limiting.amounts import amounts_text, encode_key
+from headgate.core.limits.bands import check_band
 from headgate.explain.levels import LimiterState
 from headgate.limiting.refusals import Refused
 from headgate.sync.thread import LoopThread
@@ -138,40 +139,45 @@ class Limiter:
 
     def admit(
         self, *, key: str | None = None, timeout: float | str | None = None, ttl: float | str | None = None,
-        **amounts: int | str,
+        band: int | None = None, **amounts: int | str,
     ) -> Admission:  # fmt: skip
         """Return a ``with`` block that is entered once all amounts are admitted; as :meth:`headgate.Limiter.admit`."""
         check_timeout(timeout)
+        check_band(band)
 
         def ask() -> Hold:
-            hold = self._from_hand(key, amounts) if ttl is None else None
+            hold = self._from_hand(key, amounts, band) if ttl is None else None
             if hold is None:
-                work = self._inner._wait(key, amounts, timeout, ttl)
+                work = self._inner.wait_for(key, amounts, timeout, ttl, band=band)
                 hold = Hold(self, self._thread.run(work, undo=headgate.limiting.hold.Hold.release))
             return hold
 
         return Admission(ask)
 
-    def try_admit(self, *, key: str | None = None, **amounts: int | str) -> Hold | Refused | None:
+    def try_admit(
+        self, *, key: str | None = None, band: int | None = None, **amounts: int | str
+    ) -> Hold | Refused | None:
         """Return a hold from what is in hand, a refusal that is known, or None; as :meth:`headgate.Limiter.try_admit`.
 
         Amounts that are not in hand are fetched for the next time by the loop thread, which this waits for.
         """
-        hold = self._from_hand(key, amounts)
+        check_band(band)
+        hold = self._from_hand(key, amounts, band)
         if hold is not None:
             return hold
 
         async def look() -> Refused | None:
-            return self._inner.known(key, amounts)
+            return self._inner.known(key, amounts, band)
 
         return self._thread.run(look())
 
-    def attempt(self, *, key: str | None = None, **amounts: int | str) -> Hold | Refused:
+    def attempt(self, *, key: str | None = None, band: int | None = None, **amounts: int | str) -> Hold | Refused:
         """Return a hold, or a refusal; never waits for others; as :meth:`headgate.Limiter.attempt`."""
-        hold = self._from_hand(key, amounts)
+        check_band(band)
+        hold = self._from_hand(key, amounts, band)
         if hold is not None:
             return hold
-        decision = self._thread.run(self._inner.decide(key, amounts))
+        decision = self._thread.run(self._inner.decide(key, amounts, band))
         return Hold(self, decision) if isinstance(decision, headgate.limiting.hold.Hold) else decision
 
     def hold(self, hold: str, *, ttl: float | str | None = None) -> Hold:
@@ -186,9 +192,9 @@ class Limiter:
         """Have nothing admitted for a while; as :meth:`headgate.Limiter.hold_off`."""
         return self._thread.run(self._inner.hold_off(seconds, reason=reason, key=key))
 
-    def _from_hand(self, key: str | None, amounts: dict[str, Any]) -> Hold | None:
+    def _from_hand(self, key: str | None, amounts: dict[str, Any], band: int | None) -> Hold | None:
         try:
-            slice_ = self._inner._open.get(key)
+            slice_ = self._inner._open.get(key if band is None else (key, band))
         except TypeError:  # it cannot be looked up, so it is no text
             encode_key(key)
             raise

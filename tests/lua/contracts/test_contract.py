@@ -298,18 +298,25 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for _, limit in ipairs(limiter.limits) do",
         "lib/holding": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
         "|for _, amount in ipairs(amounts_of(h.amounts)) do|for _, amount in ipairs(amounts_of(text)) do",
+        "lib/aging": "for _, amount in ipairs(limiter.banded and amounts_of(amounts) or {}) do",
         "lib/passing": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
         "|for _, turn in ipairs(first.turns) do",
         "lib/turns": "for _, amount in ipairs(amounts_of(amounts)) do|for _, limit in ipairs(limiter.limits) do",
     },
+    "the 8 bands of a line": {
+        "lib/aging": "for _ = 1, BANDS do|for _, band in ipairs(bands) do|for band, place in pairs(clock.places) do"
+        "|for band, place in string.gmatch(places, '(%d)@([%d.]+)') do",
+    },
     "the 17 lines of a limiter": {
-        "lib/passing": "for _ = 1, NEW do|for at, first in pairs(kept) do",
-        "lib/queueing": "for at = line, NEW do",
+        "lib/aging": "for line, clock in pairs(read_clocks()) do"
+        "|for line, work, places in string.gmatch(limiter.banded or '', '(%d+) ([%d.]+) ([^;]*)') do",
+        "lib/passing": "for _ = 1, NEW do|for at, first in pairs(kept) do|for at = line, NEW do",
         "lib/listing": "for _ = 0, NEW do",
     },
     "at most MAX_UNITS": {
         "lib/waiters": "for _, unit in ipairs(d.blocked > 0 and units_of(key) or {}) do",
-        "lib/passing": "for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do",
+        "lib/in_turn_of_key": "for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do",
+        "lib/firsts": "for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do",
         "lib/listing": "for _, unit in ipairs(units_of(key)) do",
     },
     "at most `most`, up to 1000, of each sort, and MAX_LISTED": {

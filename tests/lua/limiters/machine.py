@@ -65,6 +65,7 @@ class Machine(RuleBasedStateMachine):
             "key_limits": ";".join(limit.text for limit in key_limits.values()),
             "shadow_limits": ";".join(limit.text for limit in shadows.values()),
             "shadow_key_limits": ";".join(limit.text for limit in key_shadows.values()),
+            "bands": "t2=5", "aging": "0.5",
         }  # fmt: skip
         self.world.run(self.world.store.apply(self.address, settings, mode="ensure", ttl_ms=TTL_MS))
 
@@ -88,12 +89,13 @@ class Machine(RuleBasedStateMachine):
         amounts=numbers,
         wait=st.sampled_from((0, 9000)),
         times=st.integers(1, 3),
+        band=st.sampled_from(("", "", "~0", "~1", "~7", "~3")),
     )
-    def admit(self, session: str, key: str, amounts: dict[str, int], wait: int, times: int) -> None:
+    def admit(self, session: str, key: str, amounts: dict[str, int], wait: int, times: int, band: str) -> None:
         calls = []
         for _ in range(times):
             self.numbers[session] += 1
-            text = amounts_text(self.known(amounts))
+            text = amounts_text(self.known(amounts)) + band
             calls.append(HoldCall("admit", f"{session}.{self.numbers[session]}", key, text, TTL_MS, wait))
         self.call(session, *calls)
 
@@ -206,7 +208,9 @@ class Machine(RuleBasedStateMachine):
         assert {i for i, record in holds.items() if record[0] == "H"} == set(self.model.holds)
         assert {i.decode() for i in leases[::2]} == set(holds)
         wanted = {i: self.amounts(record[6]) for i, record in waiting.items()}
-        units = {f"{record[4]} {','.join(wanted[i])}" for i, record in waiting.items()}
+        bands = {i: "".join(record[6].partition("~")[1:]) for i, record in waiting.items()}
+        assert not set(bands.values()) - {"", "~0", "~1", "~5", "~7"}
+        units = {f"{record[4]} {','.join(wanted[i])}{bands[i]}" for i, record in waiting.items()}
         assert {unit.decode() for unit in line[::2]} == units
         assert set(shares[::2]) <= set(line[::2])
         stuck = {i for i, record in waiting.items() if not self.model.fits(record[4], wanted[i])}

@@ -109,3 +109,15 @@ async def test_there_is_none_beside_what_is_no_gate_and_none_is_left_of_one_that
     await Store(keys.server).remove(keys.own, everything=True)
     for key in (*keys.address.shared, *keys.address.limiter_keys("-")):
         assert await keys.server.command(key, "EXISTS", key) == 0
+
+
+async def test_keys_of_a_gate_wait_in_the_bands_that_it_says(keys: ByKey) -> None:
+    await keys.apply(kind="gate", limit_bytes="1", limit_messages="unlimited", bands="batch-*=6", aging="2")
+    assert await keys.admit("ann.1", AT_ONCE, key="t") == "held"
+    for number, (key, band) in enumerate((("batch-1", ""), ("t", ""), ("*", "~0")), 1):
+        assert (await keys.admit(f"bob.{number}", AT_ONCE + band, key=key, wait_ms=99_000)).startswith("wait ")
+    before = "ann.1"
+    for after in ("bob.3", "bob.2", "bob.1"):
+        await keys.release(before)
+        assert (await keys.look()).holds[after].startswith("H ")
+        before = after

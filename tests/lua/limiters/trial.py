@@ -88,6 +88,12 @@ class Limiter:
         rows = [row for row in map(columns, entries) if row is not None and row["op"] == "admit"]
         return [(int(row["time"]), event) for row in rows for event in row["detail"].split(";")]
 
+    async def field(self, name: str) -> bytes | None:
+        """Return a field of its hash."""
+        key = self.address.key
+        value = await self.server.command(key.encode(), "HGET", key, name)
+        return value if value is None else bytes(value)
+
     async def left(self, part: str) -> int:
         """Return how many fields a hash of it has, or members a sorted set."""
         key = f"{self.address.key}:{part}"

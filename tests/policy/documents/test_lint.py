@@ -151,6 +151,7 @@ PAIRS: list[tuple[str, int, Known, str, str]] = [
         RULE + 'fair_by = "group-id"\nconsumer.window = "unlimited"',
         RULE + 'fair_by = "group-id"\nconsumer.window.messages = 100',
     ),
+    ("HG128", 4, Known(), LLM + "aging = 6\nband = { b = 6 }\n" + REQUESTS, LLM + "band = { b = 6 }\n" + REQUESTS),
     (
         "HG130", 1, Known(),
         ASKS + "amounts = { requests = 1 }", ASKS + "amounts = { requests = 1 }\n" + LLM + REQUESTS,

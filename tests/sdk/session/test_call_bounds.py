@@ -16,8 +16,8 @@ import headgate
 import headgate.sync
 from headgate import CoordinatorUnavailable, DestinationDamaged, InvalidValue, SessionExpired
 from headgate.consuming.wildcard import Topics
+from headgate.limiting.admission import Admission as LimiterAdmission
 from headgate.limiting.gate import Admission
-from headgate.limiting.limiter import Admission as LimiterAdmission
 from headgate.policy import loads
 from headgate.redis.keys import Address
 from tests.sdk.observing import GUARD, feed_of, look

@@ -15,6 +15,7 @@ from headgate.core.limiting.amounts import MAX_AMOUNT, amounts_text, encode_key
 from headgate.core.limiting.calls import Refusal, Reservation, State
 from headgate.core.limiting.machine import Limiter
 from headgate.core.limits import Limit
+from headgate.core.limits.bands import terms_text
 
 LIFE: Final = 0.25
 """Seconds for which a slice hands out."""
@@ -34,11 +35,13 @@ SHARE: Final = 4
 """A session takes in hand at most one of so many parts of what may be held at once, of a burst, or of a quota."""
 REFUSED_FOR: Final = 0.05
 """Seconds for which a refusal is believed that does not say when to try again."""
+HandKey = str | None | tuple[str | None, int]
+"""A key, and with it the band where callers name one."""
 
 
 @dataclass(slots=True, eq=False)
 class Slice:
-    """Amounts in hand for one key.
+    """Amounts in hand for one key, or for a band of it.
 
     Attributes:
         total: what was admitted, by the names of limits.
@@ -52,7 +55,7 @@ class Slice:
     """
 
     hand: "Hand"
-    key: str | None
+    key: HandKey
     total: dict[str, int]
     at_once: tuple[str, ...]
     left: dict[str, int] = field(default_factory=dict)
@@ -148,7 +151,7 @@ class Hand:
         clock: Callable[[], float],
         lock: contextlib.AbstractContextManager[Any],
     ) -> None:
-        self.open: dict[str | None, Slice] = {}
+        self.open: dict[HandKey, Slice] = {}
         self.stir: Callable[[], None] = lambda: None
         self._machine = machine
         self._ttl_ms = ttl_ms
@@ -157,9 +160,9 @@ class Hand:
         self._limits: Mapping[str, Limit] = {}
         self._key_limits: Mapping[str, Limit] = {}
         self._ahead = 0.1
-        self._demands: dict[str | None, Demand] = {}
+        self._demands: dict[HandKey, Demand] = {}
         self._off_until = -math.inf
-        self._seen: dict[str | None, int] = {}
+        self._seen: dict[HandKey, int] = {}
         self.look_at = math.inf
 
     def adopt(self, limits: Mapping[str, Limit], key_limits: Mapping[str, Limit], ahead: float) -> None:
@@ -167,7 +170,7 @@ class Hand:
         self._limits, self._key_limits, self._ahead = limits, key_limits, ahead
         self.recall(0.0)
 
-    def missed(self, key: str | None, amounts: Mapping[str, int], now: float, *, hasty: bool = False) -> Refusal | None:
+    def missed(self, key: HandKey, amounts: Mapping[str, int], now: float, *, hasty: bool = False) -> Refusal | None:
         """Note an admission that found nothing in hand; returns why it would be refused, where that is known.
 
         Args:
@@ -196,7 +199,7 @@ class Hand:
             return refusal
         return None
 
-    def _ask(self, key: str | None, demand: Demand, now: float, *, hasty: bool = False) -> None:
+    def _ask(self, key: HandKey, demand: Demand, now: float, *, hasty: bool = False) -> None:
         if demand.asked or now < max(demand.off_until, self._off_until) or not any(demand.shape.values()):
             return
         total = {}
@@ -208,14 +211,16 @@ class Hand:
                 total[name] = number * min(demand.ahead, most)
         demand.asked = True
         one = Slice(self, key, total, tuple(name for name in total if self._is_at_once(name)))
-        self._machine.admit(encode_key(key), amounts_text(total), self._ttl_ms, now, now + LIFE, one, waits=False)
+        of, band = key if isinstance(key, tuple) else (key, None)
+        text = amounts_text(total) + terms_text(band)
+        self._machine.admit(encode_key(of), text, self._ttl_ms, now, now + LIFE, one, waits=False)
         self.stir()
 
     def _is_at_once(self, name: str) -> bool:
         limit = self._limits.get(name)
         return limit is not None and limit.form == "at_once"
 
-    def _most(self, key: str | None, name: str, number: int) -> int:
+    def _most(self, key: HandKey, name: str, number: int) -> int:
         """Return for how many admissions there may be in hand: a share of a limit, of a rate what is soon there."""
         most = MAX_AMOUNT // number
         for limits in (self._limits, self._key_limits if key is not None else {}):
@@ -264,7 +269,7 @@ class Hand:
 
     def look(self, now: float) -> None:
         """Give back what was not used since the last look; ask for more where a slice that is used soon ends."""
-        seen: dict[str | None, int] = {}
+        seen: dict[HandKey, int] = {}
         for key, one in tuple(self.open.items()):
             if one.uses == self._seen.get(key, 0) or now >= one.until:
                 self._seen.pop(key, None)

@@ -41,7 +41,7 @@ def _table(limit: Limit) -> dict[str, Any]:
     return {"quota": f"{limit.most}/{limit.window}", "resets": limit.resets}
 
 
-def weights_text(weights: Any, what: str = "weight") -> str:
+def weights_text(weights: Any, what: str = "weight", least: int = 1, most: int = MAX_WEIGHT) -> str:
     """Return weights by key, or by a prefix with ``*``, as the state keeps them: the first that matches counts.
 
     >>> weights_text({"*": 1, "gold-*": 4, "gold-7": 9})
@@ -52,7 +52,7 @@ def weights_text(weights: Any, what: str = "weight") -> str:
     """
     if not isinstance(weights, Mapping) or len(weights) > MOST_WEIGHTS:
         raise InvalidValue(
-            f"{weights!r}; write a table of at most {MOST_WEIGHTS} keys and weights, such as {{'gold-*' = 4}}",
+            f"{weights!r}; write a table of at most {MOST_WEIGHTS} keys and numbers, such as {{'gold-*' = 4}}",
             setting=what,
         )
     found = []
@@ -63,8 +63,10 @@ def weights_text(weights: Any, what: str = "weight") -> str:
             encoded = encode_name(key, "key") if key or not is_prefix else ""
         except InvalidName:
             raise InvalidValue(f"{pattern!r} is no key, and no begin of one with '*' after it", setting=what) from None
-        if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MAX_WEIGHT:
-            raise InvalidValue(f"{pattern!r} = {weight!r}; use a weight of 1 to {MAX_WEIGHT}", setting=what)
+        if isinstance(weight, bool) or not isinstance(weight, int) or not least <= weight <= most:
+            raise InvalidValue(
+                f"{pattern!r} = {weight!r}; use {'a weight of ' if least else ''}{least} to {most}", setting=what
+            )
         found.append((is_prefix, -len(encoded), f"{encoded}{'*' if is_prefix else ''}={weight}"))
     return ";".join(text for _, _, text in sorted(found))
 

@@ -18,7 +18,7 @@ from headgate.units import check_burst, parse_amount, split_rate
 FormOfLimit = Literal["rate", "at_once", "quota"]
 FORMS: Final = ("rate", "at_once", "quota")
 MOST_LIMITS: Final = 16
-RESERVED: Final = frozenset({"durability", "hold_off", "key", "line", "timeout", "ttl", "weight"})
+RESERVED: Final = frozenset({"band", "durability", "hold_off", "key", "line", "timeout", "ttl", "weight"})
 """Words that calls and answers have beside the names of limits."""
 WINDOWS: Final = {"hour": 60, "day": 1440, "week": 10080, "month": 40320}
 """Minutes after its local begin at which a window may reset: each window has them all."""

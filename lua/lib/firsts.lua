@@ -1,0 +1,55 @@
+--- @include "lib/waiters"
+-- The first of each line, whose turn it is.
+local MAX_EMPTY = 4
+
+-- The first line from `from` on in which somebody is.
+local function next_line(from)
+  local first = redis.call('ZRANGEBYSCORE', K_LINE, int(from * SPAN), '(' .. int(PARKED), 'WITHSCORES', 'LIMIT', 0, 1)
+  return first[1] and math.floor(first[2] / SPAN)
+end
+
+-- Of the units of a key that has limits the one to be looked at first.
+local function earliest_of(unit)
+  local key, first = key_of(unit), nil
+  for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do
+    local score = tonumber(redis.call('ZSCORE', K_LINE, other) or 0)
+    local id = score >= NEW * SPAN and score < PARKED and first_waiter(other)
+    local h = id and read_hold(id)
+    if h and (not first or is_earlier(h, first)) then
+      unit, first = other, h
+    end
+  end
+  return unit
+end
+
+-- The first of a line; nil where nobody is in it.
+local function first_of(line)
+  for _ = 1, MAX_EMPTY do
+    local band, is_aged, begins, ends = nil, false, line * SPAN, (line + 1) * SPAN
+    if limiter.banded then
+      band, is_aged = band_in_turn(line)
+      begins = begins + (band and (band - USUAL) % BANDS or 0) * BETWEEN
+      ends = begins + BETWEEN
+    end
+    local first = redis.call('ZRANGEBYSCORE', K_LINE, int(begins), '(' .. int(ends), 'WITHSCORES', 'LIMIT', 0, 1)
+    local unit, score = first[1], first[2]
+    if not unit then
+      return nil
+    elseif goes_by_share(line) then
+      local from = (line + LINES * part_of_line(unit)) * SHARES
+      unit = redis.call('ZRANGEBYSCORE', K_SHARES, int(from * TICKETS), '(' .. int((from + SHARES) * TICKETS), 'LIMIT', 0, 1)[1] or unit
+      score = unit == first[1] and score or redis.call('ZSCORE', K_LINE, unit)
+    end
+    if line == NEW and limiter.banded then
+      unit = earliest_of(unit)
+      score = redis.call('ZSCORE', K_LINE, unit)
+    end
+    local id, ticket = first_waiter(unit)
+    local h = id and read_hold(id)
+    if h then
+      return { line = line, unit = unit, key = key_of(unit), start = (score - line * SPAN) % BETWEEN, id = id, ticket = ticket, h = h,
+        is_aged = is_aged }
+    end
+    forget_unit(unit)
+  end
+end

@@ -1,0 +1,120 @@
+"""Bands of a limiter that wait, judged from its ledger: none is passed for longer than its aging says."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate.core.limits.bands import BANDS, USUAL_BAND
+from headgate.core.limits.limit import Limit
+from headgate_pipeline.ledger.limiter_course import NO_KEY, read_amounts, read_limits
+
+
+@dataclass(slots=True)
+class _Passed:
+    """A band that waits for one limit: how many do, and what was admitted of it when its last had its turn."""
+
+    waiting: int
+    since: float
+
+
+class Bands:
+    """Bands that wait for one limit of all keys, and how much of that went before them.
+
+    A caller that asks for several limits, or has limits of its key, may wait elsewhere meanwhile: it is not followed.
+
+    Args:
+        violated: is told the promise, what is wrong, what was expected, and what was found.
+    """
+
+    def __init__(self, violated: Callable[[str, str, object, object], None]) -> None:
+        self._violated = violated
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._limits: dict[str, Limit] = {}
+        self._each: dict[str, Limit] = {}
+        self._aging = 1.0
+        self._restart()
+
+    def _restart(self) -> None:
+        self._waits: dict[str, tuple[str, int]] = {}
+        self._bands: dict[str, int] = {}
+        self._passed: dict[tuple[str, int], _Passed] = {}
+        self._work: dict[str, float] = {}
+        self._largest: dict[str, float] = {}
+
+    def set_limits(self, event: list[str]) -> None:
+        """Go by these limits; whoever waits is looked at anew."""
+        self._limits, self._each = map(read_limits, event[1:3])
+        self._restart()
+
+    def set_aging(self, event: list[str]) -> None:
+        """Go by this aging."""
+        self._aging = float(event[1])
+        self._restart()
+
+    def waits(self, event: list[str]) -> None:
+        """Note one that joined the line, in band 3 unless the next event says another."""
+        hold, key, limit, whose = event[1:5]
+        amounts = read_amounts(":".join(event[5:]))
+        if (
+            whose == "all"
+            and set(amounts) == {limit}
+            and limit in self._limits
+            and (limit not in self._each or key == NO_KEY)
+        ):
+            self._enter(hold, limit, USUAL_BAND)
+        else:
+            self._bands[hold] = USUAL_BAND
+
+    def band(self, event: list[str]) -> None:
+        """Take the band of one that has just joined."""
+        hold, band = event[1], int(event[2])
+        if hold in self._waits:
+            limit, _ = self._leave(hold)
+            self._enter(hold, limit, band)
+        else:
+            self._bands[hold] = band
+
+    def held(self, event: list[str]) -> None:
+        """Count what was admitted, and see that no band was passed for too long."""
+        hold, amounts = event[1], read_amounts(":".join(event[3:]))
+        followed = hold in self._waits
+        band = self._leave(hold)[1] if followed else self._bands.pop(hold, None)
+        for name, number in amounts.items():
+            limit = self._limits.get(name)
+            if limit is None:
+                continue
+            part = number / (limit.rate or limit.most)
+            self._work[name] = work = self._work.get(name, 0.0) + part
+            self._largest[name] = largest = max(self._largest.get(name, 0.0), part)
+            for each in range(BANDS):
+                passed = self._passed.get((name, each))
+                if passed is None:
+                    continue
+                if each == band:
+                    passed.since = work
+                elif work - passed.since > each * self._aging + BANDS * largest + 1e-6:
+                    most, found = each * self._aging, work - passed.since
+                    self._violated("P7", f"band {each} waits for {name} and was passed for too long",
+                                   f"at most {most:g} and one of each band", f"{found:.3f}")  # fmt: skip
+                    passed.since = work
+
+    def quit(self, event: list[str]) -> None:
+        """Note one that left the line."""
+        self._bands.pop(event[1], None)
+        if event[1] in self._waits:
+            self._leave(event[1])
+
+    def _enter(self, hold: str, limit: str, band: int) -> None:
+        self._waits[hold] = limit, band
+        passed = self._passed.setdefault((limit, band), _Passed(0, self._work.get(limit, 0.0)))
+        passed.waiting += 1
+
+    def _leave(self, hold: str) -> tuple[str, int]:
+        limit, band = self._waits.pop(hold)
+        passed = self._passed[limit, band]
+        passed.waiting -= 1
+        if not passed.waiting:
+            del self._passed[limit, band]
+        return limit, band

@@ -1,0 +1,50 @@
+"""Admissions to a limiter: ``async with`` blocks that are entered once their amounts are admitted."""
+
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any, Protocol
+
+from headgate.limiting.hold import Hold
+
+
+class Admits(Protocol):
+    """A limiter, as an admission uses it."""
+
+    def from_hand(self, key: str | None, amounts: dict[str, Any], band: int | None = None) -> Hold | None:
+        """Return a hold from what is in hand; None where that is not enough."""
+
+    async def wait_for(
+        self, key: str | None, amounts: dict[str, Any], timeout: float | str | None, ttl: float | str | None,
+        hold: str = "", band: int | None = None,
+    ) -> Hold:  # fmt: skip
+        """Wait for an admission."""
+
+
+class Admission:
+    """``async with limiter.admit(...)``: held while inside; awaited, a :class:`Hold` to be released."""
+
+    __slots__ = ("_amounts", "_band", "_key", "_limiter", "_timeout", "_ttl", "held")
+    held: Hold  # there from entering on
+
+    def __init__(
+        self, limiter: Admits, key: str | None, amounts: dict[str, Any], timeout: float | str | None,
+        ttl: float | str | None, band: int | None,
+    ) -> None:  # fmt: skip
+        self._limiter, self._key, self._amounts = limiter, key, amounts
+        self._timeout, self._ttl, self._band = timeout, ttl, band
+
+    async def __aenter__(self) -> Hold:
+        limiter = self._limiter
+        hold = limiter.from_hand(self._key, self._amounts, self._band) if self._ttl is None else None
+        if hold is None:
+            hold = await limiter.wait_for(self._key, self._amounts, self._timeout, self._ttl, band=self._band)
+        self.held = hold
+        return hold
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.held.release()
+
+    def __await__(self) -> Generator[Any, None, Hold]:
+        return self.__aenter__().__await__()

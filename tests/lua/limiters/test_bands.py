@@ -1,0 +1,139 @@
+"""Bands: the better one goes first, and nobody is passed for ever."""
+
+import pytest
+
+from headgate.errors import InvalidValue
+from tests.lua.limiters.trial import Limiter
+
+pytestmark = pytest.mark.one_server
+
+
+async def test_the_better_band_goes_first_and_within_a_band_in_turn(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 1")
+    assert await limiter.admit("ann.1", "slots=1") == "held"
+    for number, band in enumerate(("~7", "", "~0", "~7", "~0"), 1):
+        assert (await limiter.admit(f"bob.{number}", f"slots=1{band}", wait_ms=99_000)).startswith("wait ")
+    order, before = [], "ann.1"
+    for _ in range(5):
+        await limiter.release(before)
+        before = next(e.split(":")[1] for _, e in reversed(await limiter.events()) if e.startswith("held:"))
+        order.append(before)
+    assert order == ["bob.3", "bob.5", "bob.2", "bob.1", "bob.4"]
+
+
+async def test_a_band_is_passed_as_far_as_may_be_and_then_has_its_turn(limiter: Limiter) -> None:
+    """Of a rate of 10 a second band 2 is passed for 2 s; what it takes costs it 32 times that, at most 2 s."""
+    await limiter.create("calls rate 10 1")
+    assert await limiter.admit("ann.99", "calls=1") == "held"
+    for number in range(1, 4):
+        assert (await limiter.admit(f"low.{number}", "calls=1~2", wait_ms=99_000)).startswith("wait ")
+    assert (await limiter.admit("ann.1", "calls=1~0", wait_ms=99_000)).startswith("wait ")
+    order = []
+    for number in range(2, 50):
+        await limiter.wait(100)
+        await limiter.admit(f"ann.{number}", "calls=1~0", wait_ms=99_000)
+        for waiter in (1, 2, 3):
+            await limiter.one("renew", f"low.{waiter}")
+    order = [text.split(":")[1] for _, text in await limiter.events() if text.startswith("held:")]
+    places = [order.index(f"low.{waiter}") for waiter in (1, 2)]
+    assert 20 <= places[0] <= 22
+    assert 20 <= places[1] - places[0] <= 22
+
+
+async def test_who_waits_alone_in_its_band_is_served_at_once_and_owes_nothing_for_it(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 1")
+    assert await limiter.admit("ann.1", "slots=1~0") == "held"
+    for number in range(1, 9):
+        assert (await limiter.admit(f"low.{number}", "slots=1~1", wait_ms=99_000)).startswith("wait ")
+    await limiter.release("ann.1")
+    for number in range(1, 6):
+        await limiter.release(f"low.{number}")
+    assert (await limiter.admit("ann.2", "slots=1~0", wait_ms=99_000)).startswith("wait ")
+    await limiter.release("low.6")
+    assert (await limiter.admit("ann.3", "slots=1~0", wait_ms=99_000)).startswith("wait ")
+    await limiter.release("ann.2")
+    assert await limiter.admit("low.7", "slots=1~1", wait_ms=99_000) == "held", "a whole limit passed it"
+
+
+async def test_a_key_has_the_band_that_the_policy_says_and_a_caller_may_name_another(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 1", bands="batch-7=1;batch-*=6;*=2")
+    assert await limiter.admit("ann.1", "slots=1") == "held"
+    for number, (key, band) in enumerate((("batch-1", ""), ("*", ""), ("batch-7", ""), ("batch-2", "~0")), 1):
+        assert (await limiter.admit(f"bob.{number}", f"slots=1{band}", key=key, wait_ms=99_000)).startswith("wait ")
+    order, before = [], "ann.1"
+    for _ in range(4):
+        await limiter.release(before)
+        before = next(e.split(":")[1] for _, e in reversed(await limiter.events()) if e.startswith("held:"))
+        order.append(before)
+    assert order == ["bob.4", "bob.3", "bob.2", "bob.1"]
+
+
+async def test_a_better_band_that_comes_passes_one_that_needs_more_but_not_for_ever(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 4")
+    for number in range(1, 5):
+        assert await limiter.admit(f"ann.{number}", "slots=1~0") == "held"
+    assert (await limiter.admit("low.1", "slots=4~1", wait_ms=99_000)).startswith("wait ")
+    answers = []
+    for number in range(5, 12):
+        await limiter.release(f"ann.{number - 4}")
+        answers.append((await limiter.admit(f"ann.{number}", "slots=1~0")).split()[0])
+        assert (await limiter.admit(f"mid.{number}", "slots=1")).startswith("late")
+    assert answers == ["held"] * 4 + ["late"] * 3, "as much as the limit passed it"
+
+
+async def test_of_a_limit_of_one_key_a_band_is_passed_for_its_seconds(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 9", "slots at_once 1", aging="2")
+    assert await limiter.admit("ann.1", "slots=1", key="t") == "held"
+    assert (await limiter.admit("low.1", "slots=1~1", key="t", wait_ms=99_000)).endswith(" slots key")
+    await limiter.wait(1900)
+    assert (await limiter.admit("top.1", "slots=1~0", key="t", wait_ms=99_000)).endswith(" slots key")
+    await limiter.release("ann.1")
+    assert await limiter.admit("top.1", "slots=1~0", key="t", wait_ms=99_000) == "held"
+    await limiter.one("renew", "low.1")
+    await limiter.wait(200)
+    assert (await limiter.admit("top.2", "slots=1~0", key="t", wait_ms=99_000)).endswith(" slots key")
+    await limiter.release("top.1")
+    assert await limiter.admit("low.1", "slots=1~1", key="t", wait_ms=99_000) == "held"
+
+
+async def test_nothing_of_bands_is_kept_once_nobody_waits(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 1")
+    assert await limiter.admit("ann.1", "slots=1~0") == "held"
+    assert await limiter.field("banded") is None
+    assert (await limiter.admit("low.1", "slots=1~6", wait_ms=99_000)).startswith("wait ")
+    assert await limiter.field("banded") is not None
+    await limiter.release("low.1")
+    assert await limiter.field("banded") is None
+
+
+async def test_what_passes_whoever_waits_in_no_band_is_counted_from_the_first_on(limiter: Limiter) -> None:
+    """Band 3 may be passed by three times what may be held at once."""
+    await limiter.create("slots at_once 2", aging="0.5")
+    assert await limiter.admit("ann.1", "slots=1") == "held"
+    assert (await limiter.admit("bob.1", "slots=2", wait_ms=99_000)).startswith("wait ")
+    answers = []
+    for number in range(2, 8):
+        answers.append(await limiter.admit(f"ann.{number}", "slots=1~0"))
+        await limiter.release(f"ann.{number}")
+        await limiter.one("renew", "bob.1")
+    assert [answer.split()[0] for answer in answers] == ["held"] * 3 + ["late"] * 3
+
+
+async def test_bands_of_a_rate_go_in_order(limiter: Limiter) -> None:
+    await limiter.create("calls rate 1 1")
+    assert await limiter.admit("ann.1", "calls=1") == "held"
+    for number, band in enumerate((7, 4, 3, 2, 0), 1):
+        assert (await limiter.admit(f"bob.{number}", f"calls=1~{band}", wait_ms=99_000)).startswith("wait ")
+    for _ in range(5):
+        await limiter.wait(1000)
+        for number in range(1, 6):
+            await limiter.one("renew", f"bob.{number}")
+    order = [text.split(":")[1] for _, text in await limiter.events() if text.startswith("held:bob")]
+    assert order == ["bob.5", "bob.4", "bob.3", "bob.2", "bob.1"]
+
+
+async def test_bands_that_are_none_are_refused(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 1")
+    for bands in ("batch=8", "batch=-1", "a b=1", "x"):
+        with pytest.raises(InvalidValue):
+            await limiter.change(bands=bands)
