@@ -48,6 +48,7 @@ PRODUCTS: Final[dict[str, dict[str, Foreign]]] = {
         "address-setting": _RULES,
         "address-settings": _RULES,
         "global-max-size": _POOLS,
+        "global-max-messages": _POOLS,
         "page-size-bytes": Foreign("", "it is segment of the [[store]] 'paging'; see preset = 'artemis'"),
         "page-limit-bytes": Foreign("", "it is limit of the [[store]] 'paging'; see preset = 'artemis'"),
         "page-limit-messages": Foreign("limit_references", "in bytes of memory, some 50 a message"),
@@ -67,6 +68,7 @@ PRODUCTS: Final[dict[str, dict[str, Foreign]]] = {
         "ProducerWindowSize": Foreign("producer_window", "in bytes"),
         "vmQueueCursor": Foreign("when_full", "'block': all stays in memory"),
         "fileQueueCursor": Foreign("when_full", "'spool', with a store"),
+        "pendingQueuePolicy": Foreign("when_full", "'block' for vmQueueCursor, 'spool' for fileQueueCursor"),
         "systemUsage": _POOLS,
         "memoryUsage": _POOLS,
         "storeUsage": _POOLS,
@@ -87,10 +89,15 @@ PRODUCTS: Final[dict[str, dict[str, Foreign]]] = {
         "durableTopicPrefetch": Foreign("durable_window", "in messages"),
         "queueBrowserPrefetch": Foreign("browser_window", "in messages"),
         "abortSlowConsumerStrategy": Foreign("slow_action", "'detach', with slow_rate or slow_multiple"),
+        "slowConsumerStrategy": Foreign("slow_action", "'detach' for abortSlowConsumerStrategy"),
+        "sendTimeout": Foreign("producer_timeout", "in ms there; write its unit"),
         "maximumRedeliveries": Foreign("max_attempts"),
     },
     "TIBCO EMS": {
         "flowControl": Foreign("limit", "with enforce = 'with-consumers'; 256KB where it has no value there"),
+        "flow_control_only_with_active_consumer": Foreign(
+            "enforce", "'with-consumers' for enable, 'always' for disable"
+        ),
         "maxrate": Foreign("send_byte_rate", "of a destination; a [[channel]] of a policy has its own maxrate"),
         "maxbytes": Foreign("limit"),
         "maxmsgs": Foreign("limit_messages"),
