@@ -47,6 +47,7 @@ class CreditTimeout(HeadgateError, TimeoutError):
         rule: of a limiter, ``all`` for the limit of all callers together, ``key`` for that of one key; empty elsewhere.
         amounts: of a limiter, what was asked for, by the names of limits.
         key: for which key; None without one.
+        paid: whether its credit was there: only Redis, or the destination's rate, held it up.
     """
 
     def __init__(
@@ -64,11 +65,12 @@ class CreditTimeout(HeadgateError, TimeoutError):
         rule: str = "",
         amounts: Mapping[str, int] | None = None,
         key: str | None = None,
+        paid: bool = False,
     ) -> None:
         self.destination = destination
         self.waited = waited
         self.size = size
-        self.place = place
+        self.place, self.paid = place, paid
         self.reason = reason
         self.explanation = explanation
         line = f", place {place} in line" if place else ""
@@ -87,7 +89,9 @@ class CreditTimeout(HeadgateError, TimeoutError):
         else:
             amount = f"{size} at gate" if gate else f"{size} bytes on"  # a gate's size may be in calls
         within = f"within {waited:.3g} s" if waited >= 0.001 else "at once"
-        super().__init__(f"no credit for {amount} {destination!r} {within}{line}{why}; {remedy}")
+        what = f"{amount} {destination!r}"
+        what = f"{what} had credit and were not sent" if paid else f"no credit for {what}"
+        super().__init__(f"{what} {within}{line}{why}; {remedy}")
 
 
 class DestinationFull(HeadgateError):

@@ -31,7 +31,7 @@ class Outgoing:
         ttl_ms: how long it is kept once it is stored; None as long as its destination says.
         when_full: what its producer says for itself; None leaves it to the destination.
         credited: called once the credit is there, for callers that wait for no more.
-        since: when it began to wait for credit; 0 while that is not known.
+        since: when its sender came, or, where it had to wait for credit, when that began; 0 while that is not known.
         timed: whether its deadline is being watched.
         paid: whether it has its credit: then only a rate, or Redis, can hold it up.
         beyond: whether it may exceed the limit, up to the destination's hard limit, rather than wait.

@@ -77,7 +77,7 @@ class Failures:
             item,
             CreditTimeout(
                 self._name, waited, item.size, place=place, reason=reason, explanation=why, gate=self.gate,
-                limit=_binding(why) if self.gate else "", retry_after=_retry_after(why),
+                limit=_binding(why) if self.gate else "", retry_after=_retry_after(why), paid=item.paid,
             ),
         )  # fmt: skip
 

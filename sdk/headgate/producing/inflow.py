@@ -113,7 +113,8 @@ class Inflow:
         if ttl_ms is not None and ttl_ms < 1:
             raise InvalidValue(f"ttl_ms: {ttl_ms!r}; use at least 1 ms")
         result: Any = self._loop.create_future() if done is None else done
-        item = Outgoing(payload, len(payload), self._loop.time() + timeout, result, ttl_ms)
+        now = self._loop.time()
+        item = Outgoing(payload, len(payload), now + timeout, result, ttl_ms, since=now)
         item.beyond, item.safe_within, item.producer = beyond, safe_within, producer
         self.account.submit(item)
         return item

@@ -177,7 +177,8 @@ class Producer:
         if ttl_ms == 0:
             raise InvalidValue(f"ttl: {ttl!r}; use at least 1 ms")
         done: Any = self._loop.create_future()
-        return Outgoing(payload, len(payload), self._loop.time() + patience, done, ttl_ms, self._when_full)
+        now = self._loop.time()
+        return Outgoing(payload, len(payload), now + patience, done, ttl_ms, self._when_full, None, now)
 
     def _ended(self) -> Closed:
         return Closed(f"the producer of {self.destination!r} {self._account.why_closed}")

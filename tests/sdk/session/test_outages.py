@@ -109,6 +109,27 @@ async def test_a_timeout_without_redis_says_that_redis_does_not_answer(
             assert "Redis has not answered" in caught.value.reason
 
 
+async def test_what_has_its_credit_and_is_not_sent_says_so_and_how_long_it_waited(
+    client: headgate.Client, server: RedisServer
+) -> None:
+    """Not one of them is refused at once, nor for want of credit; the first may have been stored."""
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        await producer.send("warm")
+        server.kill9()
+        sends = []
+        for _ in range(3):  # the first is on its way as the others come
+            sends.append(asyncio.create_task(producer.send("x" * 10, timeout=1)))
+            await asyncio.sleep(0.05)
+        first, *others = await asyncio.gather(*sends, return_exceptions=True)
+        assert isinstance(first, CreditTimeout | CoordinatorUnavailable)
+        for error in others:
+            assert isinstance(error, CreditTimeout)
+            assert (error.paid, error.waited >= 1) == (True, True), str(error)
+            assert "had credit and were not sent within 1" in str(error)
+            assert "Redis has not answered for" in error.reason
+
+
 async def test_whoever_waits_for_a_redis_that_is_full_hears_so(client: headgate.Client, server: RedisServer) -> None:
     """It answers, so nobody says that it does not."""
     await client.apply("ten", kind="bucket", rate=10)

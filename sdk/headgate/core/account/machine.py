@@ -479,8 +479,8 @@ class Account:
             now: when that was known.
             gives_up: whether nothing may be taken from now on, or else only once the lease may be over.
         """
+        self.lost_since = self.lost_since or self.call_since or now
         self.call_since = 0.0
-        self.lost_since = self.lost_since or now
         if gives_up or now > self.lease.use_until:
             self.credit.frozen = True
         self.waiters.refuse(now, now)
