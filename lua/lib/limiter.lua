@@ -1,4 +1,5 @@
 --- @include "lib/by_key"
+--- @include "lib/learning"
 --- @include "lib/shadow_limits"
 -- One limiter: its settings and its clock, read once. Times in its state are of a clock that is never set back: what Redis'
 -- clock lost is added from then on.
@@ -10,6 +11,8 @@ local function load_limiter(run_id)
   end
   if not d or d.kind ~= 'limiter' then
     return d
+  elseif d.new_epoch then
+    learn_of_holds()
   end
   local raw = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'key_weights', 'zone', 'unknown_keys', 'max_keys',
     'levels', 'skew_us', 'called_us', 'sweep', 'due', 'epochs', 'before', 'changed_us', 'generation', 'ledger_keys', 'front',

@@ -347,6 +347,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     },
     "at most MAX_LEASES, which is asked before": {
         "lib/destination": "for _, record in ipairs(redis.call('HVALS', K_SESSIONS)) do",
+        "lib/learning": "for _, record in ipairs(redis.call('HVALS', K_HOLDS)) do",
     },
     "at most MAX_COMPARED members, which is asked before": {
         "lib/fair": "for i = 1, #members, 2 do",

@@ -86,9 +86,9 @@ async def test_debts_on_debts_stay_exact(limiter: Limiter) -> None:
     """Mutant: what is owed grows beyond what Lua counts exactly."""
     await limiter.create("tokens rate 0.001 100")
     for number in range(1, 41):
-        assert await limiter.admit(f"ann.{number}", "tokens=1") == "held"
+        assert await limiter.admit(f"ann.{number + 1}", "tokens=1") == "held"
     for number in range(1, 41):
-        assert await limiter.one("settle", f"ann.{number}", f"tokens={2**52}") == "ok"
+        assert await limiter.one("settle", f"ann.{number + 1}", f"tokens={2**52}") == "ok"
     tat = await limiter.server.command(limiter.address.shared[0], "HGET", limiter.address.key, "levels")
     assert tat == f"tokens={2**53 - 1}".encode()
     assert (await limiter.admit("bob.1", "tokens=1")).startswith("late ")
@@ -155,7 +155,7 @@ async def test_no_window_admits_more_than_its_rate_and_burst_for_all_and_for_eac
     admitted: dict[str, list[tuple[int, int]]] = {"all": [], "t1": [], "t2": [], "t3": []}
     for number in range(1, 200):
         key, tokens = chance.choice(("t1", "t2", "t3")), chance.randint(1, 20)
-        if await limiter.admit(f"ann.{number}", f"tokens={tokens}", key=key) == "held":
+        if await limiter.admit(f"ann.{number + 1}", f"tokens={tokens}", key=key) == "held":
             for name in ("all", key):
                 admitted[name].append((limiter.now * 1000, tokens))
         await limiter.wait(chance.choice((0, 1, 10, 50, 300)))
@@ -482,6 +482,24 @@ async def test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before(limit
     assert await limiter.admit("bob.3", "in_flight=1") == "held"
     limiter.epoch = known
     assert await limiter.one("claim", "ann.2", "in_flight=1") == "gone"
+
+
+@pytest.mark.parametrize(("leases", "learns"), [((5_000, 4_000), 5_000), ((1_000,), 3_000), ((), 10_000)])
+async def test_after_a_loss_a_limiter_learns_as_long_as_the_longest_lease_that_is_known(
+    limiter: Limiter, leases: tuple[int, ...], learns: int
+) -> None:
+    """Mutants: it learns for 10 s whatever is held; for less than holders take to claim; for no time at all."""
+    await limiter.create(LLM)
+    assert await limiter.admit("gone.1", "in_flight=1", ttl=20_000 if leases else 10_000) == "held"
+    assert await limiter.release("gone.1") == "ok"
+    for number, ttl in enumerate(leases):
+        assert await limiter.admit(f"ann.{number + 1}", "in_flight=1", ttl=ttl) == "held"
+    limiter.server.run = b"another run"
+    assert await limiter.admit("bob.1", "in_flight=1") == "late - in_flight all"
+    await limiter.wait(learns - 100)
+    assert await limiter.admit("bob.2", "in_flight=1") == "late - in_flight all"
+    await limiter.wait(200)
+    assert await limiter.admit("bob.3", "in_flight=1") == "held"
 
 
 @pytest.mark.parametrize("lost", [False, True])
