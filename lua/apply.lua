@@ -40,6 +40,9 @@
            message_ttl_ms        ms
            max_attempts          size
            dead_letter           text to 255
+           retry_delay_ms        ms
+           retry_factor          rate
+           retry_max_ms          ms
            slow_multiple         rate
            slow_rate             rate
            slow_period_ms        ms

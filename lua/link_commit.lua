@@ -19,8 +19,8 @@
   ARGV[11] segment  '-' or batch      '<name> <bytes> <messages>' of the segment that these bodies are references to, which
                                       cost no bytes of credit; '-' where they are messages
   ARGV[12] keys     text to 33024     as publish has them, of each entry
-  ARGV[13..] entries  up to 256 of total; 'never', 'skip' or ms; text to 60000; bytes  number at the source, ms that it
-                                      lives or 'never' or 'skip', path, body
+  ARGV[13..] entries  up to 256 of total; 'never', 'skip', ms or life; text to 60000; bytes  number at the source, ms that it
+                                      lives or 'never' or 'skip', path, body; '<ms or never>+<ms>' where it is due so much later
   Returns {code, epoch, mark, held, held_m, place, blocked, again_ms}; mark: number of the last entry that is here, or was
            skipped; held: bytes of credit; place: in line for more, 0 when not
   Codes    OK, GAP (prev is above the mark), NOCREDIT (for the entry after the mark; it waits in line), RATE (no more until

@@ -14,7 +14,7 @@
   ARGV[9] how           'works' or 'ends'  'ends': the mark is the target's last, for it knows this lease and takes nothing
                                of an earlier one; so what the link gives back keeps its numbers, and its place
   Returns {code, epoch, released, again_ms, {id, ttl_ms, path, body, ...}}; again_ms: when there will be more, 0 when that
-           is not known; ttl_ms: to the message's end, 'never' for none; path: places that it came through
+           is not known; ttl_ms: to the message's end, 'never' for none, and '+<ms>' behind it until it is due, where it is not; path: places that it came through
   Codes    OK, MORE (some up to the mark are left: call again), UNKNOWN, CLOSED (open it first), FENCED (a later lease; its
            number follows epoch), BORN (another destination of this name; its number follows epoch)
 ]]
@@ -91,19 +91,13 @@ if most > 0 then
       seek(c)
       again_ms = BESIDE_MS
     end
+    again_ms = again_ms > 0 and again_ms or due_soon_ms(cid)
   end
 end
 local out, n = {}, 0
 for _, entry in ipairs(entries) do
-  local fields, life, path = entry[2], 'never', ''
-  for i = 3, #fields, 2 do
-    if fields[i] == 'x' then
-      life = int(math.max(1, tonumber(fields[i + 1]) - now_ms))
-    elseif fields[i] == 'h' then
-      path = fields[i + 1]
-    end
-  end
-  out[n + 1], out[n + 2], out[n + 3], out[n + 4] = entry[1], life, path, fields[2]
+  local life, path = carried(entry[2])
+  out[n + 1], out[n + 2], out[n + 3], out[n + 4] = entry[1], life, path, entry[2][2]
   n = n + 4
 end
 if n > 0 then

@@ -3,7 +3,7 @@
 
   KEYS  the destination's, as lib/keys
   ARGV[1] run_id  run  the server's run id as the caller learnt it when it connected
-  Returns {code, more_ms}; more_ms: when the next lease ends or the next message expires, or 0 to call again at once
+  Returns {code, more_ms}; more_ms: when the next lease ends, or the next message expires or is due, or 0 to call again at once
   Codes    OK, UNKNOWN, KIND (it is a limiter: `admit` without operations does that there)
 ]]
 --- @include "lib/orphans"
@@ -25,6 +25,6 @@ if #notes > 0 then
 end
 save_destination()
 local first = redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')[2]
-local next_ms = math.min((tonumber(first) or now_ms + 60000) - now_ms, next_expiry_ms() or 60000)
+local next_ms = math.min((tonumber(first) or now_ms + 60000) - now_ms, next_expiry_ms() or 60000, (d.next_due or math.huge) - now_ms)
 local more = d.orphans > 0 and 0 or math.max(0, next_ms)
 return { 'OK', int(more) }

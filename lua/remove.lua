@@ -21,6 +21,7 @@ if ARGV[2] == 'all' then
 end
 -- What is purged out of a consumer's hands, or out of those that await redelivery, is no longer held there.
 local function forget_deliveries(sub, ids)
+  local waited = {}
   for _, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids))) do
     local c = read_consumer(entry[2])
     if c then
@@ -28,8 +29,11 @@ local function forget_deliveries(sub, ids)
       save_consumer(entry[2], c)
     elseif entry[2] == RETURNED then
       d.returned = d.returned - 1
+    elseif entry[2] == LATER then
+      waited[#waited + 1] = sub .. '|' .. entry[1]
     end
   end
+  forget_later(waited)
 end
 
 local ids, bytes, entries = {}, 0, redis.call('XRANGE', K_MESSAGES, '-', '+', 'COUNT', PIECE)
@@ -45,6 +49,7 @@ if #ids > 0 then
   end
   redis.call('XDEL', K_MESSAGES, unpack(ids))
   redis.call('ZREM', K_EXPIRY, unpack(ids))
+  forget_later(ids)
   for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do
     forget_deliveries(sub, ids)
     redis.call('XACK', K_MESSAGES, sub, unpack(ids))

@@ -19,7 +19,7 @@
   ARGV[11] released      0 to 256       then released,
   ARGV[12] rejected      0 to 256       then rejected,
   ARGV[13] failed        0 to 256       then given back as failed attempts
-  ARGV[14..] ids         up to 256 of bytes  in that order
+  ARGV[14..] ids         up to 256 of bytes  in that order; released and failed ones with '+<ms>' behind that are to wait so long
   Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}, again_ms, beside}; stale: ids that were not this subscription's
            to settle; again_ms: when there will be more for it, 0 when that is not known; beside: 1 when nothing is left
            to fetch and others hold messages
@@ -33,14 +33,15 @@
 local run_id, sid, cid, ttl_ms, fetch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local at = 13
 local stale, freed, bytes, settled, settled_b = 0, 0, 0, 0, 0
+local after = {} -- by id, in how many ms those are due that are to wait
 local function following(n)
   local ids = {}
   for i = at + 1, at + tonumber(n) do
-    if is_id(ARGV[i]) then
-      ids[#ids + 1] = ARGV[i]
-    else
-      stale = stale + 1
+    local id, ms = read_id(ARGV[i])
+    if id then
+      ids[#ids + 1], after[id] = id, ms
     end
+    stale = stale + (id and 0 or 1)
   end
   at = at + tonumber(n)
   return ids
@@ -82,7 +83,7 @@ end
 for _, ids in ipairs({ accepted, rejected }) do
   if #ids > 0 then
     -- XACK does not ask who holds it: what was given back waits for its next delivery, and others hold what is theirs.
-    local shared = d.returned > 0 or d.consumers > 1 or d.fair
+    local shared = d.returned > 0 or d.consumers > 1 or d.fair or d.next_due
     local n, n_bytes, gone, gone_bytes = settle_ids(c.sub, shared and mine(ids) or ids)
     settled, settled_b, freed, bytes = settled + n, settled_b + n_bytes, freed + gone, bytes + gone_bytes
     stale = stale + #ids - n
@@ -97,7 +98,7 @@ local function hand_back(ids, as_failed)
     settled, settled_b = settled + 1, settled_b + size_of(id)
   end
   stale = stale + #ids - #back
-  put_back(c.sub, back, as_failed)
+  put_back(c.sub, back, as_failed, after)
 end
 if fetch == 0 or fetch > c.fetches then
   hand_back(released, false)

@@ -1,13 +1,14 @@
 --- @include "lib/destination"
 --- @include "lib/in_turn"
+--- @include "lib/later"
 --- @include "lib/reference"
 local MOST_KEY = 128 -- bytes
 -- Messages into the stream, each with its number and what it counts for under the limit as its id, the moment at which it
 -- expires, if it does, and the places that it came through, if it came over links.
 
 -- Stores one message under a number, and returns its id. `counts` are its bytes under the limit; `key` is the one in whose
--- turn it is delivered, where keys take turns.
-local function store(seq, body, expires_ms, path, counts, key)
+-- turn it is delivered, where keys take turns; `due` the moment before which it is not.
+local function store(seq, body, expires_ms, path, counts, key, due)
   local id = string.format('%d-%d', seq, counts)
   local entry = { 'XADD', K_MESSAGES, id, 'm', body }
   if expires_ms > 0 then
@@ -16,6 +17,9 @@ local function store(seq, body, expires_ms, path, counts, key)
   end
   if path ~= '' then
     entry[#entry + 1], entry[#entry + 2] = 'h', path
+  end
+  if due then
+    entry[#entry + 1], entry[#entry + 2] = 'd', int(due)
   end
   if key then
     entry[#entry + 1], entry[#entry + 2] = 'k', key
@@ -41,9 +45,9 @@ end
 
 -- Gives a message the next number, and stores it if messages are kept. `payload` are the bytes of what a reference leads
 -- to; a reference counts nothing under the limit, for it has one of its own.
-local function append_one(body, expires_ms, path, kept, payload, key)
+local function append_one(body, expires_ms, path, kept, payload, key, due)
   local seq = d.message_seq + 1
-  local id = kept and store(seq, body, expires_ms, path, payload and 0 or #body, key)
+  local id = kept and store(seq, body, expires_ms, path, payload and 0 or #body, key, due)
   d.message_seq, d.largest_bytes = seq, math.max(d.largest_bytes, payload or #body)
   return id
 end
@@ -66,31 +70,38 @@ end
 -- Appends what came over a link, of which these ARGV are the first; `keys` are those of all that begin after `at`, and
 -- `payloads` the bytes of what these lead to, where they are references.
 local function append_each(puts, at, keys, kept, payloads)
-  local before, ids, its = d.message_seq, {}, {}
+  local before, ids, its, dues = d.message_seq, {}, {}, {}
   for n, i in ipairs(puts) do
-    its[n] = keys and keys[(i - at + 3) / 4]
-    ids[n] = append_one(ARGV[i + 3], shortest_ms(tonumber(ARGV[i + 1]) or 0), ARGV[i + 2], kept, payloads and payloads[n], its[n])
+    local life, wait = string.match(ARGV[i + 1], '^(%w+)%+?(%d*)$')
+    its[n], dues[n] = keys and keys[(i - at + 3) / 4], wait ~= '' and dues_of(wait, 1)[1]
+    ids[n] = append_one(ARGV[i + 3], shortest_ms(tonumber(life) or 0), ARGV[i + 2], kept, payloads and payloads[n], its[n], dues[n])
+  end
+  if kept then
+    send_later(ids, dues)
   end
   if keys then
-    in_turn().added(before, ids, its)
+    in_turn().added(before, ids, its, dues)
   end
 end
 
 -- Appends `count` of ARGV after `at`, all of them references or none; returns whether they are stored. `keys`, where keys
--- take turns, are those of each.
-local function append(at, count, expires_ms, references, keys)
+-- take turns, are those of each, and `dues` the moments of those for later.
+local function append(at, count, expires_ms, references, keys, dues)
   local kept, before, ids = keeps_messages(), d.message_seq, {}
   expires_ms = shortest_ms(expires_ms)
   for i = 1, count do
     local payload = references and payload_size(ARGV[at + i])
-    if keys then
-      ids[i] = append_one(ARGV[at + i], expires_ms, '', kept, payload, keys[i])
+    if keys or dues then
+      ids[i] = append_one(ARGV[at + i], expires_ms, '', kept, payload, keys and keys[i], dues and dues[i])
     else
       append_one(ARGV[at + i], expires_ms, '', kept, payload)
     end
   end
+  if dues and kept then
+    send_later(ids, dues)
+  end
   if keys then
-    in_turn().added(before, ids, keys)
+    in_turn().added(before, ids, keys, dues)
   end
   return kept
 end

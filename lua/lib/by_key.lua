@@ -1,7 +1,7 @@
 --- @include "lib/limits"
 -- What a gate or a bucket keeps for keys is a limiter beside it, with its own limits: there keys take turns. It is made with
 -- the first key, and what the one may have lost it may have lost too.
-local K_LIMITED = KEYS[26] -- the gate's or bucket's own hash; nothing for a limiter
+local K_LIMITED = KEYS[27] -- the gate's or bucket's own hash; nothing for a limiter
 
 local function begin_by_key(run_id, own)
   local run, promotion, may_be_lost = next_run(run_id, own[2], K_LIMITED)

@@ -4,6 +4,7 @@
 -- Records of consumers and subscriptions.
 local RETURNED = '~returned' -- a consumer name no client can have: its pending list holds what awaits redelivery
 local IN_TURN = '~turn' -- the same where keys take turns: what awaits redelivery there is in its key's turn
+local LATER = '~later' -- another: what waits for its time
 local ENDED = '~ended' -- another: it reads what a removed subscription never delivered
 local PAUSED = 'paused'
 local CONSUMER = 'sub=%s fetches=%d delivered=%d delivered_b=%d settled=%d settled_b=%d window=%s'

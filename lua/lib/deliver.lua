@@ -25,7 +25,11 @@ local function deliver(cid, c, max_messages, max_bytes, waits, whole)
     end
     local n = math.max(1, math.min(left, fits))
     local entries, looked_at = read_new(c, cid, n)
-    read = read + looked_at
+    local passed = 0
+    if d.next_due and not whole then -- a link takes what is left of the time along
+      entries, passed = timely(c.sub, entries)
+    end
+    read = read + looked_at - passed
     entries = unexpired_entries(c.sub, entries)
     count_attempts(c.sub, entries, counts, #out / 2)
     local stored, new = take(out, entries, whole)
@@ -63,7 +67,7 @@ end
 
 -- Whether nothing is left for it but what other consumers of its subscription hold.
 local function is_beside(c)
-  return d.consumers > 1 and d.pending_messages > c.delivered - c.settled and read_subscription(c.sub).consumers > 1
+  return d.consumers > 1 and d.pending_messages - count_later() > c.delivered - c.settled and read_subscription(c.sub).consumers > 1
 end
 
 -- For one that waits beside what others hold: they are asked for what they have not begun, at most five times a second
@@ -105,5 +109,5 @@ local function deliver_to(cid, c, room, max_bytes, waits)
   if beside and waits > 0 then
     seek(c)
   end
-  return out, counts, bytes, again_ms, beside
+  return out, counts, bytes, again_ms > 0 and again_ms or due_soon_ms(cid), beside
 end

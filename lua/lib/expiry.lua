@@ -68,9 +68,10 @@ local function count_holders(id, subs)
   for _, sub in ipairs(subs) do
     local entry = redis.call('XPENDING', K_MESSAGES, sub, id, id, 1)[1]
     local who = entry and entry[2]
-    if who == RETURNED or who == IN_TURN then
+    if who == RETURNED or who == LATER or who == IN_TURN then
       d.returned = d.returned - redis.call('XACK', K_MESSAGES, sub, id) * (who == RETURNED and 1 or 0)
       redis.call('HDEL', K_REDELIVERED, sub .. '|' .. id)
+      forget_later({ sub .. '|' .. id })
     elseif who and who ~= ENDED then
       holders = holders + 1
     end

@@ -1,4 +1,4 @@
---- @include "lib/destination"
+--- @include "lib/aside"
 -- Of a queue with the rule `fair_by`: its keys take turns. In `fair` is each message that nobody has, under its key and in
 -- order, and in `rota` each key that has some, or had until its turn is over, scored with its next turn. The group of the
 -- stream stands behind all that is sorted so, up to number `sorted`.
@@ -95,18 +95,18 @@ local function in_turn()
     local most = math.max(1, math.min(MAX_SORTED, math.floor(MOST_SORTED / math.max(1, d.largest_bytes))))
     local reply = redis.call('XREADGROUP', 'GROUP', 'queue', IN_TURN, 'COUNT', int(most), 'NOACK', 'STREAMS', K_MESSAGES, '>')
     local entries = reply and reply[1] and reply[1][2] or {}
-    turns.file(entries)
+    turns.file((timely('queue', entries)))
     d.more = #entries == most
     note_sorted(d.more and tonumber(string.match(entries[most][1], '^%d+')) or d.message_seq)
   end
 
-  -- Sorts what was appended just now after number `before`: at once, where all before it is sorted.
-  function turns.added(before, ids, keys)
+  -- Sorts what was appended just now after number `before`: at once, where all before it is sorted, but for what is due later.
+  function turns.added(before, ids, keys, dues)
     if d.sorted ~= before or redis.call('HEXISTS', K_SUBSCRIPTIONS, 'queue') == 0 then
       turns.sort()
     elseif #ids > 0 then
-      file(keys, ids)
       redis.call('XGROUP', 'SETID', K_MESSAGES, 'queue', ids[#ids])
+      file(keys, aside_of(keys, ids, dues))
       note_sorted(d.message_seq)
     end
   end

@@ -37,3 +37,19 @@ end
 local function save_target(link, l)
   redis.call('HSET', K_LINKS, 'to:' .. link, string.format(TARGET, l.born, l.fence, l.mark))
 end
+
+-- What a message takes along: how long it lives on, and until it is due, where it is not; and the places that it came through.
+local function carried(fields)
+  local life, path, wait = 'never', '', ''
+  for i = 3, #fields, 2 do
+    local value = fields[i + 1]
+    if fields[i] == 'x' then
+      life = int(math.max(1, tonumber(value) - now_ms))
+    elseif fields[i] == 'd' and tonumber(value) > now_ms then
+      wait = '+' .. int(tonumber(value) - now_ms)
+    elseif fields[i] == 'h' then
+      path = value
+    end
+  end
+  return life .. wait, path
+end

@@ -1,5 +1,5 @@
 --- @include "lib/reap"
---- @include "lib/putback"
+--- @include "lib/promote"
 -- What the dead and the departed left behind, worked off a bounded piece at every call: deliveries of orphaned
 -- consumers go back to their subscription; '!name' is a subscription being removed, whose messages are settled.
 
@@ -40,6 +40,7 @@ local function drain_subscription(member)
   if s then
     local ids = pending_ids(name, RETURNED, MAX_MOVED)
     d.returned = d.returned - #ids
+    ids = and_set_aside(name, ids, MAX_MOVED)
     local more = #ids == MAX_MOVED
     if not more then
       local reply = redis.call('XREADGROUP', 'GROUP', name, ENDED, 'COUNT', int(MAX_MOVED - #ids), 'STREAMS', K_MESSAGES, '>')
@@ -77,6 +78,7 @@ local function reap()
   if expire_due() then
     changed = true
   end
+  promote_due()
   if d.orphans > 0 then
     local member = redis.call('ZRANGE', K_ORPHANS, 0, 0)[1]
     redis.call('ZADD', K_ORPHANS, 'XX', int(now_ms), member) -- next call, next orphan

@@ -1,7 +1,7 @@
 --- @include "lib/expiry"
+--- @include "lib/retry"
 -- Give deliveries back for redelivery, before all that is new, or all of its key where keys take turns. A failed attempt is counted, a release is not.
-local function put_back(sub, ids, failed)
-  ids = unexpired(sub, ids)
+local function give_back(sub, ids)
   if #ids == 0 then
     return
   end
@@ -12,15 +12,32 @@ local function put_back(sub, ids, failed)
   end
   claim[#claim + 1] = 'JUSTID'
   redis.call(unpack(claim))
-  if failed then
-    for _, id in ipairs(ids) do
-      redis.call('HINCRBY', K_REDELIVERED, sub .. '|' .. id, 1)
-    end
-  end
   if takes_turn then
     in_turn().back(ids)
   else
     d.returned = d.returned + #ids
   end
   wake_hungry(#ids)
+end
+
+-- `after` has, by id, the ms that some of them are to wait.
+local function put_back(sub, ids, failed, after)
+  ids = unexpired(sub, ids)
+  if #ids == 0 then
+    return
+  end
+  local attempts
+  if failed then
+    attempts = {}
+    for _, id in ipairs(ids) do
+      attempts[id] = redis.call('HINCRBY', K_REDELIVERED, sub .. '|' .. id, 1)
+    end
+  end
+  if d.next_due then
+    ids = none_early(sub, ids)
+  end
+  if attempts or after then
+    ids = none_to_retry(sub, ids, attempts, after or {})
+  end
+  give_back(sub, ids)
 end

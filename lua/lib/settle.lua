@@ -1,5 +1,6 @@
 --- @include "lib/consumer"
 --- @include "lib/hot"
+--- @include "lib/later"
 -- Free messages exactly once. What is freed is known from the ids alone: XACK counts only ids it really delivered.
 
 -- A message lives until its last subscription settled it; `refs` counts only where there are two or more. A queue has
@@ -36,6 +37,7 @@ local function free_messages(gone, bytes)
     if not none_expires() then
       redis.call('ZREM', K_EXPIRY, unpack(gone))
     end
+    forget_later(gone)
   end
   d.pending_bytes, d.pending_messages = d.pending_bytes - bytes, d.pending_messages - #gone
   if d.pending_messages == 0 then

@@ -13,6 +13,7 @@ from headgate.core.amqp import mapping as amqp_mapping
 from headgate.core.amqp import message as amqp_message
 from headgate.core.amqp import packed
 from headgate.core.amqp import sections as amqp_sections
+from headgate.core.later import delay_ms
 from headgate.errors import InvalidValue, MessageFormatError
 
 Headers = Mapping[str, Any]
@@ -224,7 +225,7 @@ class Message(Stored):
         delivery_count: attempts that failed before this one.
     """
 
-    __slots__ = ("_consumer", "_generation", "delivery_count", "raw_id", "settled")
+    __slots__ = ("_consumer", "_generation", "_put_off", "delivery_count", "raw_id", "settled")
 
     def __init__(self, consumer: Holder, generation: int, raw_id: bytes, stored: bytes, delivery_count: int) -> None:
         self.stored = stored  # as Stored does; a call for it would be a third of the time that this takes
@@ -257,6 +258,22 @@ class Message(Stored):
 
     def __repr__(self) -> str:
         return f"Message({self.id}, {self.size} bytes{', settled' if self.settled else ''})"
+
+    def put_off(self, after: float | str) -> None:
+        """Have it wait so many seconds before it is delivered again, where it is given back next.
+
+        Raises:
+            InvalidValue: it was settled already, or it is no duration, or more than 366 days.
+        """
+        if self.settled:
+            raise InvalidValue(f"{self!r} cannot be settled twice")
+        self._put_off = delay_ms(after, "after")
+
+    @property
+    def given_back_id(self) -> bytes:
+        """The id as ``lua/settle.lua`` takes it of one that is given back: with the time that it is to wait, if any."""
+        ms = getattr(self, "_put_off", None)
+        return self.raw_id if ms is None else b"%b+%d" % (self.raw_id, ms)
 
     def settle(self, outcome: Outcome, *, reason: str = "") -> None:
         """Settle with the next call, without a wait; what the other verbs do, for who has an outcome in hand.
@@ -308,8 +325,29 @@ class Message(Stored):
         else:
             self._consumer.settle(self, "rejected", confirm=False, reason=reason)
 
-    async def modify(self, *, failed: bool = True, confirm: bool = False, timeout: float | str | None = None) -> None:
-        """Give it back after a failed attempt: :attr:`delivery_count` grows. Arguments and errors as :meth:`reject`."""
+    async def modify(
+        self,
+        *,
+        failed: bool = True,
+        after: float | str | None = None,
+        confirm: bool = False,
+        timeout: float | str | None = None,
+    ) -> None:
+        """Give it back after a failed attempt: :attr:`delivery_count` grows.
+
+        Args:
+            failed: whether the attempt counts as failed.
+            after: seconds that it waits before it is delivered again, 0 for none, at most 366 days; where None, a
+                failed one waits as the destination's ``retry`` says.
+            confirm: as :meth:`accept`.
+            timeout: the same.
+
+        Raises:
+            InvalidValue: as :meth:`accept`, or ``after`` is no such duration.
+            SessionExpired, CoordinatorUnavailable, NotDurable: as :meth:`accept`.
+        """
+        if after is not None:
+            self.put_off(after)
         if confirm:
             await self._consumer.confirm(self, "failed" if failed else "released", timeout)
         else:

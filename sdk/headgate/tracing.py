@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -164,24 +165,34 @@ class TracedProducer(Producer):
 
     async def send(
         self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None,
-        ttl: float | str | None = None,
+        ttl: float | str | None = None, at: datetime | float | None = None, delay: float | str | None = None,
     ) -> Receipt:  # fmt: skip
         """Send a message, as :meth:`Producer.send`."""
         with self.tracing.span("send", self.destination, "PRODUCER") as span:
-            receipt = await super().send(body, headers=headers, timeout=timeout, ttl=ttl)
+            receipt = await super().send(body, headers=headers, timeout=timeout, ttl=ttl, at=at, delay=delay)
             span.set_attribute("messaging.message.id", receipt.id)
             return receipt
 
     async def _paid(
-        self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
+        self,
+        body: bytes | str,
+        headers: Headers | None,
+        timeout: float | str | None,
+        ttl: float | str | None,
+        later: str,
     ) -> Outgoing:
         with self.tracing.span("send", self.destination, "PRODUCER"):
-            return await super()._paid(body, headers, timeout, ttl)
+            return await super()._paid(body, headers, timeout, ttl, later)
 
     def _item(
-        self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
+        self,
+        body: bytes | str,
+        headers: Headers | None,
+        timeout: float | str | None,
+        ttl: float | str | None,
+        later: str,
     ) -> Outgoing:
-        item = super()._item(body, self.tracing.injected(headers), timeout, ttl)
+        item = super()._item(body, self.tracing.injected(headers), timeout, ttl, later)
         item.span = self.tracing.current()
         return item
 

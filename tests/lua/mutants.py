@@ -19,6 +19,7 @@ from typing import Final
 from tests.lua import mutating
 from tests.lua.mutants_of_bands import BANDS
 from tests.lua.mutants_of_fair_queues import FAIR_QUEUES
+from tests.lua.mutants_of_later import LATER
 from tests.lua.mutants_of_limiters import LIMITERS
 from tests.lua.mutants_of_links import LINKS
 from tests.lua.mutants_of_rules import RULES
@@ -65,6 +66,7 @@ MUTANTS: Final = tuple(
         *BANDS,
         *SPOOL,
         *FAIR_QUEUES,
+        *LATER,
         # A wait covers what was written before, in the epoch that is named.
         ("P3", "secure", "redis.call('HSET', K_DESTINATION, 'epoch', int(d.epoch))", "--",
          "test_secure::test_it_writes_something_each_time_and_changes_nothing"),
@@ -333,7 +335,7 @@ MUTANTS: Final = tuple(
          f"{_DELIVERY}::test_who_waits_gets_one_of_what_came_back_and_then_the_rest"),
         ("P6", "lib/deliver", "    again_ms = 1 -- the rest", "    again_ms = 0 -- the rest",
          f"{_DELIVERY}::test_who_waits_gets_one_of_what_came_back_and_then_the_rest"),
-        ("P6", "lib/deliver", "d.pending_messages > c.delivered - c.settled", "d.pending_messages > 0",
+        ("P6", "lib/deliver", " > c.delivered - c.settled and", " > 0 and",
          f"{_DELIVERY}::test_who_finds_nothing_is_told_whether_others_hold_messages"),
         ("P6", "lib/putback", "  wake_hungry(#ids)\n", "",
          f"{_P6}::test_what_comes_back_wakes_a_hungry_consumer"),

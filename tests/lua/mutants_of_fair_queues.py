@@ -54,7 +54,7 @@ FAIR_QUEUES: Final = (
     ("P5", "settle", "d.consumers > 1 or d.fair", "d.consumers > 1", _BACK),
     ("P5", "lib/redeliver", "if not d.fair or #entries == 0 or", "if true or", _BACK),
     ("P2", "lib/expiry", "d.fair and in_turn().forget(due[i]) or due[i]", "due[i]", _EXPIRED),
-    ("P2", "lib/expiry", "who == RETURNED or who == IN_TURN then", "who == RETURNED then", _EXPIRED),
+    ("P2", "lib/expiry", "who == LATER or who == IN_TURN then", "who == LATER then", _EXPIRED),
     ("P2", "lib/expiry", "* (who == RETURNED and 1 or 0)", "", _EXPIRED),
     ("P2", "remove", "  if d.fair then\n", "  if false then\n", f"{_Q}::test_a_purge_leaves_nothing_in_turn"),
     ("P3", "detach", "(d.fair and ending == 'queue')", "false",

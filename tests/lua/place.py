@@ -140,25 +140,30 @@ class Producer:
         store, address = self.place.store, self.place.address
         return await store.acquire(address, account, ttl_ms=self.ttl_ms, leave=leave, resume=resume, sent=sent)
 
-    async def publish(self, *sizes: int, need: int = 0, window: int = 0, expires_ms: int = 0, keys: str = "") -> Credit:
+    async def publish(
+        self, *sizes: int, need: int = 0, window: int = 0, expires_ms: int = 0, keys: str = "", later: str = ""
+    ) -> Credit:
         """Publish a batch, and expect it to be taken."""
         spent = (sum(sizes), len(sizes))
         account = self.account(need, window, ahead=spent)
-        credit = await self.publish_as(account, self.seq, *sizes, expires_ms=expires_ms, keys=keys)
+        credit = await self.publish_as(account, self.seq, *sizes, expires_ms=expires_ms, keys=keys, later=later)
         assert credit.code == "OK", credit
         self.used, self.used_m, self.seq = self.used + spent[0], self.used_m + spent[1], self.seq + spent[1]
         return self.hear(credit)
 
-    async def publish_as(self, account: Account, seq: int, *sizes: int, expires_ms: int = 0, keys: str = "") -> Credit:
+    async def publish_as(
+        self, account: Account, seq: int, *sizes: int, expires_ms: int = 0, keys: str = "", later: str = ""
+    ) -> Credit:
         bodies = [bytes([65 + number % 26]) * size for number, size in enumerate(sizes)]
         return await self.place.store.publish(
-            self.place.address, account, seq=seq, bodies=bodies, ttl_ms=self.ttl_ms, expires_ms=expires_ms, keys=keys
-        )
+            self.place.address, account, seq=seq, bodies=bodies, ttl_ms=self.ttl_ms, expires_ms=expires_ms, keys=keys,
+            later=later,
+        )  # fmt: skip
 
-    async def send(self, *sizes: int, expires_ms: int = 0, keys: str = "") -> Credit:
+    async def send(self, *sizes: int, expires_ms: int = 0, keys: str = "", later: str = "") -> Credit:
         """Ask for the credit, and publish."""
         assert (await self.ask(sum(sizes))).code == "OK"
-        return await self.publish(*sizes, expires_ms=expires_ms, keys=keys)
+        return await self.publish(*sizes, expires_ms=expires_ms, keys=keys, later=later)
 
     def hear(self, credit: Credit) -> Credit:
         if credit.code == "OK":

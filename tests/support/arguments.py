@@ -10,6 +10,7 @@ SAMPLES: Final = {
     "message": "1-10", "window": "10/unlimited/0.5", "segment": "disk/s1",
     "batch": "disk/s1 10 1", "hold": "ann~1.7", "amounts": "tokens=5", "word": "w", "rate": "0.5", "share": "80%",
     "limits": "a rate 1 1;b quota 5 day 0", "weights": "gold-*=4;*=1", "offsets": "0 3600 9 -7200",
+    "life": "never+5000", "moments": "- 500 @9",
 }  # fmt: skip
 """One of each form."""
 

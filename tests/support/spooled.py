@@ -50,7 +50,7 @@ async def references(client: headgate.Client, name: str = "orders") -> list[byte
     """Return the references that the state has in the place of messages."""
     address = Address.of(client.namespace, name)
     entries = await client.store.browse(address, after=None, count=100_000)
-    return [stored for _, stored, _ in entries if stored[:1] == b"\xc1"]
+    return [stored for _, stored, *_ in entries if stored[:1] == b"\xc1"]
 
 
 def segments(folder: Path) -> list[Path]:

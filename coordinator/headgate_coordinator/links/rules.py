@@ -182,7 +182,7 @@ class Hand:
                 if not allowed(puts, size):
                     puts -= 1
                     break
-                entries.append(Put(entry.seq, entry.body, entry.ttl_ms, (*entry.path, stamp)))
+                entries.append(Put(entry.seq, entry.body, entry.ttl_ms, (*entry.path, stamp), entry.later_ms))
             if len(entries) == most:
                 break
         return tuple(entries), 0, puts

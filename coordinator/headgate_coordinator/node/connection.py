@@ -152,7 +152,8 @@ class Connection(Wire):
         self._bound_writing()
         return Engine(
             self, server=True, container=self.node.name, limits=self.standing.limits(self.node.options.limits),
-            offered=("ANONYMOUS-RELAY", "SHARED-SUBS"), properties={"product": "Headgate", "version": __version__},
+            offered=("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY"),
+            properties={"product": "Headgate", "version": __version__},
         )  # fmt: skip
 
     def _stand(self) -> None:

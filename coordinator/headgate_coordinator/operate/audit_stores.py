@@ -111,7 +111,7 @@ async def _place(client: Client, spooling: Spooling, address: Address) -> _Place
     more = spools is not None or bool(segments)
     while more:
         messages = await client.store.browse(address, after=after, count=PAGE)
-        references.update(Reference.parse(body).segment for _, body, _ in messages if body[:1] == MARK)
+        references.update(Reference.parse(body).segment for _, body, *_ in messages if body[:1] == MARK)
         after = messages[-1][0].decode() if messages else None
         more = len(messages) == PAGE
     return _Place(address, frozenset(segments), references)

@@ -13,6 +13,7 @@ from headgate.amqp.proton import (
     put_text_map,
     read_condition,
     read_filters,
+    read_number,
     read_text_map,
     set_condition,
     symbols,
@@ -38,6 +39,8 @@ TRANSFER_LIMIT: Final = "amqp:link:transfer-limit-exceeded"
 ERRANT_LINK: Final = "amqp:session:errant-link"
 TOO_LARGE: Final = "amqp:link:message-size-exceeded"
 FRAMING_ERROR: Final = "amqp:connection:framing-error"
+DELIVERY_DELAY: Final = "x-opt-delivery-delay"
+"""An annotation: ms for which a message is to wait before it is delivered, again or for the first time."""
 CONNECTION_FORCED: Final = "amqp:connection:forced"
 
 
@@ -343,6 +346,14 @@ def refuse(raw: Any, condition: str, description: str) -> None:
     lib.pn_link_open(raw)
     set_condition(lib.pn_link_condition(raw), condition, description)
     lib.pn_link_close(raw)
+
+
+def delay_of(delivery: Any) -> int | None:
+    """Return for how many ms the peer says that a modified message is to wait; None where it does not, or cannot."""
+    if _remote_state(delivery) != lib.PN_MODIFIED:
+        return None
+    ms = read_number(lib.pn_disposition_annotations(lib.pn_delivery_remote(delivery)), DELIVERY_DELAY)
+    return ms if ms is not None and ms >= 0 else None
 
 
 def outcome_of(delivery: Any) -> tuple[Outcome, str]:

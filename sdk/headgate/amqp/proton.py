@@ -40,6 +40,10 @@ except ImportError as _error:
 
 ffi: Any = _ffi
 lib: Any = _lib
+_NUMBERS: Final = {
+    getattr(lib, f"PN_{kind.upper()}"): getattr(lib, f"pn_data_get_{kind}")
+    for kind in ("ubyte", "byte", "ushort", "short", "uint", "int", "ulong", "long")
+}
 _said = ctypes.CDLL(_module.__file__).pn_session_remote_incoming_window  # the module itself leaves it out
 remote_window: Final[Any] = ffi.cast("int32_t(*)(pn_session_t *)", ctypes.cast(_said, ctypes.c_void_p).value)
 """Return how many frames the peer's session still takes; at most 0 for none."""
@@ -164,6 +168,23 @@ def read_text_map(data: Any) -> dict[str, str]:
             entries[name] = _bytes(lib.pn_data_get_string(data))
     lib.pn_data_exit(data)
     return entries
+
+
+def read_number(data: Any, wanted: str) -> int | None:
+    """Return the whole number of that name in a map of symbols; None where there is none."""
+    if not data:
+        return None
+    lib.pn_data_rewind(data)
+    if not lib.pn_data_next(data) or lib.pn_data_type(data) != lib.PN_MAP:
+        return None
+    found = None
+    lib.pn_data_enter(data)
+    while lib.pn_data_next(data):
+        name = _bytes(lib.pn_data_get_symbol(data)) if lib.pn_data_type(data) == lib.PN_SYMBOL else ""
+        if lib.pn_data_next(data) and name == wanted and (read := _NUMBERS.get(lib.pn_data_type(data))):
+            found = int(read(data))
+    lib.pn_data_exit(data)
+    return found
 
 
 def read_filters(data: Any) -> tuple[tuple[str, str] | None, tuple[str, ...]]:

@@ -21,14 +21,15 @@ class Browsed(Stored):
 
     Attributes:
         expires_ms: ms of Redis' clock at which it expires; None when it does not.
+        due_ms: ms of Redis' clock before which it is not delivered, where it was sent for later; None else.
     """
 
-    __slots__ = ("_id", "expires_ms")
+    __slots__ = ("_id", "due_ms", "expires_ms")
 
-    def __init__(self, id: str, stored: bytes, expires_ms: int | None) -> None:  # noqa: A002 - as the attribute
+    def __init__(self, id: str, stored: bytes, expires_ms: int | None, due_ms: int | None = None) -> None:  # noqa: A002 - as the attribute
         super().__init__(stored)
         self._id = id
-        self.expires_ms = expires_ms
+        self.expires_ms, self.due_ms = expires_ms, due_ms
 
     @property
     def id(self) -> str:
@@ -55,11 +56,11 @@ async def browse(
         count = page if left is None else min(page, left)
         entries = await store.browse(address, after=last, count=count)
         look = _Look(store, spooling, address)
-        for id_, stored, expires_ms in entries:
+        for id_, stored, expires_ms, due_ms in entries:
             last = id_.decode()
             shown = await look.at(last, stored) if is_reference(stored) else stored
             if shown is not None:
-                yield Browsed(last, shown, expires_ms)
+                yield Browsed(last, shown, expires_ms, due_ms)
         if len(entries) < count:
             return
         left = None if left is None else left - count

@@ -348,7 +348,7 @@ class Feed:
         """Settle what waits and fetch what fits, in one call."""
         ids: dict[str, list[bytes]] = {"accepted": [], "released": [], "rejected": [], "failed": []}
         for outcome, message, _ in call.going:
-            ids[outcome].append(message.raw_id)
+            ids[outcome].append(message.given_back_id if outcome in ("released", "failed") else message.raw_id)
         answer = await self._store.settle(
             self.address,
             self.session,

@@ -46,6 +46,7 @@ EVENTS: Final[dict[str, tuple[str, ...]]] = {
     "slice": ("pool", "granted", "returned", "owed"),
     "spooled": ("segment", "bytes"),
     "expired": ("bytes", "messages"),
+    "later": ("what", "messages", "ms"),
     "released": ("link", "number"),
     "committed": ("link", "number"),
     "regressed": ("link", "mark", "number"),

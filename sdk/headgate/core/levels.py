@@ -7,6 +7,7 @@ from headgate.errors import PolicyError
 
 _LEVELS: Final = (
     ("limit_bytes", "hard_bytes", "hard_limit {1} is below limit {0}", ("hard_limit", "limit")),
+    ("retry_delay_ms", "retry_max_ms", "retry_max {1} ms is below retry_delay {0} ms", ("retry_max", "retry_delay")),
     ("resume_bytes", "limit_bytes", "resume_at {0} is above limit {1}", ("resume_at", "limit")),
     (
         "resume_messages",

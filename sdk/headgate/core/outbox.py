@@ -41,6 +41,7 @@ class Outgoing:
         durable: whether it is not to be lost, where that decides which store it goes to; None until somebody asked.
         producer: which of the session's clients sent it, where it has several; empty where it has one.
         span: of its send, for traces; None without one.
+        later: when it is due, as ``lua/publish.lua`` reads it; empty for at once.
     """
 
     payload: bytes
@@ -60,6 +61,7 @@ class Outgoing:
     durable: bool | None = None
     producer: str = ""
     span: Any = None
+    later: str = ""
 
     def refer(self, reference: bytes) -> None:
         """Put a reference in the place of the payload, which is in a spool store: it costs no credit."""

@@ -32,6 +32,7 @@ from headgate.core.spellings import (
     DURATION,
     ENCODED,
     FLAG,
+    GROWTH,
     KEPT,
     LIMIT,
     LIMIT_COUNT,
@@ -169,6 +170,12 @@ class Settings:
         "failed attempts after which a message goes to ``dead_letter``, or is dropped where there is none.")
     dead_letter: str | None = _row(NAME, kinds=MESSAGES, doc=
         "destination of what failed too often or was rejected.")
+    retry_delay: float | str | None = _row(DURATION, field="retry_delay_ms", path="retry.delay", kinds=MESSAGES, doc=
+        "seconds that a message waits after a failed attempt before it is delivered again; none when it does not say.")
+    retry_factor: float | str | None = _row(GROWTH, path="retry.factor", kinds=MESSAGES, doc=
+        "by which that grows with each further failed attempt, 1 to 100; 1 when it does not say.")
+    retry_max: float | str | None = _row(DURATION, field="retry_max_ms", path="retry.max", kinds=MESSAGES, doc=
+        "seconds that it waits at the most, up to 366 days.")
     slow_multiple: float | str | None = _row(NUMBER, path="consumer.slow.multiple", kinds=MESSAGES, doc=
         "a consumer is slow when more than so many of its windows wait for it.")
     slow_rate: float | str | None = _row(RATE, path="consumer.slow.rate", kinds=MESSAGES, doc=
@@ -266,6 +273,8 @@ class Settings:
         if self.rate is not None or self.burst is not None:
             out |= self._bucket()
         self._contradictions(out)
+        if (out.get("retry_factor") or out.get("retry_max_ms")) and not out.get("retry_delay_ms"):
+            raise PolicyError("retry_factor and retry_max without retry_delay; give that too", setting="retry_delay")
         return out
 
     def _contradictions(self, out: dict[str, str]) -> None:

@@ -23,6 +23,8 @@ from headgate.units import (
 
 MOST_POOLS: Final = 4
 """Pools that one destination may be in."""
+MOST_GROWTH: Final = 100
+"""By which a wait may grow from one attempt to the next."""
 Spell = Callable[[Any, str], str]
 """Returns the field's text of a value; the second argument is what errors call it."""
 
@@ -86,6 +88,13 @@ def _number(value: Any, what: str) -> str:
         number = 0.0
     if isinstance(value, bool) or not MIN_RATE <= number <= MAX_RATE:
         raise InvalidValue(f"{value!r}; use a number from {MIN_RATE:g} to {MAX_RATE:g}", setting=what)
+    return repr(number)
+
+
+def _growth(value: Any, what: str) -> str:
+    number = float(_number(value, what))
+    if not 1 <= number <= MOST_GROWTH:
+        raise InvalidValue(f"{value!r}; use a number from 1 to {MOST_GROWTH}", setting=what)
     return repr(number)
 
 
@@ -162,6 +171,7 @@ WEIGHT: Final = Form(_at_most(MAX_WEIGHT), "Count")
 SUBSCRIPTIONS: Final = Form(_at_most(MAX_SUBSCRIPTIONS), "Count")
 KEPT: Final = Form(lambda value, what: str(parse_size(value, what)), "Kept")
 SHARE: Final = Form(_share, "Share")
+GROWTH: Final = Form(_growth, "Growth")
 NUMBER: Final = Form(_number, "Number")
 RATE: Final = Form(lambda value, what: repr(parse_rate(value, what)), "Rate")
 DURATION: Final = Form(milliseconds, "Duration")

@@ -211,6 +211,7 @@ class Calls:
             beyond="spool" if spools else "hard" if batch.beyond else "refuse",
             segment=f"{batch.segment} {len(bodies)}" if written else MARKED, copies=copies,
             keys=self._outlook.keys(batch) if self._outlook.fair_by else "",
+            later=" ".join(item.later or "-" for item in batch.items) if any(i.later for i in batch.items) else "",
         )  # fmt: skip
         self._waiting = waiting
         return answer

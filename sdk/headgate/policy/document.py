@@ -158,6 +158,11 @@ class EachKey(Table):
         return held or None
 
 
+@takes("retry")
+class Retry(Table):
+    """How long a message waits after a failed attempt before it is delivered again."""
+
+
 @takes()
 class Destination(Table):
     """A rule: settings of the destinations that a pattern matches."""
@@ -177,6 +182,7 @@ class Destination(Table):
     ) = Field(None, description="of all senders together, as a table; or tokens a second of a bucket")
     burst: Count = Field(None, description="of a bucket: tokens at once")
     per_key: EachKey | None = None
+    retry: Retry | None = None
     producer: Producer | None = None
     consumer: Consumer | None = None
 

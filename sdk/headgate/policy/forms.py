@@ -20,7 +20,7 @@ from headgate.core.limits.limit import check_name, check_quota, check_reset
 from headgate.core.links.link import is_site_variable
 from headgate.core.names import encode_name
 from headgate.core.selector.parser import Selector
-from headgate.core.spellings import DURABILITY, NUMBER, SHARE, SIZE, WHEN_FULL, WINDOW, Form
+from headgate.core.spellings import DURABILITY, GROWTH, MOST_GROWTH, NUMBER, SHARE, SIZE, WHEN_FULL, WINDOW, Form
 from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace
 from headgate.settings import DEFAULT, MOST_POOLS
@@ -265,6 +265,7 @@ Bands = form(
 )
 Aging = form(_as(AGING), {"type": "number", "minimum": LEAST_AGING, "maximum": MOST_AGING})
 FairBy = form(_as(FAIR_BY), _text("group-id|producer|header:.+"))
+Growth = form(_as(GROWTH), {"type": "number", "minimum": 1, "maximum": MOST_GROWTH}, _text(DEFAULT))
 Number = form(_as(NUMBER), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
 Percent = form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
 TopUp = form(_top_up, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})

@@ -82,7 +82,7 @@ class Inflow:
 
     def put(
         self, payload: bytes, *, timeout: float, ttl_ms: int | None = None, done: Any = None, beyond: bool = False,
-        safe_within: float = math.inf, producer: str = "",
+        safe_within: float = math.inf, producer: str = "", later: str = "",
     ) -> Outgoing:  # fmt: skip
         """Put a message in line; ``paid`` of what is returned says whether it has its credit.
 
@@ -98,6 +98,7 @@ class Inflow:
                 :class:`DestinationFull` above it.
             safe_within: seconds after it is stored until ``done`` fails with :class:`NotDurable`, if the timeout is
                 not over before.
+            later: when it is due, as ``lua/publish.lua`` reads it; empty for at once.
             producer: whose message it is, where keys of a queue take turns by producer; the session's when empty.
 
         Raises:
@@ -115,7 +116,7 @@ class Inflow:
         result: Any = self._loop.create_future() if done is None else done
         now = self._loop.time()
         item = Outgoing(payload, len(payload), now + timeout, result, ttl_ms, since=now)
-        item.beyond, item.safe_within, item.producer = beyond, safe_within, producer
+        item.beyond, item.safe_within, item.producer, item.later = beyond, safe_within, producer, later
         self.account.submit(item)
         return item
 

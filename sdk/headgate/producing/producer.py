@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable
+from datetime import datetime
 from typing import Any, Final
 
 from headgate._util.keywords import explains
 from headgate._util.pacing import Pacing
 from headgate._util.tasks import current
 from headgate.core.full import WhenFull
+from headgate.core.later import due
 from headgate.core.outbox import Outgoing
 from headgate.credit.account import CreditAccount
 from headgate.credit.wish import Wish
@@ -92,6 +94,8 @@ class Producer:
         headers: Headers | None = None,
         timeout: float | str | None = None,
         ttl: float | str | None = None,
+        at: datetime | float | None = None,
+        delay: float | str | None = None,
     ) -> Receipt:
         """Send a message and wait until it is stored, or dropped where ``when_full`` says so.
 
@@ -100,7 +104,10 @@ class Producer:
             headers: names and values that travel with it.
             timeout: seconds to wait, or ``"unlimited"``; the producer's own (30 s unless set) when None.
             ttl: seconds after it is stored at which it expires unless it is settled; the destination's
-                ``message_ttl`` when None or when that is shorter.
+                ``message_ttl`` when None or when that is shorter. It runs while the message waits for its time too.
+            at: the moment before which it is not delivered, by Redis' clock: a datetime with a time zone, or seconds
+                since 1970, at most 366 days ahead. In the past it is delivered as any other.
+            delay: seconds after it is stored before which it is not delivered, at most 366 days; in place of ``at``.
 
         Raises:
             CreditTimeout: there was no room in time; nothing was sent.
@@ -112,7 +119,7 @@ class Producer:
             InvalidValue: the body or a header cannot be stored, or an argument cannot be used.
             Closed: the producer is closed.
         """
-        item = self._item(body, headers, timeout, ttl)
+        item = self._item(body, headers, timeout, ttl, due(at, delay))
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
         if not self._account.submit(item):
@@ -127,12 +134,14 @@ class Producer:
         headers: Headers | None = None,
         timeout: float | str | None = None,
         ttl: float | str | None = None,
+        at: datetime | float | None = None,
+        delay: float | str | None = None,
     ) -> Awaitable[Receipt]:
         """Send a message and wait for its credit only; awaiting what is returned waits until it is stored.
 
         At most the producer's window of bytes is on its way at a time. Arguments and errors are those of :meth:`send`.
         """
-        item = await self._paid(body, headers, timeout, ttl)
+        item = await self._paid(body, headers, timeout, ttl, due(at, delay))
         done: Awaitable[Receipt] = item.done
         return done
 
@@ -167,7 +176,12 @@ class Producer:
             await self._account.part()
 
     def _item(
-        self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
+        self,
+        body: bytes | str,
+        headers: Headers | None,
+        timeout: float | str | None,
+        ttl: float | str | None,
+        later: str,
     ) -> Outgoing:
         if self._closed or self._account.closed:
             raise self._ended()
@@ -178,16 +192,24 @@ class Producer:
             raise InvalidValue(f"ttl: {ttl!r}; use at least 1 ms")
         done: Any = self._loop.create_future()
         now = self._loop.time()
-        return Outgoing(payload, len(payload), now + patience, done, ttl_ms, self._when_full, None, now)
+        item = Outgoing(payload, len(payload), now + patience, done, ttl_ms, self._when_full, None, now)
+        if later:
+            item.later = later
+        return item
 
     def _ended(self) -> Closed:
         return Closed(f"the producer of {self.destination!r} {self._account.why_closed}")
 
     async def _paid(
-        self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
+        self,
+        body: bytes | str,
+        headers: Headers | None,
+        timeout: float | str | None,
+        ttl: float | str | None,
+        later: str,
     ) -> Outgoing:
         """Put a message in line and wait for its credit."""
-        item = self._item(body, headers, timeout, ttl)
+        item = self._item(body, headers, timeout, ttl, later)
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
         item.credited = self._loop.create_future()

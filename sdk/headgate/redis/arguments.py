@@ -43,6 +43,8 @@ FORMS: Final[Mapping[str, tuple[str, int]]] = {
     "limits": ("[%w_ .+;-]+", 2000),
     "weights": ("[%w._~%%=*;-]+", 20000),
     "offsets": ("[%d -]+", 4000),
+    "life": ("%w+%+%d+", 40),
+    "moments": ("[%d@ -]*", 20000),
     "share": ("%d+%.?%d*%%", 20),
 }
 """Forms of text, as patterns of Lua without captures and with no ']' in a set, and the most bytes."""

@@ -33,6 +33,7 @@ PARTS: Final = (
     "spooled",
     "fair",
     "rota",
+    "later",
     "ledger",
 )
 """In the order of lua/lib/keys.lua, between the destination's own hash and the caller's receipt."""

@@ -144,9 +144,11 @@ class Store:
         segment: str = "-",
         copies: Sequence[bytes] = (),
         keys: str = "",
+        later: str = "",
     ) -> Credit:
         """Append a batch, numbered by the session, and ask for more. ``keys`` are of each, where keys take turns.
 
+        ``later`` says when each is due, where some are not at once: ``<ms>`` from now, ``@<ms>`` of Redis', ``-``.
         ``beyond`` ``hard`` pays up to the hard limit; ``expires_ms`` 0 is never. With ``spool`` they are references,
         ``segment`` is ``<name> <bytes> <messages>`` of what they refer to, and ``copies`` are their payloads.
         """
@@ -154,7 +156,7 @@ class Store:
         values = {
             "session": a.session, "inc": a.inc, "epoch": a.epoch, "ttl_ms": ttl_ms, "seq": seq,
             "expires_ms": expires_ms, "need": a.need, "need_m": a.need_m, "want": a.want, "want_m": a.want_m,
-            "beyond": beyond, "segment": segment, "keys": keys,
+            "beyond": beyond, "segment": segment, "keys": keys, "later": later,
         }  # fmt: skip
         rest = [*bodies, *copies] if copies else bodies
         return await self._credit("publish", address, a.session, values, rest)
@@ -355,11 +357,16 @@ class Store:
             if cursor == b"0" or len(found) >= most:
                 return found
 
-    async def browse(self, address: Address, *, after: str | None, count: int) -> list[tuple[bytes, bytes, int | None]]:
-        """Return up to ``count`` stored messages after an id: id, message, ms at which it expires. Changes nothing."""
+    async def browse(
+        self, address: Address, *, after: str | None, count: int
+    ) -> list[tuple[bytes, bytes, int | None, int | None]]:
+        """Return up to ``count`` stored messages after an id: id, message, ms at which it expires, and is due.
+
+        Changes nothing.
+        """
         key = address.shared[4]
         entries = await self.server.command(key, "XRANGE", key, f"({after}" if after else "-", "+", "COUNT", count)
-        return [(id_, parts[1], int(parts[3]) if b"x" in parts[2:3] else None) for id_, parts in entries]
+        return [(id_, parts[1], _moment(parts, b"x"), _moment(parts, b"d")) for id_, parts in entries]
 
     async def stored(self, address: Address, id_: str) -> bytes | None:
         """Return what is stored as one message; None where it is gone. Changes nothing."""
@@ -384,3 +391,8 @@ class Store:
                 messages, freed = messages + int(reply[1]), freed + int(reply[2])
             if reply[0] != b"MORE":
                 return messages, freed
+
+
+def _moment(parts: list[bytes], name: bytes) -> int | None:
+    names = parts[2::2]
+    return int(parts[3 + 2 * names.index(name)]) if name in names else None

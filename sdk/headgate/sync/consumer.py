@@ -73,8 +73,17 @@ class Message:
         """Say that it can never be used: it is removed and counted as rejected."""
         self._consumer.settle(self, "rejected", confirm=confirm, reason=reason, timeout=timeout)
 
-    def modify(self, *, failed: bool = True, confirm: bool = False, timeout: float | str | None = None) -> None:
-        """Give it back after a failed attempt: :attr:`delivery_count` grows."""
+    def modify(
+        self,
+        *,
+        failed: bool = True,
+        after: float | str | None = None,
+        confirm: bool = False,
+        timeout: float | str | None = None,
+    ) -> None:
+        """Give it back after a failed attempt; arguments as :meth:`headgate.Message.modify`."""
+        if after is not None and not self.settled:
+            self._inner.put_off(after)
         self._consumer.settle(self, "failed" if failed else "released", confirm=confirm, timeout=timeout)
 
 

@@ -2,8 +2,10 @@
 
 import concurrent.futures
 import math
+from datetime import datetime
 
 import headgate.producing.producer
+from headgate.core.later import due
 from headgate.errors import CoordinatorUnavailable
 from headgate.message import Headers, Receipt
 from headgate.sync.thread import LoopThread
@@ -84,9 +86,12 @@ class Producer:
         headers: Headers | None = None,
         timeout: float | str | None = None,
         ttl: float | str | None = None,
+        at: datetime | float | None = None,
+        delay: float | str | None = None,
     ) -> Receipt:
         """Send a message and wait until it is stored; arguments and errors as :meth:`headgate.Producer.send`."""
-        return self._thread.run(self._inner.send(body, headers=headers, timeout=timeout, ttl=ttl))
+        sending = self._inner.send(body, headers=headers, timeout=timeout, ttl=ttl, at=at, delay=delay)
+        return self._thread.run(sending)
 
     def post(
         self,
@@ -95,9 +100,11 @@ class Producer:
         headers: Headers | None = None,
         timeout: float | str | None = None,
         ttl: float | str | None = None,
+        at: datetime | float | None = None,
+        delay: float | str | None = None,
     ) -> PendingReceipt:
         """Send a message and wait for its credit only; ``.result()`` of what is returned waits until it is stored."""
-        return self._thread.run(self._post(body, headers, timeout, ttl))
+        return self._thread.run(self._post(body, headers, timeout, ttl, due(at, delay)))
 
     def configure(self, *, window: int | str | None = None, weight: int | None = None) -> None:
         """Change the window, the weight or both; arguments and errors as :meth:`headgate.Producer.configure`."""
@@ -111,7 +118,12 @@ class Producer:
         self._inner.configure(window=window, weight=weight)
 
     async def _post(
-        self, body: bytes | str, headers: Headers | None, timeout: float | str | None, ttl: float | str | None
+        self,
+        body: bytes | str,
+        headers: Headers | None,
+        timeout: float | str | None,
+        ttl: float | str | None,
+        later: str,
     ) -> PendingReceipt:
-        item = await self._inner._paid(body, headers, timeout, ttl)  # noqa: SLF001 -- one producer, for threads
+        item = await self._inner._paid(body, headers, timeout, ttl, later)  # noqa: SLF001 -- one producer, for threads
         return PendingReceipt(self.destination, self._thread.future(item.done))

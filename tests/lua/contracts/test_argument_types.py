@@ -47,7 +47,7 @@ async def server(redis_url: str) -> AsyncIterator[Server]:
 def keys_of(op: Script, namespace: str) -> tuple[bytes, ...]:
     about, _ = KEYS.get(op.name, KEYS["*"])
     if about.startswith("the destination's"):
-        return Address.of(namespace, "orders").limiter_keys("ann~1")[: 25 if "limiter" in about else 21]
+        return Address.of(namespace, "orders").limiter_keys("ann~1")[: 26 if "limiter" in about else 22]
     return {
         "the pool's, as lib/pool_keys": PoolAddress.of(namespace, "memory").keys,
         "the namespace's, as lib/index": index_keys(namespace),

@@ -16,12 +16,14 @@ BIG: Final = {
     "admit",
     "apply",
     "attach",
+    "detach",
     "hold_off",
     "link_commit",
     "link_open",
     "link_read",
     "publish",
     "reap",
+    "remove",
     "settle",
 }
 """Those that are still beyond what Redis reads together with the call behind them."""

@@ -24,7 +24,7 @@ from tests.support.extent import each
 LUA: Final = Path(__file__).resolve().parents[3] / "lua"
 SCRIPTS: Final = sorted(path.stem for path in LUA.glob("*.lua"))
 _POOL: Final = ("the pool's, as lib/pool_keys", "local K_POOL = KEYS[1]")
-_LIMITER: Final = ("the destination's and a limiter's, as lib/limiter_keys", "local K_HOLDS = KEYS[22]")
+_LIMITER: Final = ("the destination's and a limiter's, as lib/limiter_keys", "local K_HOLDS = KEYS[23]")
 _INDEX: Final = ("the namespace's, as lib/index", "local K_WILDCARDS = KEYS[1]")
 KEYS: Final = {
     "*": ("the destination's, as lib/keys", "local K_DESTINATION = KEYS[1]"),
@@ -228,6 +228,8 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for i = #keys + 1, count do",
         "lib/hot": "for i = 1, count do",
         "lib/sendrate": "for i = 1, count do",
+        "lib/later": "for at, ms in string.gmatch(text, '(@?)([%d-]+)') do|for i = #dues + 1, count do",
+        "lib/aside": "for i = dues and #ids or 0, 1, -1 do",
         "lib/spooled": "for i = 1, count do|for i = 1, fits do",
         "publish": "for i = 1, count do",
         "lib/brought": "for i = 1, #puts do",
@@ -253,6 +255,13 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "'XPENDING', K_MESSAGES, c.sub, entries[1][1], entries[#entries][1], #entries)) do",
         "lib/renumber": "for _, id in ipairs(unexpired(sub, ids)) do",
         "lib/settle": "for _, id in ipairs(ids) do",
+        "lib/retry": "for _, id in ipairs(ids) do",
+        "lib/later": "for i, due in ipairs(dues) do"
+        "|for i, member in ipairs(members) do|for _, member in ipairs(d.next_due and members or {}) do"
+        "|for i, id in ipairs(ids) do"
+        "|for i, id in ipairs(pending_ids(sub, LATER, most - #ids)) do",
+        "lib/aside": "for i, id in ipairs(ids) do|for _, id in ipairs(ids) do|for _, entry in ipairs(entries) do",
+        "lib/promote": "for i = 1, #due, 2 do",
         "link_read": "for i, entry in ipairs(entries) do|for _, entry in ipairs(entries) do",
         "lib/wake": "for i = 1, #popped, 2 do",
         "node": "for i = 1, #there, 2 do|for i = 1, #gone do",
@@ -276,8 +285,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/account": "for name, value in pairs(claim) do|for name, value in pairs(with_claim(s, s.inc, claim)) do",
         "lib/pace": "for i = 1, #group, 2 do",
         "lib/renumber": "for i = 1, #entry[2], 2 do",
+        "lib/aside": "for i = 3, #fields, 2 do",
         "lib/index": "for word in string.gmatch(words, '([^.]*)%.') do",
-        "link_read": "for i = 3, #fields, 2 do",
+        "lib/link": "for i = 3, #fields, 2 do",
         "snapshot": "for j = 1, #info, 2 do",
     },
     "the limits of a limiter, 16 at the most, and what one of its records has; amounts have 800 bytes": {
@@ -340,7 +350,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     "at most 256 weights": {
         "lib/weights": "for pattern, weight in string.gmatch(weights, '([^=;]+)=(%d+)') do",
     },
-    "at most 4 pools, at most 19 rules": {
+    "at most 4 pools, at most 20 rules": {
         "lib/rules": "for _, name in ipairs(read.pools) do|for name in string.gmatch(read.rules, '%S+') do"
         "|for name in string.gmatch(read.pools, '%S+') do",
         "slice": "for _, name in ipairs(d.pools or {}) do",
@@ -362,6 +372,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     },
     "by the subscriptions of one topic, which no constant bounds": {
         "lib/expiry": "for _, sub in ipairs(subs) do",
+        "lib/promote": "for _, sub in ipairs(subs) do",
         "lib/pace": "for _, group in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do",
         "remove": "for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do",
     },

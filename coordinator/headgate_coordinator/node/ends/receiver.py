@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from headgate.amqp.handler import Incoming
-from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, TOO_LARGE, Link, Outcome, Terminus
+from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, TOO_LARGE, Link, Outcome, Terminus, delay_of
 from headgate.consuming.feed import Feed
+from headgate.core.later import MOST_LATER
 from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatError, SessionExpired, SlowConsumer
 from headgate.message import Holder, Message, to_amqp
 from headgate.message import Outcome as Settlement
@@ -316,8 +317,11 @@ class Outlet(LinkEnd):
     def settled(self, delivery: Any, outcome: Outcome, reason: str) -> None:
         """Settle a message as the client says."""
         message = self._unsettled.pop(delivery, None)
+        delay = delay_of(delivery) if outcome in ("failed", "released") else None
         self.link.forget(delivery)
         if message is not None:
+            if delay is not None:
+                message.put_off(min(delay / 1000, MOST_LATER))
             if outcome == "undeliverable":
                 reason = "its receiver says that it cannot be delivered there"
             self._settle(message, outcome, reason)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
-from headgate.core.amqp.sections import check, expiry_of, header_of
+from headgate.core.amqp.sections import EXPIRES, LATER, check, expiry_of, header_of, later_of
 from headgate.errors import Closed, HeadgateError
 from headgate.message import Receipt
 from headgate.options import DEFAULT_TIMEOUT
@@ -145,12 +145,14 @@ class Inlet(LinkEnd):
         if self._over:
             self.connection.node.orphaned += size
         try:
-            expires, ttl_ms = check(raw), header_of(raw).ttl_ms
-            if expires:
+            found, ttl_ms, later = check(raw), header_of(raw).ttl_ms, ""
+            if found & EXPIRES:
                 ttl_ms = _sooner(raw, ttl_ms)
+            if found & LATER:
+                later = later_of(raw)
             inflow.put(
                 raw, timeout=math.inf, ttl_ms=ttl_ms, done=arrival, beyond=True, safe_within=SAFE_WITHIN,
-                producer=self._container,
+                producer=self._container, later=later,
             )  # fmt: skip
         except HeadgateError as error:
             arrival.set_exception(error)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from headgate.core.amqp import writer
 from headgate.core.amqp.reader import Reader
 from headgate.core.amqp.types import Timestamp
+from headgate.core.later import due
 from headgate.errors import InvalidValue, MessageFormatError
 
 HEADER: Final = 0x70
@@ -57,6 +58,11 @@ _OPENINGS: Final = {
 }
 """How the sections of nearly all messages begin."""
 _known = _OPENINGS.get
+DELIVERY_TIME: Final = "x-opt-delivery-time"
+DELIVERY_DELAY: Final = "x-opt-delivery-delay"
+_DELIVERY: Final = b"x-opt-delivery-"
+EXPIRES: Final = 1
+LATER: Final = 2
 MAX_SECTIONS: Final = 1 << 16
 """Of one message: data may be in many."""
 _EXPIRY: Final = 8
@@ -103,15 +109,16 @@ class Section(NamedTuple):
     stop: int
 
 
-def check(raw: bytes) -> bool:
+def check(raw: bytes) -> int:
     """Look whether a message consists of sections, of the right types, in their order; nothing in them is read.
 
-    Returns whether it may have the property ``absolute-expiry-time``, which few have: :func:`expiry_of` reads it.
+    Returns ``EXPIRES`` where it may have the property ``absolute-expiry-time``, and ``LATER`` where it may have an
+    annotation of its delivery, which few have: :func:`expiry_of` and :func:`later_of` read them.
 
     Raises:
         MessageFormatError: it does not.
     """
-    at, last, end, expires = 0, 0, len(raw), False
+    at, last, end, found = 0, 0, len(raw), 0
     try:  # contextlib.suppress would cost as much as all the rest
         while at < end:
             known = _known(raw[at : at + 4])
@@ -120,19 +127,24 @@ def check(raw: bytes) -> bool:
             last, width = known
             if width == 1:
                 if last == PROPERTIES:
-                    expires = raw[at + 5] > _EXPIRY  # so many fields it has
+                    found |= raw[at + 5] > _EXPIRY and EXPIRES  # so many fields it has
+                elif last == MESSAGE_ANNOTATIONS and raw.find(_DELIVERY, at, at + raw[at + 4] + 5) > 0:
+                    found |= LATER
                 at += raw[at + 4] + 5
             elif width:
                 if last == PROPERTIES:
-                    expires = int.from_bytes(raw[at + 8 : at + 12]) > _EXPIRY
+                    found |= int.from_bytes(raw[at + 8 : at + 12]) > _EXPIRY and EXPIRES
+                elif last == MESSAGE_ANNOTATIONS:
+                    found |= LATER
                 at += int.from_bytes(raw[at + 4 : at + 8]) + 8
             else:
                 at += 4
     except IndexError:
         at = -1
     if at == end and end:
-        return expires
-    return PROPERTIES in [section.code for section in sections(raw)]
+        return found
+    codes = [section.code for section in sections(raw)]
+    return (EXPIRES if PROPERTIES in codes else 0) | (LATER if MESSAGE_ANNOTATIONS in codes else 0)
 
 
 def expiry_of(raw: bytes) -> int | None:
@@ -152,6 +164,41 @@ def expiry_of(raw: bytes) -> int | None:
                 return int(expiry)
             raise MessageFormatError("the property absolute-expiry-time is a timestamp", at=section.content)
     return None
+
+
+def later_of(raw: bytes) -> str:
+    """Return when a message is due by its annotations, as ``lua/publish.lua`` reads it; empty where they say nothing.
+
+    ``x-opt-delivery-time`` is a moment in ms since 1970, and goes before ``x-opt-delivery-delay``, ms from the moment
+    at which it is stored.
+
+    Raises:
+        InvalidValue: one of them is no whole number, below 0, or more than 366 days ahead.
+        MessageFormatError: its annotations are not well-formed.
+    """
+    for section in sections(raw):
+        if section.code == MESSAGE_ANNOTATIONS:
+            reader, said = Reader(raw, section.content, section.stop), dict[str, Any]()
+            for _ in range(0, reader.enter_map(), 2):
+                name = reader.value(1)
+                if name in (DELIVERY_TIME, DELIVERY_DELAY):
+                    said[name] = reader.value(1)
+                else:
+                    reader.skip()
+            _leave(reader)
+            if (moment := said.get(DELIVERY_TIME)) is not None:
+                return due(_ms(moment, DELIVERY_TIME) / 1000, None)
+            delay = said.get(DELIVERY_DELAY)
+            return "" if delay is None else due(None, _ms(delay, DELIVERY_DELAY) / 1000)
+    return ""
+
+
+def _ms(value: Any, name: str) -> int:
+    if isinstance(value, dt.datetime):
+        value = int(value.timestamp() * 1000)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidValue(f"{name} {value!r}; use a whole number of ms from 0")
+    return value
 
 
 def sections(raw: bytes) -> Iterator[Section]:

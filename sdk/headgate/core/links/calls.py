@@ -16,6 +16,7 @@ class Entry:
         ttl_ms: for which it lives on; None for ever.
         path: places that it came through, the oldest first.
         lost: why its payload is not in its spool store any more, in a sentence; then the body is a stub that says so.
+        later_ms: until it is due; 0 where it is.
     """
 
     seq: int
@@ -23,6 +24,7 @@ class Entry:
     ttl_ms: int | None = None
     path: tuple[str, ...] = ()
     lost: str = ""
+    later_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Put:
     body: bytes
     ttl_ms: int | None = None
     path: tuple[str, ...] = ()
+    later_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

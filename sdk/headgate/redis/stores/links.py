@@ -205,8 +205,9 @@ class LinkStore:
 
 
 def _entry(identifier: bytes, ttl: bytes, path: bytes, body: bytes) -> Entry:
-    seq = int(identifier.partition(b"-")[0])
-    return Entry(seq, body, None if ttl == b"never" else int(ttl), tuple(path.decode().split()))
+    seq, (life, _, later) = int(identifier.partition(b"-")[0]), ttl.partition(b"+")
+    ttl_ms = None if life == b"never" else int(life)
+    return Entry(seq, body, ttl_ms, tuple(path.decode().split()), later_ms=int(later or 0))
 
 
 def _flat(entries: Sequence[Put | Skip]) -> list[Any]:
@@ -215,7 +216,8 @@ def _flat(entries: Sequence[Put | Skip]) -> list[Any]:
         if isinstance(entry, Skip):
             flat += (entry.seq, "skip", "", "")
         else:
-            ttl = "never" if entry.ttl_ms is None else entry.ttl_ms
+            ttl: int | str = "never" if entry.ttl_ms is None else entry.ttl_ms
+            ttl = f"{ttl}+{entry.later_ms}" if entry.later_ms else ttl
             flat += (entry.seq, ttl, " ".join(entry.path), entry.body)
     return flat
 
