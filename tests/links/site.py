@@ -59,7 +59,7 @@ class Site:
         self.spent = need
 
     async def stored(self, name: str) -> list[bytes]:
-        return [body for _, body, _ in await self.store.browse(self.address(name), after=None, count=100_000)]
+        return [body for _, body, *_ in await self.store.browse(self.address(name), after=None, count=100_000)]
 
     async def take(self, name: str, most: int = 256) -> list[bytes]:
         """Consume what there is, up to so many messages."""

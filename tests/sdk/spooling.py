@@ -46,7 +46,7 @@ class Depot:
     async def spooled(self) -> int:
         """Return how many messages the stream has as references."""
         entries = await self.client.store.browse(Address.of(self.client.namespace, "orders"), after=None, count=100_000)
-        return sum(stored[:1] == b"\xc1" for _, stored, _ in entries)
+        return sum(stored[:1] == b"\xc1" for _, stored, *_ in entries)
 
     async def empty(self) -> None:
         """Wait until nothing is left: no message, no segment, no object, no room that is taken."""

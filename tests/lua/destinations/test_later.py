@@ -1,5 +1,7 @@
 """Messages for later, and failed ones that wait: not before their time, and then before all that is new."""
 
+from typing import Any
+
 from headgate.core.links.calls import Put
 from headgate.redis.keys import PARTS, link_id
 from headgate.redis.stores.links import LinkStore
@@ -314,7 +316,7 @@ async def test_a_fetch_passes_over_what_is_not_due_and_over_no_more(place: Place
     for _ in range(75):
         await ann.send(*[1] * 8, later="500 " * 8)
     await ann.send(2)
-    got, calls = [], 0
+    got, calls = list[bytes](), 0
     while not got:
         got, calls = await bob.fetch(1), calls + 1
     assert (got, calls) == ([b"601-2"], 3)
@@ -379,7 +381,7 @@ async def test_a_link_takes_along_what_is_left(place: Place) -> None:
     assert [(entry.seq, entry.later_ms) for entry in read.entries] == [(1, 400), (2, 0)]
     place.sessions.add(link)
     puts = [Put(100 + entry.seq, entry.body, None, (), entry.later_ms) for entry in read.entries]
-    how = {"fence": 1, "born": opened.born, "prev": 100, "ttl_ms": TTL_MS}
+    how: dict[str, Any] = {"fence": 1, "born": opened.born, "prev": 100, "ttl_ms": TTL_MS}
     await links.commit(place.address, link, lost=True, need=99, want=99, **how)
     answer = await links.commit(place.address, link, puts, **how)
     assert answer.mark == 102

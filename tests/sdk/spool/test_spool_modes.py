@@ -51,7 +51,7 @@ async def where(depot: Depot) -> dict[int, str]:
     entries = await depot.client.store.browse(address, after=None, count=100_000)
     return {
         int(entry.decode().split("-")[0]): Reference.parse(stored).store
-        for entry, stored, _ in entries
+        for entry, stored, *_ in entries
         if is_reference(stored)
     }
 
