@@ -1,7 +1,7 @@
 """Times for which messages wait before they are delivered, as a call to Redis says them."""
 
 import math
-import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -26,11 +26,11 @@ def delay_ms(value: float | str, what: str) -> int:
     return math.ceil(seconds * 1000)
 
 
-def moment_ms(value: datetime | float, what: str) -> int:
+def moment_ms(value: datetime | float, what: str, now: float) -> int:
     """Return a moment in ms since 1970; by Redis' clock it is due then.
 
     Raises:
-        InvalidValue: it is none, has no time zone, or is more than 366 days ahead of this host's clock.
+        InvalidValue: it is none, has no time zone, or is more than 366 days after ``now``, in seconds.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:
@@ -40,13 +40,13 @@ def moment_ms(value: datetime | float, what: str) -> int:
         seconds = float(value)
     else:
         raise InvalidValue(f"{value!r} is no moment; use a datetime, or seconds since 1970", setting=what)
-    if seconds > time.time() + MOST_LATER:
+    if seconds > now + MOST_LATER:
         raise InvalidValue(f"{value!r} is too far ahead; the most is {MOST_LATER} s, 366 days", setting=what)
     return max(0, math.ceil(seconds * 1000))
 
 
-def due(at: datetime | float | None, delay: float | str | None) -> str:
-    """Return when a message is due, as ``lua/publish.lua`` reads it; empty for at once.
+def due(at: datetime | float | None, delay: float | str | None, now: Callable[[], float]) -> str:
+    """Return when a message is due, as ``lua/publish.lua`` reads it; empty for at once. ``now`` tells this host's time.
 
     Raises:
         InvalidValue: one of them cannot be used, or there are both.
@@ -56,6 +56,6 @@ def due(at: datetime | float | None, delay: float | str | None) -> str:
     if at is not None and delay is not None:
         raise InvalidValue("at and delay both say when a message is due; give one of them", setting="at")
     if at is not None:
-        return f"@{moment_ms(at, 'at')}"
+        return f"@{moment_ms(at, 'at', now())}"
     ms = delay_ms(delay or 0, "delay")
     return str(ms) if ms else ""

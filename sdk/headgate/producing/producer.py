@@ -1,6 +1,7 @@
 """Producers: messages into a queue or a topic, paid with credit."""
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from datetime import datetime
 from typing import Any, Final
@@ -119,7 +120,7 @@ class Producer:
             InvalidValue: the body or a header cannot be stored, or an argument cannot be used.
             Closed: the producer is closed.
         """
-        item = self._item(body, headers, timeout, ttl, due(at, delay))
+        item = self._item(body, headers, timeout, ttl, due(at, delay, time.time))
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
         if not self._account.submit(item):
@@ -141,7 +142,7 @@ class Producer:
 
         At most the producer's window of bytes is on its way at a time. Arguments and errors are those of :meth:`send`.
         """
-        item = await self._paid(body, headers, timeout, ttl, due(at, delay))
+        item = await self._paid(body, headers, timeout, ttl, due(at, delay, time.time))
         done: Awaitable[Receipt] = item.done
         return done
 

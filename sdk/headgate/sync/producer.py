@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import math
+import time
 from datetime import datetime
 
 import headgate.producing.producer
@@ -104,7 +105,7 @@ class Producer:
         delay: float | str | None = None,
     ) -> PendingReceipt:
         """Send a message and wait for its credit only; ``.result()`` of what is returned waits until it is stored."""
-        return self._thread.run(self._post(body, headers, timeout, ttl, due(at, delay)))
+        return self._thread.run(self._post(body, headers, timeout, ttl, due(at, delay, time.time)))
 
     def configure(self, *, window: int | str | None = None, weight: int | None = None) -> None:
         """Change the window, the weight or both; arguments and errors as :meth:`headgate.Producer.configure`."""

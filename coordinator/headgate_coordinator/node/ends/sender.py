@@ -149,7 +149,7 @@ class Inlet(LinkEnd):
             if found & EXPIRES:
                 ttl_ms = _sooner(raw, ttl_ms)
             if found & LATER:
-                later = later_of(raw)
+                later = later_of(raw, time.time)
             inflow.put(
                 raw, timeout=math.inf, ttl_ms=ttl_ms, done=arrival, beyond=True, safe_within=SAFE_WITHIN,
                 producer=self._container, later=later,

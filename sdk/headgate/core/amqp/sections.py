@@ -1,7 +1,7 @@
 """The sections of an AMQP 1.0 message as bytes: a node reads and changes some, and leaves the others as they are."""
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -166,7 +166,7 @@ def expiry_of(raw: bytes) -> int | None:
     return None
 
 
-def later_of(raw: bytes) -> str:
+def later_of(raw: bytes, now: Callable[[], float]) -> str:
     """Return when a message is due by its annotations, as ``lua/publish.lua`` reads it; empty where they say nothing.
 
     ``x-opt-delivery-time`` is a moment in ms since 1970, and goes before ``x-opt-delivery-delay``, ms from the moment
@@ -187,9 +187,9 @@ def later_of(raw: bytes) -> str:
                     reader.skip()
             _leave(reader)
             if (moment := said.get(DELIVERY_TIME)) is not None:
-                return due(_ms(moment, DELIVERY_TIME) / 1000, None)
+                return due(_ms(moment, DELIVERY_TIME) / 1000, None, now)
             delay = said.get(DELIVERY_DELAY)
-            return "" if delay is None else due(None, _ms(delay, DELIVERY_DELAY) / 1000)
+            return "" if delay is None else due(None, _ms(delay, DELIVERY_DELAY) / 1000, now)
     return ""
 
 
