@@ -11,6 +11,7 @@ from typing import Any, Final
 from headgate_pipeline.audit.accounts import Accounts
 from headgate_pipeline.audit.findings import Finding, Settings, as_text
 from headgate_pipeline.audit.holds import HOLD_EVENTS, Holds
+from headgate_pipeline.audit.later import Later
 from headgate_pipeline.audit.rates import Sends, Takes
 
 Row = tuple[Any, ...]
@@ -44,7 +45,7 @@ class Replay:
         self.unclosed: list[int] = []  # findings whose next neighbour is still to come
         self.row: Row | None = None
         self.last: Row | None = None
-        self.accounts, self.holds = Accounts(self._violated), Holds(self._violated)
+        self.accounts, self.holds, self.later = Accounts(self._violated), Holds(self._violated), Later(self._violated)
         self.takes, self.sends = Takes(), Sends(settings or Settings())
         self.limit: float | None = None
         self.limit_m: float | None = None
@@ -72,7 +73,7 @@ class Replay:
             "open": lambda event: self.accounts.open(event[1]), "attach": self._attach, "expired": self._expired,
             "purge": self._purge, "limits": self._limits, "repair": self._repair, "slice": self._sliced,
             "released": self._link_released, "binds": self._bind, "above": self._allow,
-            "lost": self._lost, **dict.fromkeys(HOLD_EVENTS, self.holds.step),
+            "lost": self._lost, "later": self.later.step, **dict.fromkeys(HOLD_EVENTS, self.holds.step),
         }  # fmt: skip
         self._columns: dict[str, Callable[[str, int, int, int], None]] = {
             "publish": self._published, "acquire": self._acquired, "leave": self._left, "settle": self._settled,
@@ -122,7 +123,7 @@ class Replay:
         if problem is not None or row[13] != 1 or op not in OPS:
             self._say("unproven", "P2", f"an entry that cannot be read: {problem or f'version {row[13]}, {op}'}")
             return
-        follows = True
+        follows, self._freed, self._freed_m = True, 0, 0
         if seq == self.seq and epoch == self.epoch:
             self._violated("P5", "a number is in the ledger twice", seq + 1, seq)
             return
@@ -131,10 +132,9 @@ class Replay:
         if ms < self.ms:
             self._say("unproven", "P8", "the clock went back, or entries are not in their order", self.ms, ms)
         self.entries += 1
-        accounts = self.accounts
+        self.later.ms, accounts = ms, self.accounts
         accounts.begin()
         self.holds.begin(ms)
-        self._freed = self._freed_m = 0
         if op == "publish" and (messages or size):
             accounts.publish(session, size, messages)
         if detail:
@@ -176,8 +176,8 @@ class Replay:
         keeps = self.epoch < epoch and self._limits_seq < seq <= self.seq  # the limits of before the loss hold after it
         if self._first_seq is None:
             self._first_seq = seq
-        self.accounts.forget(whole=anew)
-        self.holds.forget(whole=anew)
+        for part in (self.accounts, self.holds, self.later):
+            part.forget(whole=anew)
         self.taken.clear()
         self._in_hand.clear()
         self.next = None

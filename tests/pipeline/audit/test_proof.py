@@ -44,14 +44,14 @@ def state(replay: Replay) -> dict[str, Any]:
         name: value
         for name, value in vars(replay).items()
         if not callable(value) and name not in {"accounts", "_of_account", "_others", "_columns", "row"}
-        and name not in {"_freed", "_freed_m", "takes", "sends", "holds"}  # of one entry, or below
+        and name not in {"_freed", "_freed_m", "takes", "sends", "holds", "later"}  # of one entry, or below
     } | {
         "of": {
             name: (one.granted, one.granted_m, one.held, one.held_m, one.doubted) for name, one in accounts.of.items()
         },
         "gone": list(accounts._gone.items()), "learning": accounts.learning,
         "whole": accounts.whole, "taken_over": accounts.taken_over,
-        "takes": vars(replay.takes), "sends": vars(replay.sends),
+        "later": (replay.later._waits, replay.later._whole), "takes": vars(replay.takes), "sends": vars(replay.sends),
         "holds": {name: value for name, value in vars(replay.holds).items() if name not in OF_ONE_ENTRY},
         "parts": [
             {name: value for name, value in vars(part).items() if name != "_violated"}

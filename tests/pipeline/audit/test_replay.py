@@ -224,6 +224,20 @@ def test_no_more_is_settled_than_was_delivered() -> None:
     assert said(made(APPLY, opened, attached, sent, fetched, settled, again)) == [("violated", "P5", 7)]
 
 
+def test_nothing_goes_before_its_time_and_no_more_than_waited() -> None:
+    """Mutants: `Later.step` compares no moments; it counts nothing."""
+
+    def told(*details: str) -> list[tuple[str, str | None, int | None]]:
+        return said(made(APPLY, *[("settle", "c.1", 0, 0, 0, detail, 0, 0, 0, 0) for detail in details]))
+
+    soon, late = BEGIN + 200, BEGIN + 900
+    assert told(f"later:waits:2:{soon};later:waits:1:{late}", f"later:due:2:{soon}", f"later:gone:1:{late}") == []
+    assert told(f"later:waits:2:{late}", f"later:due:1:{late}") == [("violated", "P8", 3)]
+    assert told(f"later:waits:1:{soon}", f"later:due:2:{soon}") == [("violated", "P2", 3)]
+    assert told(f"later:waits:1:{soon}", f"later:gone:1:{late}") == [("violated", "P2", 3)]
+    assert told("later:goes:1:5") == [("unproven", "P2", 2)]
+
+
 def test_every_event_of_the_data_dictionary_is_known() -> None:
     """Mutant: an event that scripts write, and no audit follows or passes over."""
     replay = Replay()
