@@ -1,0 +1,81 @@
+"""The commands `headgate import ...`: configurations of other brokers become policies."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headgate import policy as documents
+from headgate.errors import InvalidValue
+from headgate_coordinator.cli.exits import FAILED
+from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
+from headgate_coordinator.imports.artemis import broker as of_artemis
+from headgate_coordinator.imports.report import Imported
+from headgate_coordinator.policy.lint import Known
+from headgate_coordinator.policy.lint import lint as find_traps
+from headgate_coordinator.policy.plan import Plan, plan
+
+app = typer.Typer(no_args_is_help=True, help="Make policies of configurations of other brokers, setting by setting.")
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Of one broker, in the order of its own reading.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="POLICY", show_default=False, help="Write the policy to this new file."),
+]
+Check = Annotated[bool, typer.Option("--check", help="Compare with what is in force; exits with 1 where they differ.")]
+
+
+@app.callback()
+def root() -> None:
+    """Have a group of commands, though there is one product so far."""
+
+
+@app.command()
+def artemis(
+    files: Files,
+    output: Output = None,
+    check: Check = False,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Read a broker.xml of Apache Artemis, and files that it includes.
+
+    The policy goes to stdout, or to --output. A report says what became of each setting: kept exactly, kept with a
+    difference, or not covered.
+    """
+    imported = of_artemis.read(files)
+    _show(imported, output, as_json=as_json)
+    if check:
+        _compare(imported, redis, namespace)
+
+
+def _show(imported: Imported, output: Path | None, *, as_json: bool) -> None:
+    name = output.name if output else "policy.toml"
+    traps = find_traps(documents.loads(imported.document, name), Known())
+    if output is not None:
+        try:
+            with output.open("x", encoding="utf-8") as file:
+                file.write(imported.document)
+        except OSError as error:
+            raise InvalidValue(f"--output {output}: {error.strerror}; name a new file") from None
+    if as_json:
+        print_json(imported.as_dict() | {"traps": [trap.as_dict() for trap in traps]})
+        return
+    if output is None:
+        typer.echo(imported.document, nl=False)
+    for line in (*imported.rows, *traps):
+        typer.echo(str(line), err=output is None)
+    typer.echo(imported.summary, err=output is None)
+
+
+def _compare(imported: Imported, redis: str | None, namespace: str) -> None:
+    async def work() -> Plan:
+        async with connect(redis, namespace) as client:
+            in_force = await client.policy()  # whose file may have any name
+            return await plan(client, documents.loads(imported.document, in_force.source or "policy.toml"))
+
+    planned = run(work())
+    typer.echo("\n".join(planned.lines()), err=True)
+    if not planned.same:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,66 @@
+"""A policy document in the making: settings by rule, each with the lines that it comes from."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Table:
+    """One table of a document: a rule, a pool, a store or a bridge.
+
+    Attributes:
+        kind: of table: ``destination``, ``pool``, ``store``, ``bridge``.
+        values: by dotted key.
+        places: ``file:line`` of each.
+    """
+
+    kind: str
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+
+    def set(self, key: str, value: Any, place: str = "") -> None:
+        """Say something; what was said before of the same is forgotten."""
+        self.values[key] = value
+        if place:
+            self.places[key] = place
+
+
+@dataclass(slots=True)
+class Draft:
+    """The tables of a document, by what they are of, in order."""
+
+    tables: dict[tuple[str, ...], Table] = field(default_factory=dict)
+
+    def rule(self, match: str, kind: str = "") -> Table:
+        """Return the rule of a pattern, made where there is none; rules of one kind are not those of all."""
+        values = {"match": match, "kind": kind} if kind else {"match": match}
+        return self.tables.setdefault(("destination", match, kind), Table("destination", values))
+
+    def named(self, kind: str, name: str) -> Table:
+        """Return the pool, store or bridge of a name, made where there is none."""
+        return self.tables.setdefault((kind, name), Table(kind, {"name": name}))
+
+    def text(self, head: str) -> str:
+        """Return the document in TOML, under a line of comment."""
+        lines = [f"# {head}"]
+        for table in self.tables.values():
+            if table.kind == "destination" and set(table.values) <= {"match"}:
+                continue
+            lines += ["", f"[[{table.kind}]]"]
+            for key, value in table.values.items():
+                line = f"{key} = {_written(value)}"
+                place = table.places.get(key, "")
+                lines.append(f"{line:<40} # {place}" if place else line)
+        if len(lines) == 1:
+            lines += ["", "destination = []"]
+        return "\n".join(lines) + "\n"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_written(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_written, value)) + "]"
+    # Text, numbers, true and false are as in TOML, but for one character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

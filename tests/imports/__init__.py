@@ -1,0 +1,1 @@
+"""Configurations of other brokers become policies."""
