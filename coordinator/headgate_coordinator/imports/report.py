@@ -1,4 +1,4 @@
-"""What became of each setting of an imported file."""
+"""A report has what became of each setting of imported files."""
 
 from collections import Counter
 from collections.abc import Sequence

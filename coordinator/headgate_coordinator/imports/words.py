@@ -34,7 +34,7 @@ class Word:
 
     @property
     def verdict(self) -> Verdict:
-        """What becomes of a value of it, unless the value itself is one that does not fit."""
+        """It says how a value of this word is kept, unless the value itself does not fit."""
         if not self.ours:
             return NOT_COVERED
         return DIFFERS if self.differs else KEPT
