@@ -58,6 +58,7 @@
            consumer_rate         rate
            fair_by               text to 300
            fair_weights          weights
+           max_overtaken         16 to 1000000
            durable_window        window
            browser_window        size
            subscription_windows  text to 100000

@@ -1,9 +1,7 @@
 --- @include "lib/aside"
--- Of a queue with the rule `fair_by`: its keys take turns. In `fair` is each message that nobody has, under its key and in
--- order, and in `rota` each key that has some, or had until its turn is over, scored with its next turn. The group of the
--- stream stands behind all that is sorted so, up to number `sorted`.
-local NO_KEY = '*' -- of messages without one
-local MOST_KEYS = 100000 -- in turn; messages of any more go with those without one
+--- @include "lib/filing"
+-- Of a queue with the rule `fair_by`: its keys take turns, or are bands of priority. In `rota` each key is scored with its next
+-- turn. The group of the stream stands behind all that is sorted so, up to number `sorted`.
 local MAX_SORTED = 256
 local MOST_SORTED = 4194304
 local turns -- functions, made when they are needed: most destinations have no such rule
@@ -12,74 +10,13 @@ local function in_turn()
   if turns then
     return turns
   end
-  turns = {}
-  local joined = {} -- by key, in this call: under which it is in turn
-
-  local function key_in(fields) -- the last of them
-    return fields[#fields - 1] == 'k' and fields[#fields] or NO_KEY
-  end
-
-  local function member_of(key, id)
-    local seq, size = string.match(id, '^(%d+)%-(%d+)$')
-    return string.format('%s %016d-%s', key, seq, size)
-  end
-
-  -- A key that comes has its turn with the next of those that are there.
-  local function join(key)
-    if not redis.call('ZSCORE', K_ROTA, key) then
-      if key ~= NO_KEY and redis.call('ZCARD', K_ROTA) >= MOST_KEYS then
-        return join(NO_KEY)
-      end
-      redis.call('ZADD', K_ROTA, redis.call('ZRANGE', K_ROTA, 0, 0, 'WITHSCORES')[2] or 0, key)
-    end
-    return key
-  end
-
-  -- Puts messages where they belong among those of their keys.
-  local function file(keys, ids)
-    local add = { 'ZADD', K_FAIR }
-    for i, id in ipairs(ids) do
-      joined[keys[i]] = joined[keys[i]] or join(keys[i])
-      add[2 * i + 1], add[2 * i + 2] = 0, member_of(joined[keys[i]], id)
-    end
-    if #ids > 0 then
-      redis.call(unpack(add))
-    end
-  end
-
-  function turns.file(entries)
-    local keys, ids = {}, {}
-    for i, entry in ipairs(entries) do
-      keys[i], ids[i] = key_in(entry[2]), entry[1]
-    end
-    file(keys, ids)
-  end
+  turns = filing()
 
   local function note_sorted(seq)
     if d.sorted ~= seq then
       d.sorted = seq
       redis.call('HSET', K_DESTINATION, 'sorted', int(seq))
     end
-  end
-
-  function turns.has(entry, key)
-    return redis.call('ZSCORE', K_FAIR, member_of(key or key_in(entry[2]), entry[1]))
-  end
-
-  -- Takes entries of the stream out of those in turn.
-  function turns.unfile(entries)
-    local out = { 'ZREM', K_FAIR }
-    for _, entry in ipairs(entries) do
-      out[#out + 1], out[#out + 2] = member_of(key_in(entry[2]), entry[1]), member_of(NO_KEY, entry[1])
-    end
-    if #entries > 0 then
-      redis.call(unpack(out))
-    end
-  end
-
-  function turns.forget(id)
-    turns.unfile(redis.call('XRANGE', K_MESSAGES, id, id))
-    return id
   end
 
   function turns.begin()
@@ -106,7 +43,7 @@ local function in_turn()
       turns.sort()
     elseif #ids > 0 then
       redis.call('XGROUP', 'SETID', K_MESSAGES, 'queue', ids[#ids])
-      file(keys, aside_of(keys, ids, dues))
+      turns.put(keys, aside_of(keys, ids, dues))
       note_sorted(d.message_seq)
     end
   end

@@ -1,4 +1,5 @@
 --- @include "lib/in_turn"
+--- @include "lib/next_by_band"
 --- @include "lib/next_in_order"
 --- @include "lib/weights"
 -- What a consumer gets next, of a queue with `fair_by` above all.
@@ -29,8 +30,7 @@ local function take_turns(most)
       end
     end
     for _, member in ipairs(its) do
-      local seq, size = string.match(member, '(%d+)%-(%d+)$')
-      ids[#ids + 1] = int(seq + 0) .. '-' .. size
+      ids[#ids + 1] = in_turn().id_in(member)
     end
   end
   d.more = d.more or more
@@ -40,7 +40,7 @@ end
 -- Returns entries, delivered to the consumer now, and how many were looked at; nil where nothing is in turn any more.
 local function read_in_turn(c, cid, most)
   in_turn().sort()
-  local ids = c.after and take_in_order(c, most) or take_turns(most)
+  local ids = c.after and take_in_order(c, most) or d.fair_by == BY_PRIORITY and take_by_band(most) or take_turns(most)
   if #ids == 0 and not d.fair_by and redis.call('EXISTS', K_FAIR) == 0 then
     redis.call('HDEL', K_DESTINATION, 'fair_left', 'sorted')
     redis.call('HSET', K_DESTINATION, 'rules', name_rules())

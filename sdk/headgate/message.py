@@ -14,6 +14,7 @@ from headgate.core.amqp import message as amqp_message
 from headgate.core.amqp import packed
 from headgate.core.amqp import sections as amqp_sections
 from headgate.core.later import delay_ms
+from headgate.core.limits.priority import HIGHEST, USUAL, check_priority
 from headgate.errors import InvalidValue, MessageFormatError
 
 Headers = Mapping[str, Any]
@@ -21,6 +22,7 @@ Outcome = Literal["accepted", "released", "rejected", "failed"]
 """The outcomes that settle a delivery."""
 MAX_MESSAGE: Final = 128 << 20
 """Bytes; more than this is a file, not a message."""
+_PRIORITY: Final = "amqp.priority"
 _pack: Final = packed.pack
 
 
@@ -123,6 +125,17 @@ def with_headers(stored: bytes, more: Headers) -> bytes:
     return encode(body, headers | dict(more))
 
 
+def with_priority(headers: Headers | None, priority: int) -> Headers:
+    """Return headers that say a priority, 0 to 9; 4 is the usual one, which needs no word.
+
+    Raises:
+        InvalidValue: it is another number, or none.
+    """
+    check_priority(priority)
+    others = {name: value for name, value in (headers or {}).items() if name != _PRIORITY}
+    return others if priority == USUAL else others | {_PRIORITY: priority}
+
+
 class Stored:
     """A stored message. Its parts are read when they are first asked for.
 
@@ -156,6 +169,12 @@ class Stored:
     def headers(self) -> dict[str, Any]:
         """As they were sent; of an AMQP client's message, what it says beside the body. Errors as :attr:`body`."""
         return (self._decoded or self._read())[1]
+
+    @property
+    def priority(self) -> int:
+        """The priority that it was sent with, 0 to 9; 4 where its sender gave none. Errors as :attr:`body`."""
+        priority = self.headers.get(_PRIORITY)
+        return min(priority, HIGHEST) if isinstance(priority, int) and priority >= 0 else USUAL
 
     def _read(self) -> tuple[bytes | str, dict[str, Any]]:
         try:

@@ -166,10 +166,13 @@ class TracedProducer(Producer):
     async def send(
         self, body: bytes | str, *, headers: Headers | None = None, timeout: float | str | None = None,
         ttl: float | str | None = None, at: datetime | float | None = None, delay: float | str | None = None,
+        priority: int | None = None,
     ) -> Receipt:  # fmt: skip
         """Send a message, as :meth:`Producer.send`."""
         with self.tracing.span("send", self.destination, "PRODUCER") as span:
-            receipt = await super().send(body, headers=headers, timeout=timeout, ttl=ttl, at=at, delay=delay)
+            receipt = await super().send(
+                body, headers=headers, timeout=timeout, ttl=ttl, at=at, delay=delay, priority=priority
+            )
             span.set_attribute("messaging.message.id", receipt.id)
             return receipt
 

@@ -32,7 +32,8 @@ rules_beside = st.one_of(
     st.just(Rules()),
     st.builds(
         Rules, off=st.sampled_from((False, False, True)), stopped=st.sampled_from((False, False, False, True)),
-        resume=st.sampled_from((None, 20, 50)), allow_one=st.booleans(), fair=st.booleans(),
+        resume=st.sampled_from((None, 20, 50)), allow_one=st.booleans(),
+        fair=st.sampled_from(("", "header:tenant", "priority")),
     ),
 )  # fmt: skip
 
@@ -83,8 +84,9 @@ class Machine(RuleBasedStateMachine):
             "stopped": "for a while" if rules.stopped else "",
             "resume_bytes": "" if rules.resume is None else str(rules.resume),
             "oversize": "allow-one" if rules.allow_one else "",
-            "fair_by": "header:tenant" if rules.fair else "",
-            "fair_weights": "b=2" if rules.fair else "",
+            "fair_by": rules.fair,
+            "fair_weights": "7=2" if rules.fair == "header:tenant" else "",
+            "max_overtaken": "16" if rules.fair == "priority" else "",
         }
         if mode != "change":
             settings["kind"] = self.kind
@@ -203,7 +205,7 @@ class Machine(RuleBasedStateMachine):
         if more:
             totals = replace(totals, need=client.used + client.returned + spent + Amount(more, 1))
         seq = client.next_seq + skip
-        keys = tuple("abc*"[(seq + size) % 4] for size in sizes)
+        keys = tuple("a70*"[(seq + size) % 4] for size in sizes)
         codes: list[str] = []
 
         def call() -> None:

@@ -11,6 +11,12 @@ _BACK = f"{_Q}::test_what_comes_back_goes_before_the_rest_of_its_key_and_in_its_
 _EXPIRED = f"{_Q}::test_what_expires_is_in_no_ones_turn"
 _LINK = f"{_Q}::test_a_link_takes_them_in_order_and_misses_none"
 
+_P = "test_priorities"
+_MODEL = f"{_P}::test_it_is_the_order_of_the_plain_model"
+_AGES = f"{_P}::test_one_that_was_overtaken_often_enough_goes_before"
+_TOLD = f"{_P}::test_the_ledger_has_what_came_what_went_and_what_waited"
+_OTHERS = f"{_P}::test_from_keys_to_priorities_and_back_nothing_is_left_behind"
+
 _ANEW = f"{_Q}::test_a_repair_puts_in_turn_anew_what_nobody_has"
 
 FAIR_QUEUES: Final = (
@@ -27,11 +33,11 @@ FAIR_QUEUES: Final = (
     ("P2", "lib/next_in_turn", "redis.call('HDEL', K_DESTINATION, 'fair_left', 'sorted')", "", _OFF),
     ("P7", "lib/weights", "if pattern == key or (prefix and string.sub(key, 1, #prefix) == prefix) then",
      "if pattern == key then", f"{_Q}::test_shares_follow_weights"),
-    ("P7", "lib/in_turn", "redis.call('ZRANGE', K_ROTA, 0, 0, 'WITHSCORES')[2] or 0", "0",
+    ("P7", "lib/filing", "redis.call('ZRANGE', K_ROTA, 0, 0, 'WITHSCORES')[2] or 0", "0",
      f"{_Q}::test_a_key_that_comes_late_has_nothing_to_catch_up_with"),
-    ("P1", "lib/in_turn", "redis.call('ZCARD', K_ROTA) >= MOST_KEYS", "false",
+    ("P1", "lib/filing", "redis.call('ZCARD', K_ROTA) >= MOST_KEYS", "false",
      f"{_Q}::test_more_keys_than_are_kept_go_as_those_without_one"),
-    ("P7", "lib/in_turn", "'%s %016d-%s'", "'%s %d-%s'", _ROUND),
+    ("P7", "lib/filing", "'%s %016d-%s'", "'%s %d-%s'", _ROUND),
     ("P2", "lib/in_turn", "redis.call('XGROUP', 'SETID', K_MESSAGES, 'queue', ids[#ids])", "", _OFF),
     ("P2", "lib/in_turn", "'NOACK', 'STREAMS'", "'STREAMS'", _BEFORE),
     ("P2", "lib/in_turn", "    if d.sorted ~= before or", "    if", _BEFORE),
@@ -63,4 +69,29 @@ FAIR_QUEUES: Final = (
     ("P3", "lib/next_in_order", "holder == IN_TURN or", "", _LINK),
     ("P2", "lib/next_in_order", "    in_turn().unfile(taken)\n", "", _LINK),
     ("P3", "link_read", "c.after = d.fair and c.sub == 'queue' and", "c.after = false and", _LINK),
+    # By priority.
+    ("P7", "lib/band_plan", "first = first or band", "first = band",
+     f"{_P}::test_the_highest_goes_first_and_within_a_band_the_first"),
+    ("P7", "lib/band_plan", "band.overtaken >= enough and", "false and", _AGES),
+    ("P7", "lib/band_plan", " - #bands() + 1", "", _AGES),
+    ("P7", "lib/band_plan", "(not due or band.overtaken > due.overtaken)", "not due", _MODEL),
+    ("P7", "lib/band_plan", "math.min(most, enough - band.overtaken)", "most", _AGES),
+    ("P7", "lib/band_plan", "due and 1 or most", "most", _MODEL),
+    ("P7", "lib/band_plan", "other.waiting > 0 and other.overtaken + some", "other.overtaken", _AGES),
+    ("P7", "lib/band_plan", "d.max_overtaken or MOST_OVERTAKEN) -", "MOST_OVERTAKEN) -", _AGES),
+    ("P7", "lib/band_plan", "  in_turn().leave(gone)\n", "",
+     f"{_P}::test_a_band_that_was_empty_begins_anew"),
+    ("P2", "lib/next_by_band", "      redis.call('ZREM', K_FAIR, unpack(band.its))\n", "", _MODEL),
+    ("P2", "lib/next_by_band", "    move_others()\n", "", _OTHERS),
+    ("P2", "lib/next_by_band", "      if left > 0 then\n", "      if true then\n", _OTHERS),
+    ("P9", "lib/next_by_band", "counts_text(counts), runs)", "'-', runs)", _TOLD),
+    ("P2", "lib/filing", "    joined = {}\n    if", "    if",
+     f"{_P}::test_a_band_that_one_call_empties_and_fills_again_is_not_forgotten"),
+    ("P7", "lib/filing", "by_priority and not bands().places[key] or", "",
+     f"{_P}::test_other_keys_go_to_the_usual_band"),
+    ("P7", "lib/filing", "not by_priority and redis.call('ZRANGE'", "redis.call('ZRANGE'", _MODEL),
+    ("P9", "lib/queue_bands", "    note('filed', counts_text(counts))\n", "", _TOLD),
+    ("P9", "lib/queue_bands", "    note('unfiled', int(count))\n", "", _TOLD),
+    ("P9", "lib/queue_bands", "d.fair_by == BY_PRIORITY and count > 0", "count > 0",
+     f"{_P}::test_without_the_rule_the_ledger_has_nothing_of_it"),
 )  # fmt: skip

@@ -90,7 +90,7 @@ class Rules:
     stopped: bool = False
     resume: int | None = None
     allow_one: bool = False
-    fair: bool = False
+    fair: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

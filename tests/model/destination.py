@@ -63,7 +63,7 @@ class Destination:
 
     def take_turns(self) -> None:
         """Have keys of a queue take turns as the rules say."""
-        self.shelf.take_turns(self.rules.fair and self.kind == "queue")
+        self.shelf.take_turns(self.rules.fair if self.kind == "queue" else "")
 
     # What there is.
 

@@ -8,7 +8,8 @@ from tests.model.turns import NO_KEY, Turns
 RETURNED: Final = "~returned"
 IN_TURN: Final = "~turn"
 QUEUE: Final = "queue"
-WEIGHTS: Final = {"b": 2}
+WEIGHTS: Final = {"7": 2}
+OVERTAKEN: Final = 16
 
 
 @dataclass(slots=True)
@@ -67,7 +68,7 @@ class Shelf:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     consumers: dict[str, Consumer] = field(default_factory=dict)
     turns: Turns | None = None
-    fair: bool = False
+    fair: str = ""
 
     def live(self) -> set[str]:
         return {name for name, sub in self.subscriptions.items() if not sub.ending}
@@ -75,8 +76,8 @@ class Shelf:
     def awaiting_redelivery(self) -> bool:
         return any(sub.held_by(RETURNED) for sub in self.subscriptions.values())
 
-    def take_turns(self, fair: bool) -> None:
-        """Begin to have keys take turns, or end it: then what is in turn stays so."""
+    def take_turns(self, fair: str) -> None:
+        """Begin to have keys take turns, or go by priority, or end it: then what is in turn stays so."""
         self.fair = fair
         if fair:
             self.subscribe(QUEUE, durable=True)
@@ -85,6 +86,7 @@ class Shelf:
             self.turns = None
         if self.turns:
             self.turns.weights = WEIGHTS if fair else {}
+            self.turns.bound = OVERTAKEN if fair == "priority" else None
 
     def sort(self) -> None:
         """Put in turn what is not yet."""
@@ -96,7 +98,7 @@ class Shelf:
 
     def put_back(self, name: str, seqs: list[int], *, failed: bool) -> None:
         """Give deliveries back: before all others, or all others of their keys."""
-        in_turn = self.fair and name == QUEUE
+        in_turn = bool(self.fair) and name == QUEUE
         self.subscriptions[name].put_back(seqs, failed=failed, to=IN_TURN if in_turn else RETURNED)
         for seq in seqs if in_turn and self.turns else ():
             self.turns.file(self.stored[seq].key, seq)  # type: ignore[union-attr]

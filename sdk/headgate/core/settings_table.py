@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from headgate.core.levels import check_levels
 from headgate.core.limits.bands import AGING, KEY_BANDS
-from headgate.core.limits.fairness import FAIR_BY, FAIR_WEIGHTS
+from headgate.core.limits.fairness import FAIR_BY, FAIR_WEIGHTS, check_turns
 from headgate.core.limits.forms import (
     HOLD_OFF,
     KEYS,
@@ -24,6 +24,7 @@ from headgate.core.limits.forms import (
     zone_said,
 )
 from headgate.core.limits.limit import check_key_limits, limits_of
+from headgate.core.limits.priority import MAX_OVERTAKEN
 from headgate.core.limits.shadow import IN_SHADOW, check_shadows, enforce_limits
 from headgate.core.spellings import (
     COUNT,
@@ -188,9 +189,13 @@ class Settings:
     max_subscriptions: int | str | None = _row(SUBSCRIPTIONS, kinds=MESSAGES, doc=
         "subscriptions that a topic may have, up to 10000; 1000 when it does not say.")
     fair_by: str | None = _row(FAIR_BY, kinds=MESSAGES, doc=
-        "of a queue, by whose values messages take turns: ``header:<name>`` of a header, ``group-id`` or ``producer``.")
+        "of a queue, by whose values messages take turns: ``header:<name>`` of a header, ``group-id`` or ``producer``; "
+        "``priority`` delivers the highest first.")
     fair_weights: dict[str, int] | str | None = _row(FAIR_WEIGHTS, kinds=MESSAGES, doc=
         'of a queue with ``fair_by``, shares of keys: ``{"gold-*": 4}``, 1 to 1000; 1 where no pattern matches.')
+    max_overtaken: int | str | None = _row(MAX_OVERTAKEN, kinds=MESSAGES, doc=
+        "of a queue with ``fair_by`` ``priority``, messages of other bands that go before one that is next in its own, "
+        "at the most: 16 to 1000000; 100 when it does not say.")
     durability: str | None = _row(DURABILITY, kinds=LIMITED | LIMITERS, doc=
         "where a write must be before it is confirmed: ``memory``, ``fsync``, ``replicas:1``, ``fsync replicas:1``.")
     producer_window: int | str | None = _row(CREDIT, path="producer.window", doc=
@@ -279,6 +284,8 @@ class Settings:
 
     def _contradictions(self, out: dict[str, str]) -> None:
         check_levels(out, out)
+        if out.get("fair_by"):
+            check_turns(out, out)
         for name in STORES:
             if out.get(name) and out.get("when_full", "spool") != "spool":
                 text = f"nothing goes to {getattr(self, name)!r}, for when_full is not 'spool'; set both, or neither"
@@ -366,7 +373,10 @@ _NOT_OF: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "queue": (
         ("durable_window", "subscription_windows"), "belongs to a topic: a queue has no subscriptions; leave it out"
     ),
-    "topic": (("fair_by", "fair_weights"), "belongs to a queue: subscriptions of a topic share nothing; leave it out"),
+    "topic": (
+        ("fair_by", "fair_weights", "max_overtaken"),
+        "belongs to a queue: subscriptions of a topic share nothing; leave it out",
+    ),
 }  # fmt: skip
 """Settings that destinations with messages of that kind do not have, and why."""
 STORES: Final = ("store", "store_nonpersistent")

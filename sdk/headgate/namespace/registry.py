@@ -10,6 +10,7 @@ from typing import Final
 from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
 from headgate.core.limits import OF_KINDS, check_key_limits, limits_of
+from headgate.core.limits.fairness import check_turns
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import AccessDenied, PolicyConflict, PolicyError
 from headgate.namespace.defaults import durability_of
@@ -237,6 +238,7 @@ class Registry:
             try:
                 check_levels({**stored, **fields}, given)
                 check_spool({**stored, **fields}, given)
+                check_turns({**stored, **fields}, given)
                 _check_key_limits({**stored, **fields})
                 for setting in STORES:
                     await self.spooling.spools.check(given.get(setting, ""), setting)

@@ -7,7 +7,9 @@ from typing import Final
 
 from headgate.core.addresses.index import PatternIndex
 from headgate.core.addresses.pattern import Pattern
+from headgate.core.limits.fairness import check_turns
 from headgate.core.policy import Policy, Resolved, Rule
+from headgate.errors import PolicyError
 from headgate.policy.channels import check_channels
 from headgate.policy.compile import key_of
 from headgate.policy.descriptors import check_descriptors
@@ -135,6 +137,14 @@ def _values(example: Example) -> Iterator[Problem]:
                 f"for destinations such as {example.name!r} {text.format(low=a, high=b)} of rule "
                 f"{origins[other].replace('@', ' at ')}; set both in one rule",
             )
+    for name in ("fair_weights", "max_overtaken"):
+        if fields.get(name) and name in origins:
+            try:
+                check_turns(fields, {name: fields[name]})
+            except PolicyError as error:
+                yield Problem(
+                    place_of(origins[name]), name, f"for destinations such as {example.name!r}: {error.beside(name)}"
+                )
     if len(fields.get("pools", "").split()) > MOST_POOLS:
         yield Problem(
             place_of(origins["pools"]),

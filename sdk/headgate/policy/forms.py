@@ -17,6 +17,7 @@ from headgate.core.limits.descriptor import LONGEST, MOST_ENTRIES, MOST_OF_A_HIT
 from headgate.core.limits.fairness import FAIR_BY
 from headgate.core.limits.forms import weights_text
 from headgate.core.limits.limit import check_name, check_quota, check_reset
+from headgate.core.limits.priority import LEAST_OVERTAKEN, MAX_OVERTAKEN, MOST_OVERTAKEN
 from headgate.core.links.link import is_site_variable
 from headgate.core.names import encode_name
 from headgate.core.selector.parser import Selector
@@ -264,7 +265,10 @@ Bands = form(
     {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0, "maximum": BANDS - 1}},
 )
 Aging = form(_as(AGING), {"type": "number", "minimum": LEAST_AGING, "maximum": MOST_AGING})
-FairBy = form(_as(FAIR_BY), _text("group-id|producer|header:.+"))
+FairBy = form(_as(FAIR_BY), _text("group-id|producer|priority|header:.+"))
+Overtaken = form(
+    _as(MAX_OVERTAKEN), {"type": "integer", "minimum": LEAST_OVERTAKEN, "maximum": MOST_OVERTAKEN}, _text(DEFAULT)
+)
 Growth = form(_as(GROWTH), {"type": "number", "minimum": 1, "maximum": MOST_GROWTH}, _text(DEFAULT))
 Number = form(_as(NUMBER), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
 Percent = form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})

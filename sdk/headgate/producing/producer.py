@@ -16,7 +16,7 @@ from headgate.credit.account import CreditAccount
 from headgate.credit.wish import Wish
 from headgate.errors import Closed, CreditTimeout, InvalidValue
 from headgate.explain.explainer import own_rate
-from headgate.message import Headers, Receipt, encode
+from headgate.message import Headers, Receipt, encode, with_priority
 from headgate.namespace.defaults import Defaults
 from headgate.options import read_weight, read_window
 from headgate.units import parse_duration, parse_timeout
@@ -97,6 +97,7 @@ class Producer:
         ttl: float | str | None = None,
         at: datetime | float | None = None,
         delay: float | str | None = None,
+        priority: int | None = None,
     ) -> Receipt:
         """Send a message and wait until it is stored, or dropped where ``when_full`` says so.
 
@@ -109,6 +110,7 @@ class Producer:
             at: the moment before which it is not delivered, by Redis' clock: a datetime with a time zone, or seconds
                 since 1970, at most 366 days ahead. In the past it is delivered as any other.
             delay: seconds after it is stored before which it is not delivered, at most 366 days; in place of ``at``.
+            priority: 0 to 9, by which a queue with ``fair_by = "priority"`` delivers; 4 when None.
 
         Raises:
             CreditTimeout: there was no room in time; nothing was sent.
@@ -120,6 +122,8 @@ class Producer:
             InvalidValue: the body or a header cannot be stored, or an argument cannot be used.
             Closed: the producer is closed.
         """
+        if priority is not None:
+            headers = with_priority(headers, priority)
         item = self._item(body, headers, timeout, ttl, due(at, delay, time.time))
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
@@ -137,11 +141,14 @@ class Producer:
         ttl: float | str | None = None,
         at: datetime | float | None = None,
         delay: float | str | None = None,
+        priority: int | None = None,
     ) -> Awaitable[Receipt]:
         """Send a message and wait for its credit only; awaiting what is returned waits until it is stored.
 
         At most the producer's window of bytes is on its way at a time. Arguments and errors are those of :meth:`send`.
         """
+        if priority is not None:
+            headers = with_priority(headers, priority)
         item = await self._paid(body, headers, timeout, ttl, due(at, delay, time.time))
         done: Awaitable[Receipt] = item.done
         return done

@@ -46,6 +46,11 @@ class Message:
         return self._inner.headers
 
     @property
+    def priority(self) -> int:
+        """Its priority, 0 to 9; as :attr:`headgate.Message.priority`."""
+        return self._inner.priority
+
+    @property
     def is_current(self) -> bool:
         """Whether it can still be settled; as :attr:`headgate.Message.is_current`."""
         return self._inner.is_current

@@ -8,7 +8,7 @@ from datetime import datetime
 import headgate.producing.producer
 from headgate.core.later import due
 from headgate.errors import CoordinatorUnavailable
-from headgate.message import Headers, Receipt
+from headgate.message import Headers, Receipt, with_priority
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_timeout
 
@@ -89,9 +89,12 @@ class Producer:
         ttl: float | str | None = None,
         at: datetime | float | None = None,
         delay: float | str | None = None,
+        priority: int | None = None,
     ) -> Receipt:
         """Send a message and wait until it is stored; arguments and errors as :meth:`headgate.Producer.send`."""
-        sending = self._inner.send(body, headers=headers, timeout=timeout, ttl=ttl, at=at, delay=delay)
+        sending = self._inner.send(
+            body, headers=headers, timeout=timeout, ttl=ttl, at=at, delay=delay, priority=priority
+        )
         return self._thread.run(sending)
 
     def post(
@@ -103,8 +106,11 @@ class Producer:
         ttl: float | str | None = None,
         at: datetime | float | None = None,
         delay: float | str | None = None,
+        priority: int | None = None,
     ) -> PendingReceipt:
         """Send a message and wait for its credit only; ``.result()`` of what is returned waits until it is stored."""
+        if priority is not None:
+            headers = with_priority(headers, priority)
         return self._thread.run(self._post(body, headers, timeout, ttl, due(at, delay, time.time)))
 
     def configure(self, *, window: int | str | None = None, weight: int | None = None) -> None:

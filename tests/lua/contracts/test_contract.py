@@ -247,10 +247,14 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for _, id in ipairs(pending_ids(c.sub, RETURNED, max_messages)) do"
         "|for i, n in ipairs(delivery_counts(c.sub, ids)) do|for i, entry in ipairs(entries) do"
         "|for i, n in ipairs(delivery_counts(sub, ids)) do",
-        "lib/in_turn": "for i, id in ipairs(ids) do|for _, id in ipairs(ids) do|for i, entry in ipairs(entries) do"
-        "|for _, entry in ipairs(entries) do",
+        "lib/in_turn": "for _, id in ipairs(ids) do",
+        "lib/filing": "for i, id in ipairs(ids) do|for i, entry in ipairs(entries) do"
+        "|for _, entry in ipairs(entries) do|for i, member in ipairs(its) do",
+        "lib/queue_bands": "for _, key in ipairs(keys) do",
         "lib/next_in_turn": "for _, member in ipairs(its) do|for i, id in ipairs(ids) do"
         "|for _, entry in ipairs(redis.call(unpack(claim))) do|for _, id in ipairs(#entries < #ids and ids or {}) do",
+        "lib/band_plan": "for _ = 1, left do",
+        "lib/next_by_band": "for _ = 1, run.some do|for i, run in ipairs(runs) do|for _, run in ipairs(runs) do",
         "lib/next_in_order": "for _, entry in ipairs(entries) do|for _, held in ipairs(redis.call("
         "'XPENDING', K_MESSAGES, c.sub, entries[1][1], entries[#entries][1], #entries)) do",
         "lib/renumber": "for _, id in ipairs(unexpired(sub, ids)) do",
@@ -289,6 +293,11 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/index": "for word in string.gmatch(words, '([^.]*)%.') do",
         "lib/link": "for i = 3, #fields, 2 do",
         "snapshot": "for j = 1, #info, 2 do",
+    },
+    "the eight bands of a queue": {
+        "lib/queue_bands": "for i, key in ipairs(bands()) do|for i, key in ipairs(known_bands) do",
+        "lib/next_by_band": "for i, key in ipairs(bands()) do|for _, band in ipairs(waiting) do",
+        "lib/band_plan": "for _, band in ipairs(waiting) do|for _, other in ipairs(waiting) do",
     },
     "the limits of a limiter, 16 at the most, and what one of its records has; amounts have 800 bytes": {
         "levels": "for i, limit in ipairs(limits) do",

@@ -1,18 +1,19 @@
 """Keys that take turns at a queue: what a message is delivered by, where the setting ``fair_by`` says so."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
 from headgate.core.amqp.mapping import PREFIX
 from headgate.core.limiting.amounts import NO_KEY
 from headgate.core.limits.forms import weights_text
+from headgate.core.limits.priority import PRIORITY, band_key
 from headgate.core.links.calls import Put, Skip
 from headgate.core.outbox import Outgoing
 from headgate.core.selector.messages import headers_of
 from headgate.core.spellings import Form
-from headgate.errors import InvalidValue, MessageFormatError
+from headgate.errors import InvalidValue, MessageFormatError, PolicyError
 
 PRODUCER: Final = "producer"
 GROUP_ID: Final = "group-id"
@@ -25,15 +26,29 @@ _MAX_HEADER: Final = 200
 
 def _fair_by(value: Any, what: str) -> str:
     header = value.removeprefix(HEADER) if isinstance(value, str) and value.startswith(HEADER) else ""
-    if value not in (PRODUCER, GROUP_ID) and not (0 < len(header) <= _MAX_HEADER and header.isprintable()):
+    if value not in (PRODUCER, GROUP_ID, PRIORITY) and not (0 < len(header) <= _MAX_HEADER and header.isprintable()):
         raise InvalidValue(
-            f"{value!r}; write '{HEADER}<name>' for the value of a header, '{GROUP_ID}' or '{PRODUCER}'", setting=what
+            f"{value!r}; write '{HEADER}<name>' for the value of a header, '{GROUP_ID}', '{PRODUCER}' or '{PRIORITY}'",
+            setting=what,
         )
     return str(value)
 
 
 FAIR_BY: Final = Form(_fair_by, "FairBy")
 FAIR_WEIGHTS: Final = Form(weights_text, "Weights")
+
+
+def check_turns(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """See that only keys have weights, and only priorities a bound on overtaking; about what is given.
+
+    Raises:
+        PolicyError: a setting would mean nothing.
+    """
+    by_priority = fields.get("fair_by") == PRIORITY
+    if given.get("fair_weights") and by_priority:
+        raise PolicyError("fair_weights mean nothing for priorities; give max_overtaken", setting="fair_weights")
+    if given.get("max_overtaken") and not by_priority:
+        raise PolicyError(f"nothing overtakes here; give fair_by = '{PRIORITY}' too", setting="max_overtaken")
 
 
 def fair_key(stored: bytes, fair_by: str) -> str:
@@ -49,6 +64,8 @@ def fair_key(stored: bytes, fair_by: str) -> str:
         headers = headers_of(stored)
     except MessageFormatError:
         return NO_KEY
+    if fair_by == PRIORITY:
+        return band_key(headers.get(f"{PREFIX}{PRIORITY}"))
     name = f"{PREFIX}{GROUP_ID}" if fair_by == GROUP_ID else fair_by.removeprefix(HEADER)
     return encoded_key(headers.get(name))
 
