@@ -27,6 +27,7 @@ from headgate_coordinator.operate.terminal import show as print_table
 from headgate_coordinator.policy.lint import Known
 from headgate_coordinator.policy.lint import lint as find_traps
 from headgate_coordinator.policy.plan import Plan, plan
+from headgate_coordinator.policy.trial import on_trial
 
 app = typer.Typer(no_args_is_help=True, help="Check policy documents, and see what they say about a destination.")
 
@@ -101,6 +102,10 @@ def apply(
             min=0, metavar="VERSION", show_default=False, help="Only over this version; 0: only where there is none."
         ),
     ] = None,
+    shadow: Annotated[
+        bool,
+        typer.Option("--shadow", help="Try it: its limiters' limits count beside those in force, and bind nobody."),
+    ] = False,
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
@@ -109,18 +114,25 @@ def apply(
 
     Exits with 1 if another version is in force than --expect says.
     """
-    policy = load(file, as_json=as_json)
+    document = load(file, as_json=as_json)
     if dry_run:
         _note(file)
 
     async def work() -> tuple[Plan, int | None]:
         async with connect(redis, namespace) as client:
+            policy, over = document, expect
+            if shadow:
+                current = await client.policy()
+                policy, left_out = on_trial(current, document)
+                over = current.version if expect is None else expect
+                for text in left_out:
+                    typer.echo(f"headgate: not tried: {text}", err=True)
             if dry_run:
                 planned = await plan(client, policy)
                 if expect not in (None, planned.version):
                     raise PolicyConflict(planned.version, expect or 0)
                 return planned, None
-            version = await client.apply_policy(policy, expected=expect)
+            version = await client.apply_policy(policy, expected=over)
             for store in kept(await client.stores(), policy):
                 typer.echo(
                     f"headgate: spool store {store.name!r} is named no more, and is kept while it holds "
@@ -131,12 +143,16 @@ def apply(
 
     planned, version = run(work())
     if as_json:
-        applied = {"version": version, "destinations": planned.destinations, "source": policy.source}
+        applied = {"version": version, "destinations": planned.destinations, "source": document.source}
         print_json(planned.as_dict() if version is None else applied)
     elif version is None:
         typer.echo("\n".join(planned.lines()))
     else:
-        typer.echo(f"policy version {version} of {policy.source} is in force for {planned.destinations} destination(s)")
+        what = f"{planned.destinations} destination(s)"
+        if shadow:
+            typer.echo(f"policy version {version}: limits of {document.source} are shadow limits beside those in force")
+        else:
+            typer.echo(f"policy version {version} of {document.source} is in force for {what}")
 
 
 def kept(stores: Sequence[StoreState], policy: Policy) -> list[StoreState]:

@@ -128,12 +128,15 @@ class Connection(Wire):
                 self.access.identity = users.anonymous()
             else:
                 self.access.identity = await users.authenticate(name, password, peer=network_of(self.peername))
+            if self.identity is not None:
+                await self.node.quotas.enter(self, self.identity.name)
             code = OK if self.identity is not None else REFUSED
         except Crowded:
             self.node.counters.refused("crowd")
         except Exception:  # noqa: BLE001 -- any error goes to the client, and the node goes on
             _log.exception("%s: its password could not be checked", self.peername)
         if self.lost:
+            self.node.quotas.leave(self)
             return
         if code == OK and self.node.has_too_many(self):
             code = UNAVAILABLE
@@ -174,7 +177,7 @@ class Connection(Wire):
     def opened(self) -> None:
         """Answer the client's open; a node that is full or about to stop says so in a close."""
         self.engine.open()
-        if reason := self.node.refusal():
+        if reason := self.node.refusal() or self.node.quotas.refusal(self):
             self.engine.close(*reason)
         self.settled_in()
 
@@ -372,6 +375,7 @@ class Connection(Wire):
             self._identifying.cancel()  # nobody waits for that any more
         self.node.silent.pop(self, None)
         self.node.connections.discard(self)
+        self.node.quotas.leave(self)
         self.node.stir()
         if not self.node.connections:
             self.node.emptied.set()

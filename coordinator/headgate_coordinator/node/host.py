@@ -11,6 +11,7 @@ from headgate.client import Client
 from headgate.session.session import Session
 from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.credit.credits import Lines
+from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.standing import Standing
 from headgate_coordinator.security import Identity, Users
@@ -29,6 +30,7 @@ class Node(Protocol):
         counters: of what it did.
         lines: its credit at each destination.
         making: the count of what users make.
+        quotas: of its users, over all nodes.
         searching: held while all destinations are looked through.
         draining: whether it takes nothing new.
         orphaned: bytes of messages that wait to be stored, and whose links are gone.
@@ -42,6 +44,7 @@ class Node(Protocol):
     counters: Counters
     lines: Lines
     making: Making
+    quotas: Quotas
     searching: asyncio.Lock
     draining: bool
     orphaned: int

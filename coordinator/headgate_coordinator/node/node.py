@@ -23,6 +23,7 @@ from headgate_coordinator.node.claims import Claims
 from headgate_coordinator.node.connection import Connection
 from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.credit.credits import Lines
+from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.door import Door
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.log_throttle import Seldom
@@ -50,7 +51,8 @@ class Node:
         self.counters = Counters()
         self.connections: set[Connection] = set()
         self.claims = Claims()
-        self.making = Making(client)
+        self.quotas = Quotas(client, options.ttl)
+        self.making = Making(client, self.quotas.of)
         self.searching = asyncio.Lock()
         """Held by who looks through all destinations."""
         self.silent: dict[Connection, None] = {}
@@ -82,6 +84,7 @@ class Node:
         self._door: Door | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
         users.on_change(self.look_again)
         client.parts.registry.may_make = lambda name: not is_reply_queue(name) or name in self.reply_queues()
 
@@ -115,6 +118,7 @@ class Node:
         self._door = Door(lambda: Connection(self, encrypted=encrypted), context, self.options.handshake)
         self.port = await self._door.listen(self.options.host, self.options.port)
         self._sweep = asyncio.create_task(self.lines.sweep(), name="headgate lines")
+        self._watch = asyncio.create_task(self.quotas.watch(self.connections), name="headgate quotas")
         _log.info("node %s listens at %s", self.name, self.address)
         self.ways_in(encrypted=encrypted)
 
@@ -255,10 +259,12 @@ class Node:
             connection.abort()
         await asyncio.sleep(0)
         await stop(self._sweep)
+        await stop(self._watch)
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSING):  # without Redis, what is left goes when its TTL is over
                 while self._tasks:
                     await asyncio.wait(tuple(self._tasks))
+                await self.quotas.close()
                 await self._session.close()
         for task in tuple(self._tasks):
             task.cancel()

@@ -7,6 +7,7 @@ Redis knows it: without the options of an address, and without its spelling in a
 
 from typing import Final
 
+from headgate.core.limits.user_limit import PREFIX
 from headgate.redis.keys import session_prefix
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.security.permissions import EVERYTHING, Action, Identity
@@ -57,6 +58,8 @@ class Access:
             if action is Action.PRODUCE:
                 return identity.valid
             return (action is Action.CONSUME and name in self.replies) or self.manages_all
+        if name.startswith(PREFIX) and not self.manages_all:
+            return False  # quotas of users, which are asked for them by nodes
         if identity.may(action, name):
             return True
         sources = self.dead_letters.get(name, ()) if action is Action.PRODUCE else ()

@@ -12,6 +12,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from headgate.client import Client
+from headgate.core.limits.user_limit import UserLimit
 from headgate.core.names import decode_name, encode_name
 from headgate.errors import HeadgateError
 from headgate.namespace.topics import Entry, is_pattern, read_pattern
@@ -50,10 +51,12 @@ class Making:
 
     Args:
         client: of Redis.
+        quota_of: returns a user's quota by the policy, which goes before the user's own bound.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, quota_of: Callable[[str], UserLimit | None] = lambda _user: None) -> None:
         self._client = client
+        self._quota_of = quota_of
         self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         self._looked: dict[bytes, tuple[float, float]] = {}
 
@@ -94,7 +97,9 @@ class Making:
         key = made_key(self._client.namespace, identity.name)
         if by_pattern:
             return _Count(key + b"*", PATTERNS, "subscriptions by pattern", self._gone_patterns)
-        return _Count(key, identity.max_destinations, "destinations", self._gone_destinations)
+        quota = self._quota_of(identity.name)
+        most = identity.max_destinations if quota is None or quota.destinations is None else quota.destinations
+        return _Count(key, most, "destinations", self._gone_destinations)
 
     async def _is_there(self, name: str) -> bool:
         return await self._client.parts.registry.kind(Address.of(self._client.namespace, name)) is not None

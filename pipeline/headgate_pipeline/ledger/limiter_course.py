@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headgate.core.ledger import events
@@ -106,7 +106,8 @@ def read_sides(text: str) -> tuple[dict[str, Limit], dict[str, Limit]]:
     limits = read_limits(text)
     shadows = {name: limit for name, limit in limits.items() if name.startswith(SHADOW)}
     real = {name: limit for name, limit in limits.items() if name not in shadows}
-    return real, {name.removeprefix(SHADOW): limit for name, limit in shadows.items()}
+    plain = (replace(limit, name=name.removeprefix(SHADOW)) for name, limit in shadows.items())
+    return real, {limit.name: limit for limit in plain}
 
 
 def read_amounts(text: str) -> dict[str, int]:

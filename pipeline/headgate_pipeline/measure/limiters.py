@@ -23,7 +23,8 @@ _LIMITS: Final = (
     "limit string, of string, start long, end long, form string, most double, taken_p50 double, taken_p95 double, "
     "taken_max double, full_ms double, admitted long, amount long, refunded long, owed long, waits long, "
     "unserved long, waited_ms long, wait_p50_ms double, wait_p95_ms double, wait_p99_ms double, wait_max_ms double, "
-    "refused long, held_p50_ms double, held_p95_ms double, held_p99_ms double, held_max_ms double, lapsed long"
+    "refused long, would_wait long, held_p50_ms double, held_p95_ms double, held_p99_ms double, held_max_ms double, "
+    "lapsed long"
 )
 _KEYS: Final = (
     "key string, start long, end long, share double, admitted long, waits long, unserved long, waited_ms long, "
@@ -44,6 +45,7 @@ def limiters(entries: DataFrame, length: str) -> DataFrame:
         ``taken_p50``, ``taken_p95`` and ``taken_max`` over time; ``full_ms`` for which 95 % was taken, or for which it
         was held off; ``admitted`` holds and their ``amount``; ``refunded`` and ``owed`` by settling; ``waits`` for it
         that ended, of which ``unserved``, with ``waited_ms`` and percentiles; ``refused`` calls that did not wait;
+        ``would_wait``: admissions that a shadow limit of that name would have kept waiting, or refused;
         percentiles of the time of holds that ended, and how many ``lapsed``. Columns that no ledger tells are null.
     """
     size = _ms_of(entries, length)
@@ -77,7 +79,7 @@ def _dated(found: DataFrame) -> DataFrame:
     return found.withColumns({name: F.timestamp_millis(name) for name in ("start", "end")})
 
 
-_COUNTS: Final = ("admitted", "amount", "refunded", "owed", "unserved", "refused", "lapsed")
+_COUNTS: Final = ("admitted", "amount", "refunded", "owed", "unserved", "refused", "would_wait", "lapsed")
 
 
 @dataclass(slots=True)
@@ -133,8 +135,10 @@ def _cells(course: Course, size: int) -> dict[tuple[str, str, int], _Cell]:
             found.counts.update(refunded=max(less, 0), owed=max(-less, 0), lapsed=int(one.end == "lapsed"))
             if one.lasted is not None:
                 found.lasted.append(one.lasted)
-    for ms, name, of, times in course.refusals:
-        cell(name, of, ms).counts["refused"] += times
+    counted = [("refused", *refusal) for refusal in course.refusals]
+    counted += [("would_wait", ms, name, of, 1) for ms, _, _, name, of, _, _ in course.would_wait]
+    for what, ms, name, of, times in counted:
+        cell(name, of, ms).counts[what] += times
     for began, key, ends in course.hold_offs:
         for start in range(began - began % size, ends, size):
             part = cell("hold_off", "all" if key == NO_KEY else "key", start)

@@ -9,12 +9,15 @@ import numpy as np
 from pyspark.sql import DataFrame
 
 from headgate.core.limits.limit import Limit
+from headgate.core.limits.shadow import is_unlimited
 from headgate_pipeline.ledger.limiter_course import NO_KEY, Admission, Course
 from headgate_pipeline.ledger.limiters import each_limiter
 from headgate_pipeline.simulate.model import CONFIDENCE, QUANTILE, bound
 
 TOP_KEYS: Final = 100
 """Keys that are looked at: those that were admitted most."""
+TOP_NAMED: Final = 3
+"""Keys that a proposal names."""
 LONGEST_MS: Final = 60_000
 """Of a window over which the demand of a rate is taken; else it is as long as its burst takes to be whole again."""
 HOLDS: Final = "holds"
@@ -22,7 +25,8 @@ HOLDS: Final = "holds"
 _SCHEMA: Final = (
     "limit string, of string, form string, most double, rate double, window string, windows long, need double, "
     "confidence double, size_ms double, largest double, mean double, come double, lasted double, waits long, "
-    "waited long, refused long, unserved long, keys long, holds long, held_p99 double, held_max double, lapsed long"
+    "waited long, refused long, unserved long, keys long, shadow string, would_wait long, would_keys string, "
+    "asked long, holds long, held_p99 double, held_max double, lapsed long"
 )
 
 
@@ -51,6 +55,10 @@ class LimitNeed:
         refused: calls that did not wait.
         unserved: that left the line.
         keys: that were seen.
+        shadow: the shadow limit beside it, in words; empty without one.
+        would_wait: admissions that it would have kept waiting, or refused.
+        asked: admissions that asked for it.
+        would_keys: the keys of most of these, and how many of each.
         holds: whose time is known.
         held_p99: ms, all but 1 % of them.
         held_max: ms.
@@ -76,6 +84,10 @@ class LimitNeed:
     refused: int = 0
     unserved: int = 0
     keys: int = 0
+    shadow: str = ""
+    would_wait: int = 0
+    would_keys: str = ""
+    asked: int = 0
     holds: int = 0
     held_p99: float | None = None
     held_max: float | None = None
@@ -96,25 +108,43 @@ def needs_of(course: Course) -> Iterator[dict[str, Any]]:
     """Yield what each limit of a limiter needed, and how long holds lasted."""
     by_key: Counter[str] = Counter(one.key for one in course.admissions if one.key != NO_KEY)
     keys = {key for key, _ in by_key.most_common(TOP_KEYS)}
-    for of, limits in (("all", course.limits), ("key", course.key_limits)):
-        for name, limit in limits.items():
+    for of, limits, shadows in (
+        ("all", course.limits, course.shadows), ("key", course.key_limits, course.key_shadows)
+    ):  # fmt: skip
+        for name, limit in _looked_at(limits, shadows).items():
             own = [one for one in course.admissions if one.amounts.get(name) and one.asked is not None]
             parts = [own] if of == "all" else [[one for one in own if one.key == key] for key in keys]
             waits = [one for one in own if (one.limit, one.whose) == (name, of)]
             yield {
                 "limit": name, "of": of, "form": limit.form, "most": float(limit.most), "rate": limit.rate,
-                "window": limit.window, "keys": len(by_key), "waits": len(waits),
+                "window": limit.window, "keys": len(by_key), "asked": len(own), "waits": len(waits),
                 "largest": float(max((one.amounts[name] for one in own), default=0)),
                 "waited": sum(one.waited or 0 for one in waits), "unserved": sum(one.end == "quit" for one in waits),
                 "refused": sum(n for _, *what, n in course.refusals if what == [name, of]),
-                **_need(course, limit, parts),
+                **_need(course, limit, parts), **_in_shadow(course, of, shadows.get(name)),
             }  # fmt: skip
     lasted = [one.lasted for one in course.admissions if one.lasted is not None]
     lapsed = sum(one.end == "lapsed" for one in course.admissions)
     yield {
-        "limit": HOLDS, "of": "all", "holds": len(lasted), "lapsed": lapsed,
+        "limit": HOLDS, "of": "all", "holds": len(lasted), "lapsed": lapsed, **_in_shadow(course, "all", None),
         "held_p99": float(np.quantile(lasted, QUANTILE)) if lasted else None, "held_max": float(max(lasted, default=0)),
     }  # fmt: skip
+
+
+def _looked_at(limits: Mapping[str, Limit], shadows: Mapping[str, Limit]) -> dict[str, Limit]:
+    """Return limits, and where one binds nothing, or there is none, the shadow limit of its name."""
+    real = {name: limit for name, limit in limits.items() if not is_unlimited(limit)}
+    return {**limits, **shadows, **real}
+
+
+def _in_shadow(course: Course, of: str, shadow: Limit | None) -> dict[str, Any]:
+    if shadow is None:
+        return {"shadow": "", "would_wait": 0, "would_keys": ""}
+    keys = Counter(
+        key for _, _, key, limit, whose, _, _ in course.would_wait if (limit, whose) == (shadow.name, of)
+    )  # fmt: skip
+    named = (f"{times} of {'no key' if key == NO_KEY else key}" for key, times in keys.most_common(TOP_NAMED))
+    return {"shadow": str(shadow), "would_wait": keys.total(), "would_keys": ", ".join(named)}
 
 
 def _need(course: Course, limit: Limit, parts: Iterable[Sequence[Admission]]) -> Mapping[str, Any]:

@@ -78,6 +78,20 @@ def _by(one: LimitNeed) -> str:
 
 
 def _waits(one: LimitNeed) -> str:
+    if one.shadow:
+        return f"{_real_waits(one)}. {_shadow(one)}"
+    return _real_waits(one)
+
+
+def _shadow(one: LimitNeed) -> str:
+    """Say beside the real limit what its shadow would have done."""
+    if not one.would_wait:
+        return f"Its shadow, {one.shadow}, would have kept nobody waiting"
+    share = f"{count(one.would_wait)} of {count(one.asked)}"
+    return f"Its shadow, {one.shadow}, would have kept {share} waiting: {one.would_keys} most"
+
+
+def _real_waits(one: LimitNeed) -> str:
     if not one.waits and not one.refused:
         return "Nobody waited for it"
     text = f"{count(one.waits)} waited for it {span(one.waited)} in all, {count(one.unserved)} of them in vain"

@@ -17,6 +17,7 @@ def advise(figures: Figures, labels: dict[tuple[str, str], str]) -> list[str]:
     for row in figures.destinations:
         advice += _turned_away(row, labels[row["namespace"], row["destination"]])
     advice += _limited(figures, labels)
+    advice += _shadowed(figures, labels)
     advice += _slow(figures, labels)
     advice += _behind(figures)
     idle = [
@@ -74,6 +75,17 @@ def _limited(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[s
         yield (
             f"{name}: {count(row['waits'])} admission(s) waited {span(row['waited_ms'])} in all for its limit {limit}, "
             f"{count(row['unserved'])} of them in vain. `headgate pipeline recommend` says what would do."
+        )
+
+
+def _shadowed(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[str]:
+    """Say of shadow limits, beside the real ones, how often they would have kept somebody waiting."""
+    for row in [row for row in figures.limits if row["would_wait"]][:3]:
+        name = labels.get((row["namespace"], row["destination"]), row["destination"])
+        of = " of each key" if row["of"] == "key" else ""
+        yield (
+            f"{name}: the shadow limit {row['limit']}{of} would have kept {count(row['would_wait'])} admission(s) "
+            f"waiting; for the real one {count(row['waits'])} waited. `headgate pipeline recommend` names the keys."
         )
 
 

@@ -114,7 +114,9 @@ def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None
             consumers=_rows(timeline.consumers(prepared, events.slow_spells(prepared), top)),
             links=links,
             lags=_lags(prepared, step, links),
-            limits=_rows(whole(entries).orderBy(F.desc("waited_ms"), *PLACE, "limit", "of").limit(2 * top)),
+            limits=_rows(
+                whole(entries).orderBy(F.desc("waited_ms"), F.desc("would_wait"), *PLACE, "limit", "of").limit(2 * top)
+            ),
             problems=wrong,
             verdict=verdict,
         )

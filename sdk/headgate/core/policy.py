@@ -13,6 +13,7 @@ from typing import Any, Final
 from headgate.core.addresses.index import PatternIndex
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.limits.descriptor import Descriptor
+from headgate.core.limits.user_limit import UserLimit
 from headgate.core.links.channel import Channel, Feed
 from headgate.core.links.link import Link, Site
 from headgate.core.settings_table import BUCKET_FIELDS, KEYED_FIELDS, LIMITER_FIELDS, MESSAGE_FIELDS
@@ -130,6 +131,7 @@ class Policy:
         stores: of the namespace.
         strict: gates and buckets that nothing limits are not made.
         descriptors: what proxies ask of limiters.
+        user_limits: quotas of users over all nodes.
     """
 
     def __init__(
@@ -147,6 +149,7 @@ class Policy:
         stores: Iterable[Store] = (),
         strict: bool = False,
         descriptors: Iterable[Descriptor] = (),
+        user_limits: Iterable[UserLimit] = (),
     ) -> None:
         self.version = version
         self.rules = tuple(rules)
@@ -158,6 +161,7 @@ class Policy:
         self.stores = tuple(stores)
         self.strict = strict
         self.descriptors = tuple(descriptors)
+        self.user_limits = tuple(user_limits)
         self.source = source
         self.defaults = dict(defaults or {})
         self._cache: dict[tuple[str, str | None], Resolved] = {}
@@ -263,6 +267,7 @@ class Policy:
                 "stores": [{"name": s.name, "fields": dict(s.fields), "origins": dict(s.origins)} for s in self.stores],
                 **({"strict": True} if self.strict else {}),
                 **({"descriptors": [one.as_dict() for one in self.descriptors]} if self.descriptors else {}),
+                **({"user_limits": [one.as_dict() for one in self.user_limits]} if self.user_limits else {}),
                 "source": self.source,
             },
             ensure_ascii=False,
@@ -291,6 +296,7 @@ class Policy:
                 stores=[Store(s["name"], dict(s["fields"]), dict(s["origins"])) for s in document.get("stores", ())],
                 strict=document.get("strict") is True,
                 descriptors=[Descriptor.from_dict(one) for one in document.get("descriptors", ())],
+                user_limits=[UserLimit.from_dict(one) for one in document.get("user_limits", ())],
             )
         except PolicyError:
             raise

@@ -228,6 +228,7 @@ def numbered(policy: Policy, version: int) -> Policy:
         version, policy.rules, policy.pools, policy.source, defaults=GOVERNED, links=policy.links, site=policy.site,
         sites=policy.sites, channels=policy.channels, stores=policy.stores, strict=policy.strict,
         descriptors=policy.descriptors,
+        user_limits=policy.user_limits,
     )  # fmt: skip
 
 

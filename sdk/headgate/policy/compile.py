@@ -15,7 +15,7 @@ from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyErro
 from headgate.policy.channels import compile_channels, rules_of
 from headgate.policy.descriptors import compile_descriptors
 from headgate.policy.document import Destination, Document, WindowTable
-from headgate.policy.limiters import KEYS, compile_limiters
+from headgate.policy.limiters import KEYS, compile_limiters, compile_user_limits
 from headgate.policy.links import Links
 from headgate.policy.places import Path
 from headgate.policy.presets import STORES, SWITCHED_OFF, preset
@@ -71,10 +71,11 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     links = Links(document, source, at, problems).compile()
     channels = compile_channels(document.channel, source, at, problems)
     descriptors = compile_descriptors(document.descriptor, source, at, problems)
+    user_limits, of_users = compile_user_limits(document.user_limit, source, at, problems)
     if problems:
         raise BadDocument(problems)
     every_pool = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
-    every_rule = [*(base.rules if base else ()), *made, *limiters, *links.rules]
+    every_rule = [*(base.rules if base else ()), *made, *limiters, *of_users, *links.rules]
     limited = (document.flow_control or ("off" if named in SWITCHED_OFF else "on")) == "on"
     switch: Path = ("flow_control",) if document.flow_control else ("preset",)
     return Policy(
@@ -90,6 +91,7 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
         stores=stores,
         strict=bool(document.strict),
         descriptors=descriptors,
+        user_limits=user_limits,
     )
 
 

@@ -29,7 +29,7 @@ from headgate.policy.forms import (
     Weights,
     WindowWord,
 )
-from headgate.policy.limiter_table import DescriptorTable, LimiterTable
+from headgate.policy.limiter_table import DescriptorTable, LimiterTable, UserLimitTable
 from headgate.policy.link_tables import BridgeTable, RouteTable, SiteTable, ZoneTable
 from headgate.policy.tables import Table
 
@@ -232,6 +232,7 @@ class Document(Table):
     destination: list[Destination] = Field([])
     limiter: list[LimiterTable] = Field([])
     descriptor: list[DescriptorTable] = Field([], max_length=MOST_DESCRIPTORS)
+    user_limit: list[UserLimitTable] = Field([], max_length=100)
     pool: list[PoolTable] = Field([])
     store: list[StoreTable] = Field([])
     site_name: SiteName = Field(None, description="what other sites call this one")

@@ -1,8 +1,8 @@
 """The tables of a policy document about limiters: their limits, of all keys and of each, and what proxies ask."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from headgate.policy.forms import (
     Aging,
@@ -101,3 +101,18 @@ class DescriptorTable(Table):
     hold: ProxyText = Field(None, description="the entry whose value names what is held, until it is released")
     release: ProxyText = Field(None, description="the entry whose value names the hold that ends")
     ttl: Duration = Field(None, description="the longest that it is held, which nobody renews: 1s to 1h, else 60s")
+
+
+class UserLimitTable(Table):
+    """A quota of users of nodes, over all nodes: of each of them, or of all together."""
+
+    name: Annotated[str, StringConstraints(max_length=63)] = Field(description="its limiter is user-limits.<name>")
+    users: list[str] = Field(
+        min_length=1, max_length=1000, description="names, or beginnings with *; the first quota that covers one counts"
+    )
+    together: bool = Field(default=False, description="true: all of its users share it")
+    connections: Amount = Field(None, description="at a time, over all nodes")
+    rate: Rate = Field(None, description="messages that are sent, such as '500/s'")
+    byte_rate: Rate = Field(None, description="bytes of these, such as '10MB/s'")
+    destinations: Amount = Field(None, description="that each may have made; else the user's max_destinations")
+    enforce: Enforce = Field(None, description="shadow: it is counted who would have waited, and nobody waits")

@@ -1,4 +1,4 @@
-"""Limiters of a document, compiled to rules: what a limiter is limited to comes from one rule as a whole."""
+"""Limiters and quotas of users of a document, compiled: what a limiter is limited to comes from one rule as a whole."""
 
 import re
 from collections.abc import Iterator
@@ -6,17 +6,19 @@ from typing import Any, Final
 
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.limits.forms import weights_text
-from headgate.core.limits.limit import Limit, reset_of
-from headgate.core.limits.shadow import IN_SHADOW, sides
+from headgate.core.limits.limit import Limit, limits_of, limits_text, reset_of
+from headgate.core.limits.shadow import IN_SHADOW, sides, unlimited
+from headgate.core.limits.user_limit import BYTES, CONNECTIONS, MESSAGES, UserLimit
 from headgate.core.limits.zones import offsets_text
 from headgate.core.names import encode_name
 from headgate.core.policy import Resolved, Rule
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
-from headgate.policy.limiter_table import LimiterTable, LimitTable, PerKey, ShadowPerKey
+from headgate.policy.limiter_table import LimiterTable, LimitTable, PerKey, ShadowPerKey, UserLimitTable
 from headgate.policy.places import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
 from headgate.settings import Settings
+from headgate.units import parse_amount
 
 KEYS: Final = {
     "limits": "limit", "shadow_limits": "limit", "key_limits": "per_key", "shadow_key_limits": "shadow_per_key",
@@ -30,6 +32,12 @@ _OTHERS: Final = (
     "bands", "aging", "unknown_keys", "max_keys", "hold_off", "lease_ahead", "durability", "ledger_keys", "ledger",
     "ledger_keep",
 )  # fmt: skip
+
+
+MOST_DESTINATIONS: Final = 100_000
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z", re.ASCII)
+_USER: Final = re.compile(r"[^\s*]{1,255}\*?\Z|\*\Z")
+_FORMS: Final = {"connections": (CONNECTIONS, "at_once"), "rate": (MESSAGES, "rate"), "byte_rate": (BYTES, "rate")}
 
 
 def compile_limiters(tables: list[LimiterTable], source: Source, at: Origin, problems: list[Problem]) -> list[Rule]:
@@ -178,3 +186,63 @@ def check_limiter(name: str, resolved: Resolved) -> Iterator[Problem]:
             "unknown_keys",
             f"every key of limiters such as {name!r} is refused; add per_key.weight = {{ 'tenant-*' = 1 }}",
         )
+
+
+def compile_user_limits(
+    tables: list[UserLimitTable], source: Source, at: Origin, problems: list[Problem]
+) -> tuple[list[UserLimit], list[Rule]]:
+    """Return the quotas of a document, and the rules of their limiters."""
+    found: dict[str, UserLimit] = {}
+    rules = []
+    for position, table in enumerate(tables):
+        path: Path = ("user_limit", position)
+        try:
+            one, fields = _compile(table, at(path))
+        except InvalidValue as error:
+            problems.append(source.problem((*path, error.setting or "name"), error.beside(error.setting)))
+            continue
+        if one.name in found:
+            problems.append(source.problem((*path, "name"), f"there is a quota {one.name!r} already; keep one"))
+            continue
+        found[one.name] = one
+        if one.limits:
+            rules.append(Rule(one.limiter, "limiter", fields, {field: at(path) for field in (*fields, "kind")}))
+    return list(found.values()), rules
+
+
+def _compile(table: UserLimitTable, origin: str) -> tuple[UserLimit, dict[str, str]]:
+    if not _NAME.match(table.name):
+        raise InvalidValue(f"{table.name!r}; use a-z, 0-9, '-' and '_'", setting="name")
+    for user in table.users:
+        if not _USER.match(user):
+            raise InvalidValue(f"{user!r}; write the name of a user, or its beginning and '*'", setting="users")
+    limits: dict[str, Limit] = {}
+    for key, (name, form) in _FORMS.items():
+        value: Any = getattr(table, key)
+        if value is not None:
+            try:
+                limits[name] = Limit.of(name, {form: value})
+            except InvalidValue as error:
+                raise InvalidValue(error.problem, setting=key) from None
+    destinations = None
+    if table.destinations is not None:
+        destinations = parse_amount(table.destinations, "destinations")
+        if destinations > MOST_DESTINATIONS:
+            raise InvalidValue(f"{destinations}; use 0 to {MOST_DESTINATIONS}", setting="destinations")
+        if table.together:
+            raise InvalidValue("are counted of each user; leave them out, or together", setting="destinations")
+    if not limits and destinations is None:
+        raise InvalidValue("of what? give connections, rate, byte_rate or destinations", setting="name")
+    one = UserLimit(table.name, tuple(table.users), limits_text(limits), table.together, destinations, origin)
+    return one, _fields(one, shadow=table.enforce == IN_SHADOW)
+
+
+def _fields(one: UserLimit, *, shadow: bool) -> dict[str, str]:
+    """Return the settings of its limiter: what is of each user stands below a limit of all that binds nothing."""
+    limits = limits_of(one.limits)
+    of_all = limits if one.together else {}
+    of_each = {} if one.together else limits
+    free = {name: unlimited(limit) for name, limit in limits.items()}
+    if shadow:
+        return {**sides(free, {}, of_all, of_each), "key_weights": "", "zone": ""}
+    return {**sides(of_all or free, of_each, {}, {}), "key_weights": "", "zone": ""}

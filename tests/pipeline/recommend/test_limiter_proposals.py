@@ -134,3 +134,24 @@ def test_the_document_has_them_as_comments_and_a_question_is_answered(spark: Spa
     assert "slots 2 at once" in str(next(iter(render(list(found.values()), question.limiters))).title)
     assert any("no time zone is known" in why for _, why in question.not_judged)
     prepared.unpersist()
+
+
+def test_a_shadow_stands_beside_the_real_limit() -> None:
+    """Mutant: those of a key count for all."""
+    rows = [
+        (1, 0, "limiter:slots at_once 4503599627370496|S_slots at_once 2:S_slots at_once 1"),
+        (1, 1000, "held:a.1:t1:slots:1"),
+        (1, 1100, "would-wait:a.2:t1:slots:key:-:1;held:a.2:t1:slots:1"),
+        (1, 1200, "would-wait:b.1:t2:slots:all:-:1;held:b.1:t2:slots:1"),
+        (1, 1300, "would-wait:b.2:t1:slots:all:-:2;would-wait:b.2:t1:slots:key:-:2;held:b.2:t1:slots:1"),
+        (1, 1400, "freed:a.1;freed:a.2;freed:b.1;freed:b.2"),
+    ]
+    limits = tuple(
+        LimitNeed(**{key: value for key, value in row.items() if value is not None}) for row in needs_of(course(rows))
+    )
+    found = {(one.limit, one.of): one for one in limits}
+    assert (found["slots", "all"].would_wait, found["slots", "key"].would_wait) == (2, 2)
+    assert found["slots", "all"].most == 2, "what is proposed is compared with the shadow, where nothing binds"
+    assert found["slots", "key"].would_keys == "2 of t1"
+    reason = proposals(rows)["limit.slots.at_once"].reason
+    assert "Its shadow, slots 2 at once, would have kept 2 of 4 waiting" in reason

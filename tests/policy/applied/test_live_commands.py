@@ -191,3 +191,34 @@ async def test_a_document_with_a_mistake_is_not_applied(client: headgate.Client,
     assert "shop.toml:9" in done.stderr
     assert (await state(client, "orders.eu"))["limit_bytes"] == "2000"
     assert (await client.policy()).version == 0
+
+
+TOKENS = '[[limiter]]\nmatch = "llm"\n[[limiter.limit]]\nname = "tokens"\nrate = 10\n'
+
+
+async def test_limits_of_another_document_are_tried_beside_those_in_force(
+    client: headgate.Client, tmp_path: Path, one_url: str
+) -> None:
+    """Mutants: what is in force changes; a second trial is added to the first; a plain apply leaves it there."""
+    file, other = write(tmp_path / "shop.toml", SMALL + TOKENS), tmp_path / "other.toml"
+    await headgate_policy(client, "apply", file, url=one_url)
+    await client.parts.registry.policies.look()
+    async with client.session("s") as session:
+        llm = await session.limiter("llm", in_hand=False)
+        for rate in (5, 2):
+            more = '[[limiter.limit]]\nname = "spend"\nquota = "5/day"\n[limiter.per_key]\ntokens = 1\n'
+            write(other, LARGE + TOKENS.replace("10", str(rate)) + more)
+            done = await headgate_policy(client, "apply", "--shadow", other, url=one_url)
+            assert done.stdout.endswith("limits of other.toml are shadow limits beside those in force\n"), done
+            assert "not tried: 'spend' of 'llm'" in done.stderr
+            assert "not tried: rules for queues" in done.stderr
+            found = await state(client, "llm")
+            assert found["limits"] == "tokens rate 10.0 10"
+            assert found["shadow_limits"] == f"tokens rate {rate}.0 {rate};spend quota 5 day 0"
+            assert found["shadow_key_limits"] == "tokens rate 1.0 1"
+            assert (await state(client, "orders.eu"))["limit_bytes"] == "500"
+        async with llm.admit(tokens=8):
+            looked = await llm.state()
+        assert [(one.level.name, one.would_wait) for one in looked.shadows] == [("tokens", 1)]
+        await headgate_policy(client, "apply", file, url=one_url)
+        assert "shadow_limits" not in await state(client, "llm")

@@ -7,6 +7,7 @@ A message is known only afterwards, so it is booked then: the link has no credit
 from typing import Final
 
 from headgate.core.rate import Rate
+from headgate_coordinator.node.credit.allowance import Allowance, Sender
 
 AHEAD: Final = 0.05
 """Seconds' worth of its rate for which a link may have credit."""
@@ -19,6 +20,7 @@ class LinkPace:
         is_waiting: whether somebody will look again once what came is paid off.
         rates: in messages and in bytes a second.
         binds: whether there is any.
+        allowance: what the link's user may send, by a quota over all nodes; None without one.
     """
 
     def __init__(self) -> None:
@@ -27,6 +29,16 @@ class LinkPace:
         self._messages: Rate | None = None
         self._bytes: Rate | None = None
         self._until = 0.0
+        self.allowance: Allowance | None = None
+
+    def allow(self, allowance: Allowance | None, link: Sender) -> None:
+        """Go by what the link's user may send."""
+        if self.allowance is not None:
+            self.allowance.links.discard(link)
+        if allowance is not None:
+            allowance.links.add(link)
+        self.allowance = allowance
+        self.binds = bool(self._messages or self._bytes or allowance)
 
     def set(self, rates: tuple[float | None, float | None]) -> None:
         """Change the rates; what is owed under the old ones is forgotten."""
@@ -34,10 +46,12 @@ class LinkPace:
         self._messages = Rate(rates[0]) if rates[0] else None
         self._bytes = Rate(rates[1]) if rates[1] else None
         self._until = 0.0
-        self.binds = bool(self._messages or self._bytes)
+        self.binds = bool(self._messages or self._bytes or self.allowance)
 
     def book(self, now: float, messages: int, size: int) -> None:
         """Note what came."""
+        if self.allowance is not None:
+            self.allowance.spend(messages, size)
         for rate, amount in ((self._messages, messages), (self._bytes, size)):
             if rate is not None:
                 rate.delay(now, amount)
@@ -47,6 +61,8 @@ class LinkPace:
         """Return for how many messages there may be credit, at the most ``most``, and in how many s to ask again."""
         if now < self._until:
             return 0, self._until - now
+        if self.allowance is not None and not (most := self.allowance.credit(most)):
+            return 0, 0.0  # it looks again once there is more
         if self._messages is not None:
             most = min(most, max(1, int(self._messages.rate * AHEAD)))
         elif self._bytes is not None:

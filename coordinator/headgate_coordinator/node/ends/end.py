@@ -100,6 +100,9 @@ class LinkEnd:
     def changed(self) -> None:
         """Note that the client's user may do other things than before."""
 
+    def rated(self) -> None:
+        """Go by the quotas that users have now; who sends nothing has none."""
+
     def rest(self) -> None:
         """Begin nothing more, for the node is about to stop; what the client holds may still be settled."""
         if self.link.receives and self.link.is_open:

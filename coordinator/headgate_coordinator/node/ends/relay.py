@@ -38,8 +38,11 @@ class Relay(Inlet):
 
     async def open(self) -> None:
         """Answer the client's attach, and give it credit."""
+        await self._rate()
+        if not self.link.alive:
+            return
         self.link.accept(self.link.source, Terminus(), max_message=self.connection.node.options.limits.message)
-        self.link.set_credit(self.connection.node.options.credit)
+        self._renew()
         self.connection.flush_soon()
 
     def received(self, messages: list[Incoming]) -> None:
@@ -73,6 +76,8 @@ class Relay(Inlet):
         self.messages += len(messages)
         self.bytes += total
         self.connection.node.counters.came(len(messages), total)
+        if self.pace.allowance is not None:
+            self.pace.allowance.spend(len(messages), total)
         self._renew()
 
     def _reject(self, delivery: Any, condition: str, description: str) -> None:
@@ -137,6 +142,8 @@ class Relay(Inlet):
         self._looking = False
         link, options = self.link, self.connection.node.options
         free = options.credit - self.unconfirmed
+        if self.pace.allowance is not None:
+            free = self.pace.allowance.credit(free)
         if link.alive and link.credit <= options.low_credit and free > link.credit:
             link.set_credit(free)
         self.look()

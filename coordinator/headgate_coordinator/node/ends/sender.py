@@ -107,11 +107,23 @@ class Inlet(LinkEnd):
             line = await node.lines.get(self.destination, self._kind)
         if not self.link.alive:
             return
+        await self._rate()
         self._line, self._container = line, self.connection.engine.peer
         target = Terminus(self.destination, dynamic=self.link.target.dynamic, capabilities=(line.inflow.kind,))
         self.link.accept(self.link.source, target, max_message=node.options.limits.message)
         line.join(self)
         self.connection.flush_soon()
+
+    async def _rate(self) -> None:
+        identity, quotas = self.connection.identity, self.connection.node.quotas
+        allowance = await quotas.allowance(identity.name) if identity is not None else None
+        if allowance is not self.pace.allowance:
+            self.pace.allow(allowance, self)
+
+    def rated(self) -> None:
+        """Go by the quotas that users have now."""
+        self.connection.node.spawn(self._rate())
+        self.look_soon()
 
     def received(self, messages: list[Incoming]) -> None:
         """Put messages in line; those above what a connection may hold are given back at once."""
@@ -293,6 +305,9 @@ class Inlet(LinkEnd):
     @property
     def waiting(self) -> tuple[float, str] | None:
         """For how long it has waited for room, or for a channel, and why."""
+        allowance = self.pace.allowance
+        if allowance is not None and (seconds := allowance.withheld) is not None:
+            return seconds, allowance.why
         if not self._held or self._line is None:
             return None
         if not (self._line.inflow.is_blocked or self._line.inflow.account.is_confirming):

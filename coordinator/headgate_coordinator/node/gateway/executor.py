@@ -21,6 +21,7 @@ from headgate.redis.secured import Waiting
 from headgate.settings import KINDS
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import LinkQueueGone
+from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.gateway.authorizer import Permits
 from headgate_coordinator.node.gateway.marked import Marked
 from headgate_coordinator.node.gateway.rights import MOST_WAITED_MS, SECURED, text_of
@@ -32,6 +33,8 @@ MASTERS: Final = (("CONFIG", "GET", "maxmemory"), ("INFO", "memory"))
 """Commands that may go to every master."""
 SOURCES: Final = 1024
 """Destinations that a connection receives from whose dead letters are looked after."""
+HELD_BACK: Final = 1.0
+"""Seconds that a batch of an SDK waits at the most for its user's quota; its session sends the next one after it."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks where the dead letters of these go."""
 
@@ -39,7 +42,8 @@ LOOK_EVERY: Final = 1.0
 class Desk:
     """Does what one user asks for; ``making`` is the node's count of what users make, ``marked`` spools for it."""
 
-    def __init__(self, parts: Context, permits: Permits, making: Making, marked: Marked) -> None:
+    def __init__(self, parts: Context, permits: Permits, making: Making, marked: Marked, quotas: Quotas) -> None:
+        self._quotas = quotas
         self._parts = parts
         self._marked = marked
         self._permits = permits
@@ -71,7 +75,9 @@ class Desk:
             return None
         raise InvalidValue(f"{str(what)[:40]!r} with {len(words)} words is no call that this node knows")
 
-    async def _call(self, name: Any, key: Any, argv: Any, server: Backend | None = None) -> Any:
+    async def _call(  # noqa: C901 - one call, and what is done in the place of some
+        self, name: Any, key: Any, argv: Any, server: Backend | None = None
+    ) -> Any:
         if not isinstance(name, str) or name not in script_names() or not isinstance(argv, list):
             raise InvalidValue(f"there is no script {str(name)[:40]!r} here: node and client are of different versions")
         op = script(name)
@@ -80,6 +86,8 @@ class Desk:
             argv[0] = None  # the node's own connection knows which run of Redis answers
         if not self._permits.manages_all and (done := await self._instead(op, keys, values)) is not None:
             return done
+        if name == "publish" and self._quotas.of(self._permits.user) is not None:
+            await self._charge(argv[len(op.arguments) - 1 :])
         if name == "publish" and values["beyond"] == "spool":
             place = self._permits.place(keys[0])
             assert isinstance(place, Address)  # noqa: S101 -- it was permitted as one
@@ -102,6 +110,13 @@ class Desk:
         if name in ("levels", "snapshot") and not self._permits.manages_all:
             hide_holds(name, reply, own=name == "levels" and is_session_of(values["who"], self._permits.prefix))
         return reply
+
+    async def _charge(self, bodies: Sequence[bytes]) -> None:
+        """Have a batch wait for its user's quota, and count it there; what comes beyond it is owed."""
+        allowance = await self._quotas.allowance(self._permits.user)
+        if allowance is not None:
+            await allowance.opened(HELD_BACK)
+            allowance.spend(len(bodies), sum(map(len, bodies)))
 
     async def _secure(self, name: Any, key: Any, argv: Any, durability: Any, within_ms: Any) -> list[Any]:
         if name not in SECURED or type(within_ms) is not int or not 0 < within_ms <= MOST_WAITED_MS:

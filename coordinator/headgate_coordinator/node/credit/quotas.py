@@ -1,0 +1,176 @@
+"""Quotas of users over all nodes: what of them this node holds for its clients."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from headgate.amqp.link import RESOURCE_LIMIT
+from headgate.client import Client
+from headgate.core.limits.limit import limits_of
+from headgate.core.limits.user_limit import BYTES, CONNECTIONS, MESSAGES, UserLimit, limit_of
+from headgate.core.policy import Policy
+from headgate.errors import HeadgateError
+from headgate.limiting.hold import Hold
+from headgate.limiting.limiter import Limiter
+from headgate.limiting.refusals import Refused
+from headgate.session.session import Session
+from headgate_coordinator.node.credit.allowance import Allowance
+from headgate_coordinator.security import Identity
+
+_log = logging.getLogger("headgate.node")
+LOOK_EVERY: Final = 0.5
+"""Seconds between looks at whether quotas changed, or a connection is counted no more."""
+REMEMBERED: Final = 10_000
+"""Users whose quotas are remembered."""
+
+
+class Connection(Protocol):
+    """A connection, as quotas count it."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """Its user."""
+        ...
+
+    @property
+    def ends(self) -> Mapping[Any, Any]:
+        """The node's ends of its links."""
+        ...
+
+
+class Quotas:
+    """Asks the limiters of quotas for the connections of this node's users, and for what they send.
+
+    Each connection that is counted is a hold of the node's session: those of a node that dies come back with the end of
+    its lease. Of users without a quota nothing is asked.
+
+    Args:
+        client: of Redis; it stays the caller's.
+        ttl: seconds of the leases.
+    """
+
+    def __init__(self, client: Client, ttl: float) -> None:
+        self._client, self._ttl = client, ttl
+        self._policies = client.parts.registry.policies
+        self._policy: Policy | None = None
+        self._known: dict[str, UserLimit | None] = {}
+        self._session: Session | None = None
+        self._opening = asyncio.Lock()
+        self._held: dict[Connection, tuple[UserLimit, Hold]] = {}
+        self._joining: dict[Connection, asyncio.Task[None]] = {}
+        self._refused: dict[Connection, str] = {}
+        self._allowances: dict[str, tuple[UserLimit, Allowance]] = {}
+
+    def of(self, user: str) -> UserLimit | None:
+        """Return the quota of a user, by the policy in force; None without one."""
+        policy = self._policies.policy
+        if policy is not self._policy or len(self._known) >= REMEMBERED:
+            self._policy, self._known = policy, {}
+        if not policy.user_limits:
+            return None
+        if user not in self._known:
+            self._known[user] = limit_of(user, policy.user_limits)
+        return self._known[user]
+
+    async def enter(self, connection: Connection, user: str) -> None:
+        """Count a connection; one above the quota is closed with an error as it opens.
+
+        Raises:
+            HeadgateError: it is not known whether it may come.
+        """
+        await self._policies.current()
+        limit = self.of(user)
+        if limit is None or not limit.has(CONNECTIONS):
+            return
+        limiter = await self._limiter(limit)
+        decision = await limiter.attempt(key=user, connections=1)
+        if isinstance(decision, Refused):
+            most = limits_of(limit.limits)[CONNECTIONS].most
+            whose = "its users have" if limit.together else f"user {user!r} has"
+            self._refused[connection] = (
+                f"{whose} {most} connections over all nodes, as many as the quota {limit.name!r} allows; close one, or "
+                "ask an operator for more"
+            )
+        else:
+            self._held[connection] = limit, decision
+
+    def refusal(self, connection: Connection) -> tuple[str, str] | None:
+        """Return why a connection cannot be served, as an AMQP error; None where it can."""
+        text = self._refused.get(connection)
+        return None if text is None else (RESOURCE_LIMIT, text)
+
+    def leave(self, connection: Connection) -> None:
+        """Count a connection no more."""
+        self._refused.pop(connection, None)
+        if (task := self._joining.pop(connection, None)) is not None:
+            task.cancel()
+        if (held := self._held.pop(connection, None)) is not None:
+            held[1].release()
+
+    async def allowance(self, user: str) -> Allowance | None:
+        """Return what a user may send through this node; None where no quota bounds it.
+
+        Raises:
+            HeadgateError: the limiter cannot be opened.
+        """
+        limit = self.of(user)
+        if limit is None or not (limit.has(MESSAGES) or limit.has(BYTES)):
+            return None
+        known = self._allowances.get(user)
+        if known is None or known[0] != limit:
+            limiter = await self._limiter(limit)
+            rates = {name: one for name, one in limits_of(limit.limits).items() if one.rate}
+            why = f"the rate of the quota {limit.name!r} of user {user!r} is used up, over all nodes"
+            known = self._allowances.setdefault(user, (limit, Allowance(limiter, user, rates, why)))
+            if known[0] != limit:
+                known = self._allowances[user] = limit, Allowance(limiter, user, rates, why)
+        return known[1]
+
+    async def _limiter(self, limit: UserLimit) -> Limiter:
+        async with self._opening:
+            if self._session is None:
+                self._session = self._client.session("quotas", ttl=self._ttl)
+            return await self._session.limiter(limit.limiter, in_hand=False)
+
+    async def watch(self, connections: set[Any]) -> None:
+        """Follow changes of quotas, until cancelled; who is here stays, and is counted as soon as there is room."""
+        seen: Policy | None = None
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            policy = self._policies.policy
+            changed = policy is not seen and (policy.user_limits or self._held or self._allowances)
+            seen = policy
+            for connection in tuple(connections) if changed else tuple(self._held):
+                self._look_at(connection, changed=bool(changed))
+
+    def _look_at(self, connection: Connection, *, changed: bool) -> None:
+        user = connection.identity.name if connection.identity else None
+        limit = self.of(user) if user is not None else None
+        wanted = limit if limit is not None and limit.has(CONNECTIONS) else None
+        before = self._held.get(connection)
+        if before is not None and (wanted is None or before[0].limiter != wanted.limiter or before[1].lost):
+            del self._held[connection]
+            before[1].release()
+            before = None
+        if wanted is not None and user is not None and before is None and connection not in self._joining:
+            self._joining[connection] = asyncio.create_task(self._join(connection, wanted, user))
+        if changed:
+            for end in tuple(connection.ends.values()):
+                end.rated()
+
+    async def _join(self, connection: Connection, limit: UserLimit, user: str) -> None:
+        try:
+            hold = await (await self._limiter(limit)).admit(key=user, timeout="unlimited", connections=1)
+            self._held[connection] = limit, hold
+        except HeadgateError as error:
+            _log.warning("a connection of user %r is not counted: %s", user, error)
+        finally:
+            self._joining.pop(connection, None)
+
+    async def close(self) -> None:
+        """Let go of all that is held."""
+        for _, allowance in self._allowances.values():
+            await allowance.close()
+        if self._session is not None:
+            await self._session.close()

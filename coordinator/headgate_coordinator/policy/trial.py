@@ -1,0 +1,57 @@
+"""The limits of one policy as shadow limits beside those of another, which stays in force."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from headgate.core.limits.limit import Limit, limits_of, limits_text
+from headgate.core.limits.shadow import FIELDS, is_unlimited
+from headgate.core.policy import Policy, Rule
+
+_SIDES: Final = {"limits": "shadow_limits", "key_limits": "shadow_key_limits"}
+
+
+def on_trial(current: Policy, new: Policy) -> tuple[Policy, list[str]]:
+    """Return the policy in force with limits of another as its shadow limits, and what of that other is not tried.
+
+    Shadow limits that were in force give way. Of each limiter those limits are tried that have a real one of the same
+    name and sort beside them: of other names callers say no amounts.
+    """
+    rules = [rule for rule in map(_without_shadows, current.rules) if rule is not None]
+    tried = [rule for rule in map(_as_shadows, new.rules) if rule is not None]
+    policy = Policy(
+        0, [*rules, *tried], current.pools, current.source, defaults=current.defaults, links=current.links,
+        channels=current.channels, site=current.site, sites=current.sites, stores=current.stores,
+        strict=current.strict, descriptors=current.descriptors, user_limits=current.user_limits,
+    )  # fmt: skip
+    return policy, list(_left_out(policy, new, tried))
+
+
+def _without_shadows(rule: Rule) -> Rule | None:
+    fields = {name: value for name, value in rule.fields.items() if name not in FIELDS}
+    return Rule(rule.match, rule.kind, fields, rule.origins) if fields else None
+
+
+def _as_shadows(rule: Rule) -> Rule | None:
+    if rule.kind != "limiter" or not rule.fields.get("limits"):
+        return None
+    fields = {shadow: limits_text(_binding(rule.fields.get(field, ""))) for field, shadow in _SIDES.items()}
+    origins = {shadow: rule.origins.get(field, "") for field, shadow in _SIDES.items()}
+    return Rule(rule.match, rule.kind, fields, origins)
+
+
+def _binding(text: str) -> dict[str, Limit]:
+    return {name: limit for name, limit in limits_of(text).items() if not is_unlimited(limit)}
+
+
+def _left_out(policy: Policy, new: Policy, tried: Iterable[Rule]) -> Iterable[str]:
+    others = {rule.match for rule in new.rules if rule.kind != "limiter"}
+    if others:
+        yield f"rules for queues, topics, gates and buckets ({', '.join(sorted(others)[:5])}): limiters only are tried"
+    for rule in tried:
+        if not rule.pattern.exact:
+            continue
+        in_force = limits_of(policy.resolve(rule.match, "limiter").fields.get("limits", ""))
+        for name, limit in limits_of(rule.fields["shadow_limits"]).items():
+            real = in_force.get(name)
+            if real is None or (real.form == "at_once") != (limit.form == "at_once"):
+                yield f"{name!r} of {rule.match!r}: it has no limit of that name and sort, so nothing can be counted"

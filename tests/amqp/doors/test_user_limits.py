@@ -1,0 +1,134 @@
+"""Quotas of users over all nodes: connections, what they send, and what they make."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached
+
+import headgate
+from headgate import AccessDenied, Client
+from headgate.policy import loads
+from headgate_coordinator.security.permissions import Action
+from tests.amqp.conftest import StartNode
+from tests.amqp.doors.test_users import call, grant, there
+from tests.support.waiting import wait_until
+
+__all__ = ["call"]
+pytestmark = pytest.mark.one_server
+EVERY = (Action.PRODUCE, Action.CONSUME, Action.MANAGE)
+
+
+async def quota(client: Client, *lines: str, users: str = '["ann", "eu-*"]') -> None:
+    await client.apply_policy(loads("\n".join(["[[user_limit]]", 'name = "tenants"', f"users = {users}", *lines])))
+
+
+async def counted(client: Client, user: str = "ann") -> int:
+    async with client.session("look") as session:
+        limiter = await session.limiter("user-limits.tenants", in_hand=False)
+        return (await limiter.state(key=user)).key_limits["connections"].taken
+
+
+async def test_connections_are_counted_over_all_nodes_and_those_of_a_killed_one_come_back(
+    client: Client, start_node: StartNode, call: Callable[..., Any]
+) -> None:
+    """Mutants: each node counts its own; what is closed is counted still; another user's count too."""
+    for user in ("ann", "bob"):
+        await grant(client, user, *EVERY)
+    await quota(client, "connections = 2")
+    one, two = start_node("--plain-without-tls"), start_node("--plain-without-tls")
+    login: dict[str, Any] = {"user": "ann", "password": "ANN", "allow_insecure_mechs": True, "reconnect": False}
+    dies = await there(BlockingConnection, f"127.0.0.1:{one.port}", timeout=60, **login)
+    await there(call, two, "ann")
+    assert await counted(client) == 2
+    for node in (one, two):
+        with pytest.raises(ConnectionClosed, match=r"resource-limit-exceeded.*'ann' has 2 connections over all nodes"):
+            await there(call, node, "ann")
+    await there(call, two, "bob")
+    with pytest.raises(headgate.HeadgateError, match="2 connections over all nodes"):
+        async with headgate.connect(f"amqp://ann:ANN@127.0.0.1:{two.port}", namespace=client.namespace) as sdk:
+            await sdk.destinations()
+    one.kill9()
+    del dies
+
+    async def is_back() -> bool:
+        return await counted(client) == 1
+
+    await wait_until(is_back, timeout=60)
+    again: Any = await there(call, two, "ann")
+    await there(again.create_sender, "q")
+    with pytest.raises(ConnectionClosed):
+        await there(call, two, "ann")
+    await there(again.close)
+    await wait_until(is_back, timeout=60)
+    await there(call, two, "ann")
+
+
+async def test_what_a_user_sends_is_bounded_over_all_nodes_and_a_link_says_why_it_waits(
+    client: Client, start_node: StartNode, call: Callable[..., Any]
+) -> None:
+    """Mutants: each node has the rate; another user waits; a changed quota reaches nobody who waits."""
+    one, two = start_node("--plain-without-tls"), start_node("--plain-without-tls")
+    for user in ("ann", "bob"):
+        await grant(client, user, *EVERY)
+    await quota(client, 'rate = "20/s"')
+    senders = [
+        await there((await there(call, node, "ann")).create_sender, f"q{i}") for i, node in enumerate((one, two))
+    ]
+    began = time.monotonic()
+    for sender in senders:
+        for _ in range(30):
+            await there(sender.send, Message(body="x"))
+    assert time.monotonic() - began > 1.5, "60, of which 20 at once and 20 a second"
+    await quota(client, 'rate = "1/h"')
+    other: Any = await there((await there(call, one, "bob")).create_sender, "q2")
+    for _ in range(30):
+        await there(other.send, Message(body="x"))
+
+    async def is_dry() -> bool:
+        await there(senders[0].send, Message(body="x"), timeout=1)
+        return False
+
+    with pytest.raises(Exception, match=r"(?i)timed? ?out"):
+        await wait_until(is_dry, timeout=60)
+    found = await client.explain("user-limits.tenants", key="ann")
+    assert found.limiter is not None
+    assert any("messages" in row for row in found.limiter.rows())
+    await quota(client, "connections = 100")
+    await there(senders[1].send, Message(body="y"), timeout=60)
+
+
+async def test_a_quota_says_how_many_destinations_a_user_makes_and_nobody_opens_its_limiter(
+    client: Client, start_node: StartNode, call: Callable[..., Any]
+) -> None:
+    """Mutants: the user's own bound holds; a user holds a quota off."""
+    await grant(client, "eu-1", Action.PRODUCE, Action.CONSUME, Action.BROWSE)
+    await quota(client, "destinations = 1", "connections = 5")
+    node = start_node("--plain-without-tls")
+    eu: Any = await there(call, node, "eu-1", "EU-1")
+    await there(eu.create_sender, "a")
+    with pytest.raises(LinkDetached, match=r"resource-limit-exceeded.*as many as it may"):
+        await there(eu.create_sender, "b")
+    url = f"amqp://eu-1:EU-1@127.0.0.1:{node.port}"
+    async with headgate.connect(url, namespace=client.namespace) as sdk, sdk.session("s") as session:
+        with pytest.raises(AccessDenied):
+            await session.limiter("user-limits.tenants")
+
+
+async def test_a_user_of_the_sdk_is_slowed_down_and_loses_nothing(client: Client, start_node: StartNode) -> None:
+    """Mutant: batches of an SDK are not counted."""
+    await grant(client, "ann", *EVERY)
+    await quota(client, 'byte_rate = "2kB/s"')
+    node = start_node("--plain-without-tls")
+    url = f"amqp://ann:ANN@127.0.0.1:{node.port}"
+    async with headgate.connect(url, namespace=client.namespace) as sdk, sdk.session("s") as session:
+        producer = await session.producer("q", window=1024)
+        began = time.monotonic()
+        for _ in range(7):
+            await producer.send(b"x" * 700, timeout=60)
+        assert time.monotonic() - began > 0.9, "4.9 kB and more, of which 2 kB at once"
+    async with client.session("look") as session:
+        limiter = await session.limiter("user-limits.tenants", in_hand=False)
+        assert (await limiter.state(key="ann")).key_limits["bytes"].taken >= 0
