@@ -2,12 +2,14 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+
+from tests.pipeline.spark_forks import python
 
 ROOT = Path(__file__).parents[2]
 _SETTINGS = {
@@ -42,11 +44,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip("Spark needs Java, and there is none here")
     parts = [str(ROOT / part) for part in ("sdk", "coordinator", "pipeline")]
     os.environ["PYTHONPATH"] = os.pathsep.join([*parts, str(ROOT)])  # workers inherit it
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    stack = ExitStack()
+    os.environ["PYSPARK_PYTHON"] = str(stack.enter_context(python(tmp_path_factory.mktemp("python"))))
     builder = SparkSession.builder.master("local[2,4]").appName("tests")  # tasks are tried again, as on a cluster
     for key, value in _SETTINGS.items():
         builder = builder.config(key, value)
     session = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse"))).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    with stack:
+        yield session
+        session.stop()
