@@ -13,6 +13,7 @@ from tests.amqp.client import Peer, Pulse, Rude, rude, written
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.amqp.raw import attach, begin, detach, end, flow, nothings, transfer
 from tests.sdk.observing import field, look
+from tests.support.extent import each
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -108,7 +109,7 @@ async def test_what_is_no_message_is_rejected_and_the_link_goes_on(node: NodePro
         await guest.until(b"\x00\x53\x24")
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "told"),
     [
         (b"\xff" * 5000, "amqp:connection:framing-error"),
@@ -118,7 +119,6 @@ async def test_what_is_no_message_is_rejected_and_the_link_goes_on(node: NodePro
         (attach("s", 0) + transfer(0, 0, b"x") + flow(7), ""),
         (b"", "amqp:resource-limit-exceeded"),  # silence: the library's word for it
     ],
-    ids=["garbage", "giant frame", "tiny frame", "too many sessions", "unknown handle", "silence"],
 )
 async def test_whoever_speaks_no_amqp_is_told_so_and_hung_up_on(
     node: NodeProcess, pulse: Pulse, said: bytes, told: str
@@ -130,10 +130,9 @@ async def test_whoever_speaks_no_amqp_is_told_so_and_hung_up_on(
         assert (await guest.end()) == told or not told
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [b"", b"AMQP", HEADER, HEADER + b"\x00\x00\x00\x20", b"GET / HTTP/1.1\r\n\r\n", b"AMQP\x00\x01\x00\x00AMQP"],
-    ids=["nothing", "half a header", "no choice", "half a frame", "HTTP", "no open"],
 )
 async def test_a_handshake_that_does_not_end_is_ended(node: NodeProcess, pulse: Pulse, said: bytes) -> None:
     async with rude(node.port) as guest:

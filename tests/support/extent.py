@@ -2,10 +2,11 @@
 `make soak`; of a table all of its cases, in one test.
 """
 
+import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -21,29 +22,46 @@ def examples(count: int) -> int:
 def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Any], Any]:
     """Return a decorator as `pytest.mark.parametrize` is one, but all cases run in one test, whichever fail.
 
-    For cases that are looked at in microseconds, where a test for each would take a hundred times as long. They share
-    the fixtures, and none of them waits.
+    For cases that take far less than their fixtures, such as a node in a process of its own, which they share: each
+    must find them as the first did. Those of an async test run one after another too.
     """
     wanted = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     rows = [tuple(case) if len(wanted) > 1 else (case,) for case in cases]
     assert rows, "there is no case"
 
-    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+    def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
+        @contextlib.contextmanager
+        def noted(row: tuple[Any, ...], failed: list[BaseException]) -> Iterator[None]:
+            try:
+                yield
+            except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 -- the others run all the same
+                error.add_note(f"in the case {', '.join(map(repr, row))[:500]}")
+                failed.append(error)
+
+        def judge(failed: list[BaseException]) -> None:
+            if failed:
+                raise failed[0] if len(failed) == 1 else BaseExceptionGroup(f"{len(failed)} of {len(rows)}", failed)
+
         @functools.wraps(test)
         def of_all(**fixtures: Any) -> None:
             failed: list[BaseException] = []
             for row in rows:
-                try:
+                with noted(row, failed):
                     test(**fixtures, **dict(zip(wanted, row, strict=True)))
-                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 -- the others run all the same
-                    error.add_note(f"in the case {', '.join(map(repr, row))[:500]}")
-                    failed.append(error)
-            if failed:
-                raise failed[0] if len(failed) == 1 else BaseExceptionGroup(f"{len(failed)} of {len(rows)}", failed)
+            judge(failed)
+
+        @functools.wraps(test)
+        async def of_all_async(**fixtures: Any) -> None:
+            failed: list[BaseException] = []
+            for row in rows:
+                with noted(row, failed):
+                    await test(**fixtures, **dict(zip(wanted, row, strict=True)))
+            judge(failed)
 
         signature = inspect.signature(test)
         kept = [parameter for name, parameter in signature.parameters.items() if name not in wanted]
-        of_all.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
-        return of_all
+        found: Any = of_all_async if inspect.iscoroutinefunction(test) else of_all
+        found.__signature__ = signature.replace(parameters=kept)
+        return found  # type: ignore[no-any-return]
 
     return decorate

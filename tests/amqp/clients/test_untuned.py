@@ -16,6 +16,7 @@ from tests.amqp.nodes import NodeProcess
 from tests.amqp.raw import FALSE, HEADER, NULL, TRUE, begin, described, detach, end, flow, frame, number, text, transfer
 from tests.amqp.raw import attach as attach_raw
 from tests.sdk.observing import GUARD, drain, field
+from tests.support.extent import each
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -222,10 +223,9 @@ async def test_any_credit_that_can_be_said_is_credit(node: NodeProcess, client: 
         await receives.until(b"\xa1\x0249")
 
 
-@pytest.mark.parametrize(
+@each(
     ("address", "wrong"),
     [(text("nul\0byte"), b"no NUL"), (b"\xa0\x01q", b"is text"), (number(7), b"is text"), (b"\xa1\x03a\0b", b"no NUL")],
-    ids=["NUL", "binary", "number", "short NUL"],
 )
 async def test_an_address_that_is_no_text_is_refused(node: NodeProcess, address: bytes, wrong: bytes) -> None:
     fields = [text("l"), number(0), FALSE, NULL, NULL, described(0x28, []), described(0x29, [address]), NULL, NULL]
@@ -246,7 +246,7 @@ def symbol(raw: bytes) -> bytes:
     return b"\xa3" + bytes((len(raw),)) + raw
 
 
-@pytest.mark.parametrize("part", ["name", "address", "capability", "filter", "selector", "property"])
+@each("part", ["name", "address", "capability", "filter", "selector", "property"])
 async def test_what_is_not_utf_8_is_refused_with_one_clear_error(node: NodeProcess, part: str) -> None:
     raw = {part: BAD}
     asked = b"\x00" + b"\x80" + (0x468C00000004).to_bytes(8, "big") + b"\xa1\x02" + raw.get("selector", b"1 ")
@@ -307,7 +307,7 @@ async def test_a_message_expires_by_its_properties(node: NodeProcess, client: he
             assert message.body == b"1"
 
 
-@pytest.mark.parametrize("receives", [True, False])
+@each("receives", [True, False])
 async def test_a_refused_link_is_answered_with_ends_that_are_null(node: NodeProcess, receives: bool) -> None:
     address = "$cbs" if receives else "a.*"
     async with guest(node, attach_raw("l", 0, receives=receives, address=address)) as refused:
@@ -317,7 +317,7 @@ async def test_a_refused_link_is_answered_with_ends_that_are_null(node: NodeProc
         assert b"\x00S\x29" not in answer
 
 
-@pytest.mark.parametrize("modes", [b"\x50\x00\x50\x00", b"\x50\x00\x50\x01", b"\x50\x01\x50\x01", b"\x50\x02\x50\x00"])
+@each("modes", [b"\x50\x00\x50\x00", b"\x50\x00\x50\x01", b"\x50\x01\x50\x01", b"\x50\x02\x50\x00"])
 async def test_settle_modes_are_answered_as_they_were_asked_for(node: NodeProcess, modes: bytes) -> None:
     async with guest(node, receiver(modes=modes)) as receives:
         heard = await receives.until(b"\x00S\x12")
@@ -457,7 +457,7 @@ DATA = b"\x00Su\xa0\x03abc"
 PROPERTIES = b"\x00Ss\x45"
 
 
-@pytest.mark.parametrize(
+@each(
     "message",
     [
         DATA[:-1],
@@ -473,7 +473,6 @@ PROPERTIES = b"\x00Ss\x45"
         b"\x00Sy\x40",
         b"",
     ],
-    ids=str.split("cut cut-long half no-map no-list header order twice text nothing unknown empty"),
 )
 async def test_what_is_no_message_is_rejected_on_arrival(node: NodeProcess, message: bytes) -> None:
     async with sender(node) as sends:

@@ -1,15 +1,16 @@
-"""LangChain's models wait for a limiter that all processes share."""
+"""LangChain's models wait for a limiter that all processes share.
+
+It is imported in the tests: it takes as long as a tenth of all other imports of the suite, in each process.
+"""
 
 import asyncio
 from collections.abc import Iterator
 
 import pytest
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 import headgate
 import headgate.sync
 from headgate.charge import SyncCharge
-from headgate.llm.langchain import LimitedCalls
 
 pytestmark = pytest.mark.one_server
 
@@ -24,6 +25,10 @@ def session(redis_url: str, cleanup_namespace: str) -> Iterator[headgate.sync.Se
 
 
 def test_a_model_calls_as_often_as_it_may(session: headgate.sync.Session) -> None:
+    from langchain_core.language_models.fake_chat_models import FakeListChatModel
+
+    from headgate.llm.langchain import LimitedCalls
+
     limited = LimitedCalls(SyncCharge(session.limiter("llm"), requests=1, timeout=0.01))
     model = FakeListChatModel(responses=["yes"], rate_limiter=limited)
     assert model.invoke("?").content == "yes"
@@ -35,6 +40,8 @@ def test_a_model_calls_as_often_as_it_may(session: headgate.sync.Session) -> Non
 
 
 def test_what_is_held_at_once_cannot_be_limited_so(session: headgate.sync.Session) -> None:
+    from headgate.llm.langchain import LimitedCalls
+
     for charge in (SyncCharge(session.limiter("llm"), slots=1), SyncCharge(session.gate("gate"))):
         with pytest.raises(headgate.InvalidValue, match="LangChain does not say when a call has ended"):
             LimitedCalls(charge).acquire()
