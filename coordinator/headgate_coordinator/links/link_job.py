@@ -23,7 +23,7 @@ from headgate_coordinator.links.rules import MAX_HOPS, Forwarding
 from headgate_coordinator.links.selection import judge_by
 from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.links.spooled_reads import Entries
-from headgate_coordinator.links.spooled_writes import SpooledWrites
+from headgate_coordinator.links.spooled_writes import Segment, SpooledWrites
 from headgate_coordinator.links.worker import End, LinkWorker
 
 
@@ -48,6 +48,7 @@ class LinkJob(Job[Link]):
         self._there = client
         self._kinds: tuple[str, ...] = STORES
         self._mending: asyncio.Task[None] | None = None
+        self._sent: list[Segment] = []
 
     @property
     def trouble(self) -> Trouble | None:
@@ -116,7 +117,7 @@ class LinkJob(Job[Link]):
             )  # fmt: skip
             worker.spool = SpooledWrites(
                 there.parts, target.address, worker.link, self.fence, _room(stack, there, link.name), worker.hear_store,
-                elsewhere=link.site is not None,
+                self._sent, elsewhere=link.site is not None,
             )  # fmt: skip
             self._worker, self._there, self._trouble = worker, there, None
             try:

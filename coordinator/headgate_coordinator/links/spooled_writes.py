@@ -80,6 +80,7 @@ class SpooledWrites:
         fence: number of its lease.
         room_at: returns the link's room at a store.
         woken: called when a store has room that had none.
+        sent: segments of which it is not known that their messages are there, also of earlier work under this lease.
         elsewhere: whether the target is at another site: a path there may be another disk here.
     """
 
@@ -91,6 +92,7 @@ class SpooledWrites:
         fence: int,
         room_at: Callable[[Spool], Awaitable[Quota]],
         woken: Callable[[], None],
+        sent: list[Segment],
         *,
         elsewhere: bool = False,
     ) -> None:
@@ -98,7 +100,7 @@ class SpooledWrites:
         self._address, self._link = address, link
         self._room_at, self._woken, self._elsewhere = room_at, woken, elsewhere
         self._names = (f"{secrets.token_hex(5)}-{fence:x}-{n:x}" for n in itertools.count(1))
-        self._sent: list[Segment] = []
+        self._sent = sent
         self._most = MOST
         self._crowded = False
         """Whether nothing of what was written last was taken."""

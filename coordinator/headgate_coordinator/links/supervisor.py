@@ -171,6 +171,9 @@ class Supervisor:
             name for name, job in self._jobs.items() if (link := wanted.get(name)) is not job.link and link != job.link
         ]
         await self._stop(gone)
+        for page in _pages([name for name in gone if name in wanted]):
+            # They begin anew under a later lease: a segment that they wrote and did not commit is nobody's then.
+            await self._call("release", page, held=0, total=0)
         await self._sites.keep(policy.sites)
         self._carried = {link: carried for link, carried in self._carried.items() if link in wanted}
         await asyncio.sleep(0)

@@ -155,6 +155,39 @@ async def test_references_whose_call_was_lost_are_there_once_and_leave_no_segmen
         await swept(tmp_path)
 
 
+async def test_a_segment_that_was_not_committed_as_its_policy_changed_is_swept(
+    client: headgate.Client, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks when the link goes on under the same lease: whose segment it is would not be known until the node ends."""
+    commit, cut = LinkStore.commit, asyncio.Event()
+
+    async def cut_once(store: LinkStore, *of: Any, **how: Any) -> Committed:
+        if how.get("segment", "-") != "-" and not cut.is_set():
+            cut.set()
+            await asyncio.Event().wait()
+        return await commit(store, *of, **how)
+
+    monkeypatch.setattr(LinkStore, "commit", cut_once)
+    await spooling(client, tmp_path, "billing", memory=5 * PAYLOAD)
+    site = SiteOf("here", client, redis_url)
+    await client.apply_policy(loads(bridges(("orders", "billing"))))
+    async with site.working():
+        sending = asyncio.create_task(fill(client, COUNT))
+        async with asyncio.timeout(80):
+            await cut.wait()
+        await client.apply_policy(
+            loads(bridges(("orders", "billing")).replace("[[bridge]]", "[[bridge]]\nmax_hops = 7"))
+        )
+        await sending
+        assert await consume(client, "billing", COUNT) == [body(n) for n in range(COUNT)]
+
+        async def nothing_left() -> bool:
+            await SpoolSweep(client, "n", nothing).orphans()
+            return not segments(tmp_path)
+
+        await wait_until(nothing_left, timeout=80, description="the store is empty")
+
+
 async def test_a_segment_of_a_node_that_is_killed_is_swept_and_all_messages_come_once(
     client: headgate.Client, redis_url: str, cleanup_namespace: str, tmp_path: Path
 ) -> None:
