@@ -308,7 +308,7 @@ def _node(node: NodeFacts) -> Iterator[Metric]:
     yield BYTES.family({(DIRECTIONS[direction],): count for direction, count in counters.bytes.items()})
     yield REJECTED.family({(reason,): count for reason, count in counters.rejected.items()})
     yield BRIDGES.family({(): sum(one.works for one in node.bridges)})
-    yield STALLED.family({(): sum(bool(one.trouble) for one in node.bridges)})
+    yield STALLED.family({(): sum(one.trouble is not None and one.trouble.stalls for one in node.bridges)})
     yield FORWARDED.family({(one.source, one.target): one.messages for one in node.bridges})
     yield FORWARDED_BYTES.family({(one.source, one.target): one.bytes for one in node.bridges})
     channels = [one for one in node.bridges if one.backlog is not None]

@@ -164,7 +164,7 @@ class Node(Answer):
     links: int
     messages_per_second: float
     silent: float = Field(description="seconds since its last beat")
-    troubles: dict[str, str] = Field(description="links of the policy that do not move at this node -> why")
+    troubles: dict[str, str] = Field(description="links of the policy that do not move at this node, or spool -> why")
     rates: dict[str, float] = Field(description="links of the policy -> messages a second that this node forwarded")
 
     @classmethod

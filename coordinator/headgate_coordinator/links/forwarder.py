@@ -26,7 +26,7 @@ from headgate.core.links.calls import (
     Regression,
     Secure,
 )  # fmt: skip
-from headgate.core.links.trouble import NO_ROOM, PACED, Trouble
+from headgate.core.links.trouble import NO_ROOM, PACED, SPOOLS, Trouble
 from headgate_coordinator.links.allowance import LinkAllowance
 from headgate_coordinator.links.rules import Forwarding, Hand, Item, Phase, Refusal, StoreTurn
 
@@ -53,7 +53,7 @@ class Forwarder:
         regressions: what the target was found to have lost, the newest last.
         refused: how many messages did not go over the link, by reason.
         missing: ends that are not there, until they answer again: ``source``, ``target``, ``dead letters``.
-        trouble: why nothing moves, None while it does.
+        trouble: why nothing moves, or that it spools; None while it moves from memory to memory.
         committed: messages that the target took from this worker, or was found to have; skipped ones not counted.
         committed_bytes: of these.
         hinted: whether hints from the source come for certain, as the caller knows before :meth:`calls`.
@@ -125,7 +125,7 @@ class Forwarder:
         paid, paid_bytes = paid - hand.puts, paid_bytes - hand.puts_bytes
         if hand.puts == 0:
             paid, paid_bytes = max(paid, 1), max(paid_bytes, 1)
-        elif self.trouble not in (None, PACED) and not self._spools:
+        elif self.trouble not in (None, PACED, SPOOLS) and not self._spools:
             return 0, 0  # the target takes nothing, whatever credit there is
         messages, size = min(how.messages - len(hand.items), paid), min(how.window - hand.bytes, paid_bytes)
         return (0, 0) if min(messages, size) < 1 or (hand.head and hand.head.waits_for_copy) else (messages, size)
@@ -328,7 +328,7 @@ class Forwarder:
             self._ask_anew()  # it is behind what it was: an answer that comes late, or it lost something
             return
         self._advance(answer.mark)
-        self.trouble = None
+        self.trouble = SPOOLS if call.spools and self._spools else None
         self.stores.full = False
         if answer.code == "TOO_LARGE" and self._hand.head and not self.stores.spools:
             self._hand.refuse_head(Refusal("too-large", dead_letter=True))
@@ -338,7 +338,7 @@ class Forwarder:
             if self._lacks_credit and (call.need or answer.place or answer.code != "OK"):
                 self._rest_target(now, answer.again_ms / 1000)
                 self.stores.full = True
-                self.trouble = None if self._spools else NO_ROOM
+                self.trouble = SPOOLS if self._spools else NO_ROOM
         elif answer.code == "FULL":
             self._refused(NoStore(NO_REFERENCES), now)
         else:

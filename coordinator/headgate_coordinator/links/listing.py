@@ -11,6 +11,7 @@ from rich.table import Table
 from headgate import Client
 from headgate.core.links.channel import Feed, feed_of
 from headgate.core.links.link import Link, ends_of
+from headgate.core.links.trouble import Trouble
 from headgate.explain.facts import backlogs
 from headgate.redis.keys import Address, forwarder_id, owned_keys
 from headgate.redis.replies import Snapshot
@@ -45,7 +46,7 @@ class LinkState:
         backlog: messages at the source that it has to settle, with those that other consumers of a queue may get; None
             where there is no source, or it is not a subscription of it yet.
         backlog_bytes: of these, about: as messages at the source are on average.
-        trouble: why nothing moves, in a sentence; empty when it does.
+        trouble: why nothing moves, or that it spools, in a sentence; empty otherwise.
         origin: where its table is written.
     """
 
@@ -98,9 +99,10 @@ async def _look(
     mark = await LinkStore(client.store.server).mark(client.namespace, ends, sid, here=not (ends.site or feed_of(name)))
     backlog, size = _backlog(sid, await client.store.snapshot(Address.of(client.namespace, ends.source)))
     trouble = node.troubles.get(name, "") if node else ""
+    stalls = bool(trouble) and Trouble(node.codes.get(name, "") if node else "", trouble).stalls
     if link is None and ends.site and ends.site not in sites:
-        trouble = unknown_site(name, ends.site)
-    state: State = "ending" if link is None else "nobody" if node is None else "stalled" if trouble else "works"
+        trouble, stalls = unknown_site(name, ends.site), True
+    state: State = "ending" if link is None else "nobody" if node is None else "stalled" if stalls else "works"
     kind_and_name = (link.kind, link.name) if link else ("", "")
     target = link.where if link else ends.where
     owner, origin = node.id if node else "", link.origin if link else ""

@@ -131,6 +131,8 @@ def judge_link(ends: LinkEnds, due: Load, behind: Behind, work: Work | None) -> 
         return hop("nobody", f"no node that is there works on it{why}", NOBODY)
     if due.backlog == 0:
         return hop("source", f"{ends.source} has nothing for it")
+    if work is not None and work.trouble and not work.trouble.stalls:
+        return hop(*_as_reported(ends, work.owner, work.trouble))
     if explanation is not None:
         held = bool(explanation.place) or explanation.state == "stopped"
         if (held and explanation.cause not in MOVING) or explanation.cause == "send-rate":
@@ -138,17 +140,24 @@ def judge_link(ends: LinkEnds, due: Load, behind: Behind, work: Work | None) -> 
     if due.paced > 0:
         return hop("rate", f"delivery of {ends.source} is limited; the next is due in {due.paced:.3g} s",
                    f"wait, or raise delivery_rate of {ends.source}", due.paced)  # fmt: skip
-    if work is not None and (trouble := work.trouble):
-        if trouble.code == PACED.code:
-            return hop("rate", trouble.text, f"wait, or raise the rate of {ends.kind} {ends.name!r}")
-        if trouble.code == NO_ROOM.code:
-            return hop("target", f"{ends.where}: {trouble.text}", f"see what holds up {ends.where}")
-        return hop("stuck", trouble.text, f"see node {work.owner}")
+    if work is not None and work.trouble:
+        return hop(*_as_reported(ends, work.owner, work.trouble))
     if due.backlog is None:
         return hop("source", f"it has nothing at {ends.source} yet")
     if work is None and explanation is not None and due.in_hand and not behind.known:
         return hop("nobody", f"it has messages in hand and no account at {ends.target}", NOBODY)
     return hop("moves", behind.unseen or f"{ends.target} takes what comes")
+
+
+def _as_reported(ends: LinkEnds, owner: str, trouble: Trouble) -> tuple[Side, str, str]:
+    """Return the side, the reason and the remedy of what the node that works on a link reports."""
+    if not trouble.stalls:
+        return "moves", f"{ends.where}: {trouble.text}", ""
+    if trouble.code == PACED.code:
+        return "rate", trouble.text, f"wait, or raise the rate of {ends.kind} {ends.name!r}"
+    if trouble.code == NO_ROOM.code:
+        return "target", f"{ends.where}: {trouble.text}", f"see what holds up {ends.where}"
+    return "stuck", trouble.text, f"see node {owner}"
 
 
 def _at_target(ends: LinkEnds, explanation: Explanation) -> Hop:

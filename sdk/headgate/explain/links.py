@@ -127,7 +127,8 @@ class Links:
             behind, seen = await self._behind(at)
             due = load(at, source)
             hop = judge_link(at, due, behind, work)
-            if work is None and hop.side not in ("target", "rate"):
+            may_spool = seen is not None and bool(seen.fields.get("store"))
+            if work is None and (may_spool or hop.side not in ("target", "rate")):
                 hop = judge_link(at, due, behind, await self._work(at.link))
             hops.append(hop)
             following = behind.explanation and hop.side == "target" and at.target not in been

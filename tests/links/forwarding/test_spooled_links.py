@@ -10,6 +10,7 @@ import pytest
 
 import headgate
 from headgate.core.links.calls import Commit, Committed, Entry, Open, Opened, Read
+from headgate.core.links.trouble import SPOOLS
 from headgate.core.segment import Reference
 from headgate.errors import CoordinatorUnavailable
 from headgate.policy import loads
@@ -116,7 +117,7 @@ def test_a_link_spools_on_without_a_look_at_memory_in_between(place: int) -> Non
     worker.hear(first, Committed("OK", 1, place=place, again_ms=1000), 0)
     (following,) = (call for call in worker.calls(0) if isinstance(call, Commit))
     assert (following.spools, following.need) == (bool(place), 0 if place else 3)
-    assert worker.trouble is None
+    assert worker.trouble == SPOOLS
 
 
 class Lost:

@@ -4,12 +4,13 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 import headgate
 from headgate.core.links.link import Link
-from headgate.core.links.trouble import NO_ROOM, PACED, Trouble
+from headgate.core.links.trouble import NO_ROOM, PACED, SPOOLS, Trouble
 from headgate.explain.link_chain import Behind, Load, Work, judge_link
 from headgate.explain.link_view import LinkEnds, Side
 from headgate.explain.links import MOST_HOPS
@@ -20,6 +21,7 @@ from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.fleet.facts import BridgeFacts
 from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.fleet.registry import NodeRegistry
+from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.rules import Forwarding
 from headgate_coordinator.links.worker import End, LinkWorker
 from tests.admin.standin import StandIn
@@ -236,6 +238,26 @@ async def test_the_view_of_a_link_names_the_side_that_binds(client: headgate.Cli
     await why(client, "moves", "open", "billing takes what comes")
     await NodeRegistry(client).leave(owner)
     await why(client, "nobody", "link-nobody", "no node that is there works on it")
+
+
+async def test_a_link_that_spools_moves_and_says_so(client: headgate.Client, tmp_path: Path) -> None:
+    """Mutants: it is told as a link that moves from memory to memory; as one that its target holds up; as stalled."""
+    await scene(client, ("orders", "billing"), more=rule("orders", 'kind = "queue"'))
+    owner = await registered(client)
+    link = worker(client, "orders", "billing")
+    await work(link)
+    await client.set_store("disk", f"file://{tmp_path}", limit="1MiB")
+    await client.apply("billing", limit=100, when_full="spool", store="disk")
+    await fill(client, "orders")
+    await work(link)
+    await registered(client, trouble=SPOOLS)
+    told = await why(
+        client, "moves", "open", "billing: the target has no room in memory, so what it brings goes to its"
+    )
+    assert told.link is not None
+    assert (told.link.owner, told.link.trouble) == (owner, SPOOLS.text)
+    (state,) = await list_links(client)
+    assert (state.state, state.trouble) == ("works", SPOOLS.text)
 
 
 async def test_what_is_no_link_is_said(client: headgate.Client) -> None:

@@ -1,4 +1,4 @@
-"""Why a link does not move: a code, by which processes know it, and a sentence for people."""
+"""Why a link does not move, or not as it should: a code, by which processes know it, and a sentence for people."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -7,6 +7,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "starting": "it begins",
     "rate": "its rate is used up",
     "no-room": "the target has no room",
+    "spools": "the target has no room in memory, so what it brings goes to its store",
     "no-source": "there is no such source",
     "subscriptions": "the source has as many subscriptions as it may, by its max_subscriptions",
     "source": "the source answers {}",
@@ -21,7 +22,7 @@ SENTENCES: Final[Mapping[str, str]] = {
 
 
 class Trouble(NamedTuple):
-    """Why a link does not move.
+    """Why a link does not move, or not as it should.
 
     Attributes:
         code: one of :data:`SENTENCES`, or what a newer node says.
@@ -30,6 +31,11 @@ class Trouble(NamedTuple):
 
     code: str
     text: str
+
+    @property
+    def stalls(self) -> bool:
+        """Whether nothing moves: a link that spools does."""
+        return self.code != SPOOLS.code
 
     @classmethod
     def of(cls, code: str, detail: object = "") -> "Trouble":
@@ -43,3 +49,4 @@ class Trouble(NamedTuple):
 
 PACED: Final = Trouble.of("rate")
 NO_ROOM: Final = Trouble.of("no-room")
+SPOOLS: Final = Trouble.of("spools")
