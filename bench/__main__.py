@@ -40,6 +40,7 @@ PARTS = (
         "blocked",
         "doors",
         "http",
+        "traces",
         "spool",
         "durability",
         "pipeline",
@@ -51,7 +52,7 @@ PARTS = (
 """Modules of this package with a function ``measure``. Each is imported when it is its turn: one needs Spark."""
 ROOMS = {
     **dict.fromkeys(("pipeline", "pipeline_audit", "pipeline_backlog"), "spark."),
-    **dict.fromkeys(("peers", "http"), "beside."),
+    **dict.fromkeys(("peers", "http", "traces"), "beside."),
     **dict.fromkeys(("leases", "proxies"), "traffic."),
 }
 """The rooms of those that have one."""

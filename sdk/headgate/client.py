@@ -32,7 +32,7 @@ from headgate.redis.store import Store
 from headgate.redis.stores.limiters import LimiterStore
 from headgate.redis.stores.pools import PoolStore
 from headgate.session.session import Session
-from headgate.tracing import Tracing, found
+from headgate.spans import found
 
 
 class Client(Administration):
@@ -49,7 +49,6 @@ class Client(Administration):
         self._backend: Backend | None = None
         self._sessions: set[Session] = set()
         self._losses = Losses()
-        self._tracing: Tracing | None = None
         self._closed = False
         self._refuses = "the client is not connected; use 'async with headgate.connect(...)' or await it"
         self._sees_no_deadlocks = False
@@ -80,10 +79,10 @@ class Client(Administration):
         registry = Registry(store, wake_ups, PolicyPools(pools), namespace, ttl_ms, self._losses)
         links = Links(store, registry.policies, namespace)
         self._registry, self._pools = registry, pools
-        self._context = Context(store, wake_ups, registry, links, pools, namespace)
-        self._tracing = found()
-        if self._tracing is not None:
-            self._context.waits.listeners.append(self._tracing.heard)
+        tracing = found()
+        self._context = Context(store, wake_ups, registry, links, pools, namespace, tracing=tracing)
+        if tracing is not None:
+            self._context.waits.listeners.append(tracing.heard)
         return self
 
     async def _find(self) -> Place:
@@ -143,7 +142,6 @@ class Client(Administration):
         connection = self._place.options if self._place else UrlOptions()
         options = replace(SessionOptions.of(ttl, on_loss, connection), resumes=bool(resume))
         session = Session(self.parts, name or socket.gethostname(), options, self._sessions.discard, resume)
-        session.tracing = self._tracing
         self._sessions.add(session)
         return session
 

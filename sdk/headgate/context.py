@@ -9,6 +9,7 @@ from headgate.namespace.registry import Registry
 from headgate.options import SessionOptions
 from headgate.redis.backend import WakeUps
 from headgate.redis.store import Store
+from headgate.spans import Tracing
 from headgate.spool import Spooling
 from headgate.waits import Waits
 
@@ -27,6 +28,7 @@ class Context:
         session: id of the session; empty for the client's own.
         options: how that session lives.
         waits: the listeners to waits.
+        tracing: where a provider of OpenTelemetry is set; else None.
     """
 
     store: Store
@@ -38,6 +40,7 @@ class Context:
     session: str = ""
     options: SessionOptions = field(default_factory=SessionOptions)
     waits: Waits = field(default_factory=Waits)
+    tracing: Tracing | None = None
 
     @property
     def spooling(self) -> Spooling:

@@ -143,7 +143,7 @@ class Playground:
             browse=lambda *_: self.seen(),
             unsubscribe=self.unsubscribe,
             remove=self.unsubscribe,
-            parts=SimpleNamespace(registry=SimpleNamespace(index=SimpleNamespace(entries=self.entries))),
+            parts=SimpleNamespace(registry=SimpleNamespace(index=SimpleNamespace(entries=self.entries)), tracing=None),
             destinations=self.names,
         )
         self._node = Node(

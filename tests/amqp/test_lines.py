@@ -54,6 +54,7 @@ async def test_a_relay_keeps_the_lines_of_the_newest_names_only(lines: Lines) ->
         access=None,
         flush_soon=lambda: None,
         node=SimpleNamespace(
+            client=SimpleNamespace(parts=SimpleNamespace(tracing=None)),
             lines=lines,
             options=NodeOptions(),
             numbers=itertools.count(),

@@ -8,31 +8,26 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from proton import Message
 from proton.utils import BlockingConnection
 
 import headgate
 import headgate.sync
-from headgate import policy, tracing
+from headgate import policy
+from headgate import spans as tracing
 from headgate.producing.producer import Producer
 from headgate.tracing import TracedProducer, processing
 from tests.amqp.nodes import NodeProcess
+from tests.links.traces import PARENT, begin_tracing, named
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
-PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """A provider of this test alone."""
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", provider)
-    return exporter
+    return begin_tracing(monkeypatch)
 
 
 @pytest.fixture
@@ -40,10 +35,6 @@ def metrics(monkeypatch: pytest.MonkeyPatch) -> InMemoryMetricReader:
     reader = InMemoryMetricReader()
     monkeypatch.setattr("opentelemetry.metrics._internal._METER_PROVIDER", MeterProvider([reader]))
     return reader
-
-
-def named(spans: InMemorySpanExporter, name: str) -> list[Any]:
-    return [span for span in spans.get_finished_spans() if span.name == name]
 
 
 async def test_a_send_is_linked_to_its_receive_and_goes_on_where_it_is_processed(
@@ -59,6 +50,10 @@ async def test_a_send_is_linked_to_its_receive_and_goes_on_where_it_is_processed
         assert first.headers["region"] == "EU"
         with processing(first):
             pass
+        await first.accept()
+        await second.accept(confirm=True)
+    (settled,) = named(spans, "settle orders")
+    assert settled.attributes["messaging.batch.message_count"] == 2
     order, sent, posted = *named(spans, "order"), *named(spans, "send orders")
     received, again = named(spans, "receive orders")
     (processed,) = named(spans, "process orders")
@@ -67,7 +62,27 @@ async def test_a_send_is_linked_to_its_receive_and_goes_on_where_it_is_processed
     assert [link.context.span_id for link in received.links] == [sent.context.span_id]
     assert [link.context.span_id for link in again.links] == [posted.context.span_id]
     assert sent.attributes["messaging.message.id"] == received.attributes["messaging.message.id"] == receipt.id
+    assert {link.context.span_id for link in settled.links} == {sent.context.span_id, posted.context.span_id}
     assert second.headers["traceparent"].split("-")[1] == f"{posted.context.trace_id:032x}"
+
+
+async def test_a_post_is_over_when_it_is_stored(
+    spans: InMemorySpanExporter, redis_url: str, cleanup_namespace: str
+) -> None:
+    """Mutant: the span of a post ends when it is paid."""
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        session = client.session("ann")
+        producer, consumer = await session.producer("orders"), await session.consumer("orders")
+        stored = await producer.post(b"1")
+        assert not named(spans, "send orders"), "it has its credit, and is on its way"
+        receipt = await stored
+        (sent,) = named(spans, "send orders")
+        assert sent.attributes["messaging.message.id"] == receipt.id
+        await client.apply("orders", limit_messages=1)
+        with pytest.raises(headgate.CreditTimeout):
+            await producer.post(b"2", timeout=0.05)
+        assert named(spans, "send orders")[1].attributes["error.type"] == "CreditTimeout"
+        await (await anext(consumer)).accept(confirm=True)
 
 
 async def test_waits_are_events_of_sends_and_spans_of_admissions(
@@ -122,6 +137,7 @@ async def test_threads_are_in_the_trace_of_their_caller(
     assert sent.parent.span_id == order.context.span_id
     assert processed.parent.span_id == sent.context.span_id
     assert not named(spans, "receive orders"), "what threads receive has come already"
+    assert [link.context.span_id for link in named(spans, "settle orders")[0].links] == [sent.context.span_id]
 
 
 async def test_without_a_provider_nothing_is_traced(redis_url: str, cleanup_namespace: str) -> None:

@@ -114,6 +114,7 @@ class LinkJob(Job[Link]):
             worker = LinkWorker(
                 forwarder_id(here.namespace, link.link), source, target, how, fence=self.fence, dead=dead,
                 ttl=self._ttl, pace=rate.allow if rate else None, on_wait=self._on_wait,
+                tracing=here.parts.tracing,
             )  # fmt: skip
             worker.spool = SpooledWrites(
                 there.parts, target.address, worker.link, self.fence, _room(stack, there, link.name), worker.hear_store,

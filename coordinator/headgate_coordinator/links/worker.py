@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -30,6 +31,7 @@ from headgate.redis.keys import Address
 from headgate.redis.replies import Account
 from headgate.redis.store import Store
 from headgate.redis.stores.links import LinkStore
+from headgate.spans import Tracing
 from headgate_coordinator.links.forwarder import Forwarder
 from headgate_coordinator.links.rules import Forwarding, Phase
 from headgate_coordinator.links.spooled_writes import NoRoomError, SpooledWrites
@@ -75,6 +77,7 @@ class LinkWorker:
         weight: share among the producers of the target.
         pace: returns once the rate of the link allows so many messages and bytes; of a link that has one.
         on_wait: called when the link begins or ceases to wait in line at the target.
+        tracing: of the node; None where nothing is traced.
 
     Attributes:
         spool: writes what finds no room in the memory of a target that spools; None where no store is to be used.
@@ -93,8 +96,10 @@ class LinkWorker:
         weight: int = 1,
         pace: Callable[[int, int], Awaitable[None]] | None = None,
         on_wait: Callable[[], None] | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._pace, self._on_wait, self._waits = pace, on_wait, ""
+        self._tracing = tracing
         self.link, self.source, self.target, self.dead = link, source, target, dead
         self.fence, self.ttl_ms, self.weight = fence, int(ttl * 1000), weight
         self.forwarder = Forwarder(how)
@@ -148,6 +153,7 @@ class LinkWorker:
 
     async def _commit(self, call: Commit) -> Committed | NoStore:
         target, spool = self.target, self.spool
+        began = time.time_ns()
         if self._fair_by is None:
             self._fair_by = await target.store.fair_by(target.address)
             if spool is not None:
@@ -167,11 +173,22 @@ class LinkWorker:
             segment=written.batch if written else "-",
             keys=keys_over_a_link(call.entries[: len(entries)], self._fair_by),
         )  # fmt: skip
+        if self._tracing is not None:
+            self._trace(call, answer.mark, began)
         if spool is not None and written is not None:
             spool.answered(written, answer.mark)
         if spool is not None and answer.mark:
             await spool.heard(answer.mark)
         return answer
+
+    def _trace(self, call: Commit, mark: int, began: int) -> None:
+        """Note the hop of each message that the target has now, in its trace."""
+        for entry in call.entries:
+            if self._tracing is None or not isinstance(entry, Put) or entry.seq > mark:
+                continue
+            if span := self._tracing.hop("forward", self.source.address.name, entry.body, began):
+                span.set("headgate.target", self.target.address.name)
+                span.end()
 
     async def _copy(self, call: Copy) -> Committed:
         """Put a copy among the dead letters: a second target of the same link, with a mark of its own."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -67,6 +68,7 @@ class Feed:
         self.on_end: Callable[[Feed, BaseException], None] = lambda _feed, _error: None
         self.on_slow: Callable[[Feed], None] = lambda _feed: None
         self._store, self._wake_ups = context.store, context.wake_ups
+        self._tracing = context.tracing
         self._owner = owner
         self._sink = sink(self)
         self._loop = asyncio.get_running_loop()
@@ -349,6 +351,7 @@ class Feed:
         ids: dict[str, list[bytes]] = {"accepted": [], "released": [], "rejected": [], "failed": []}
         for outcome, message, _ in call.going:
             ids[outcome].append(message.given_back_id if outcome in ("released", "failed") else message.raw_id)
+        began = time.time_ns() if self._tracing is not None else 0
         answer = await self._store.settle(
             self.address,
             self.session,
@@ -367,6 +370,8 @@ class Feed:
                 self._strays.answered(answer.epoch)
             # Settled first: what is delivered finds the room that these leave.
             self._machine.answered(call, now)
+            if self._tracing is not None and call.going:
+                self._tracing.settled(self.address.name, call.going, began)
             self.settlements.made(call, answer.epoch)
             self.settlements.deliver(messages := answer.messages)
             found_all = self._machine.fetched(

@@ -36,7 +36,7 @@ from headgate.redis.stores.limiters import LimiterStore
 from headgate.session.destinations import Presences, kinds_from
 from headgate.session.opening import Consumers, Request, SlowCallback
 from headgate.spool.stores import Spool
-from headgate.tracing import TracedConsumer, TracedProducer, Tracing
+from headgate.tracing import TracedConsumer, TracedProducer
 from headgate.units import parse_duration, parse_rate, parse_timeout
 
 
@@ -56,7 +56,6 @@ class Session:
         """The maker of a gate's credit line."""
         self.hand_lock: Callable[[], object] = contextlib.nullcontext
         """The maker of the lock of what a limiter has in hand."""
-        self.tracing: Tracing | None = None
         self.traces_receives = True
         """Whether its consumers trace what they receive; for threads it has come already."""
         self._listeners = Listeners()
@@ -123,9 +122,9 @@ class Session:
         account, wish = await self._account(destination, window, weight, kinds_from(kind))
         if wanted:
             wish.insist(wanted)
-        if self.tracing is not None:
+        if self._context.tracing is not None:
             traced = TracedProducer(account, wish, timeout=patience, rate=own, when_full=how)
-            traced.tracing = self.tracing
+            traced.tracing = self._context.tracing
             producer: Producer = traced
         else:
             producer = Producer(account, wish, timeout=patience, rate=own, when_full=how)
@@ -347,9 +346,9 @@ class Session:
         self._on_close(self)
 
     def _receiver(self, inbox: Inbox, supply: Supply) -> Consumer:
-        if self.tracing is None or not self.traces_receives:
+        if self._context.tracing is None or not self.traces_receives:
             return Consumer(inbox, supply)
-        return TracedConsumer(inbox, supply, self.tracing)
+        return TracedConsumer(inbox, supply, self._context.tracing)
 
     def _check_open(self) -> None:
         if self._closed:

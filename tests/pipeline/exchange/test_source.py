@@ -18,6 +18,7 @@ from headgate_pipeline.exchange import drained, register
 from headgate_pipeline.exchange.intake import numbers_of, ranges
 from headgate_pipeline.exchange.options import Options
 from headgate_pipeline.exchange.stream import StreamReader
+from tests.links.traces import PARENT
 from tests.pipeline.spark_workers import python_workers
 from tests.support.servers import newest_server
 from tests.support.shared import SharedServers
@@ -236,6 +237,16 @@ def test_a_job_that_drains_settles_when_it_succeeds(
             (b"c", {"n": "1"}),
         ]
     assert left(client) == list("de")
+
+
+def test_a_trace_goes_through_a_job(spark: SparkSession, client: headgate.sync.Client, said: dict[str, str]) -> None:
+    """Its source gives the context of a trace, and its sink takes it."""
+    with client.session("writer") as session:
+        session.producer("orders").send("a", headers={"traceparent": PARENT})
+    with drained(spark, **said) as frame:
+        writing = frame.selectExpr("body", "headers").write.format("headgate").mode("append")
+        writing.options(**(said | {"destination": "billing"})).save()
+    assert [message.headers["traceparent"] for message in client.browse("billing")] == [PARENT]
 
 
 def test_a_look_takes_nothing(spark: SparkSession, client: headgate.sync.Client, said: dict[str, str]) -> None:

@@ -22,6 +22,7 @@ from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.reattaching import unsubscribe
 from headgate_coordinator.node.ends.selecting import Selecting
 from headgate_coordinator.node.ends.temporary import kind_of, make, remove
+from headgate_coordinator.node.ends.traced import Deliveries
 from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security import Action
 
@@ -168,7 +169,8 @@ class Outlet(LinkEnd):
         self.supply: Supply | None = None
         self._opening = opening
         self._started = False
-        self._unsettled: dict[Any, Message] = {}
+        tracing = connection.node.client.parts.tracing
+        self._unsettled: dict[Any, Message] = {} if tracing is None else Deliveries(tracing)
         self._rests = False
         self._drains = False
         """Whether its client wants to hear when nothing is left."""
@@ -358,8 +360,9 @@ class Outlet(LinkEnd):
 
     def gone(self, *, lost: bool) -> None:
         """Give back what the client held: untried when it detached, as a failed attempt when its connection broke."""
-        unsettled, self._unsettled = self._unsettled, {}
-        for message in unsettled.values():
+        unsettled = tuple(self._unsettled.values())
+        self._unsettled.clear()
+        for message in unsettled:
             self._settle(message, "failed" if lost else "released", "")
         if self.link.closed and self.link.source.durable:  # its client hears of the end when there is none left
             self.link.linger()

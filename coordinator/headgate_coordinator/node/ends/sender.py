@@ -13,6 +13,7 @@ from headgate.errors import Closed, HeadgateError
 from headgate.message import Receipt
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.producing.inflow import Inflow
+from headgate.spans import Span
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.credit.destination_credit import Line
 from headgate_coordinator.node.credit.link_pace import LinkPace
@@ -76,12 +77,35 @@ class Arrival:
         """Nothing is left to be looked at."""
 
 
+class TracedArrival(Arrival):
+    """A message on its way to Redis, with a span in its trace until its fate is known."""
+
+    __slots__ = ("span",)
+    span: Span
+
+    def cancel(self) -> None:
+        """Forget it."""
+        super().cancel()
+        self.span.end()
+
+    def set_result(self, receipt: Receipt) -> None:
+        """Tell the client that it is stored."""
+        super().set_result(receipt)
+        self.span.end()
+
+    def set_exception(self, error: HeadgateError) -> None:
+        """Tell the client that it is not."""
+        super().set_exception(error)
+        self.span.end(error)
+
+
 class Inlet(LinkEnd):
     """Takes messages for one destination: each is accepted once Redis has it."""
 
     def __init__(self, connection: Connection, link: Link, destination: str, kind: str) -> None:
         super().__init__(connection, link, destination)
         self._kind = kind
+        self._tracing = connection.node.client.parts.tracing
         self._line: Line | None = None
         self._container = ""
         self._held: dict[Arrival, None] = {}
@@ -152,6 +176,9 @@ class Inlet(LinkEnd):
     def take(self, inflow: Inflow, raw: bytes, delivery: Any, size: int) -> None:
         """Send one message on its way."""
         arrival = Arrival(self, inflow, delivery, size)
+        if self._tracing is not None and (span := self._tracing.hop("transfer", inflow.destination, raw)):
+            arrival = TracedArrival(self, inflow, delivery, size)
+            arrival.span = span
         self._held[arrival] = None
         self.connection.held += size
         if self._over:
