@@ -55,6 +55,7 @@ for at = 5, #ARGV, 6 do
   frees = frees or ARGV[at] ~= 'admit'
 end
 redis.call(frees and 'HDEL' or 'HSET', K_DESTINATION, unpack(frees and { '-' } or { 'kind', 'limiter' })) -- see rule 2
+read_holds_of_call()
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', K_LEASES, '-inf', int(limiter.now_ms), 'LIMIT', 0, MAX_LAPSED)) do
   lapse(id)
 end
@@ -95,6 +96,7 @@ save_would_wait()
 if limiter.banded then
   save_clocks()
 end
+save_holds()
 local more = sweep(seq == 0 and MAX_SWEPT or 1)
 save_limiter()
 if seq == 0 then

@@ -52,6 +52,7 @@ if limiter.banded then
   save_clocks()
 end
 note('off', of_ledger(key), int(ms))
+save_holds()
 write_ledger('hold_off', sid, 0, 0, 0)
 save_limiter()
 wake_all('recall')

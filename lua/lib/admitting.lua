@@ -16,6 +16,9 @@ end
 
 -- Returns the answer; nil for one that stands in line: it is known once the line was served.
 local function try_to_admit(id, key, text, ttl_ms, wait_ms)
+  if admitted[key] and admit_alike(admitted[key], id, text, ttl_ms) then
+    return 'held'
+  end
   local h = read_hold(id)
   if h and h.state == 'H' then
     return 'held'
@@ -53,6 +56,7 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
   elseif wait == 0 and (d.blocked == 0 or may_pass(key, amounts)) then
     pass_bands(amounts)
     hold_now(id, h, limiter.now_ms)
+    remember_admitted(id, h, text)
     return 'held'
   elseif wait_ms == 0 or d.blocked >= MAX_WAITING then
     count_refusal(limit or 'line', whose or 'all')

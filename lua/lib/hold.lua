@@ -1,15 +1,18 @@
 --- @include "lib/keyed"
 --- @include "lib/session"
+--- @include "lib/hold_records"
 -- Holds: what was admitted, or waits, each with a lease of its own. Its amounts are '<name>:<n>' of what is held at once and
 -- '<name>=<n>' of all else, with ',' between; callers may write '=' for both.
 local HOLD = '^(%u) (%d+) (%d+) (%d+) (%S+) (%d) (%S+) (%d+)$'
 local AMOUNT = '([%w_]+)([=:])(%d+)'
-local MAX_HOLDS = 1000000
-local hold_count
 local parsed, named = {}, {} -- of the amounts that this call met: many of its holds are alike
 
 local function read_hold(id)
-  local text = redis.call('HGET', K_HOLDS, id)
+  local text = texts[id]
+  if text == nil then
+    read_holds({ id })
+    text = texts[id]
+  end
   if not text then
     return nil
   end
@@ -19,20 +22,15 @@ local function read_hold(id)
 end
 
 local function save_hold(id, h)
-  redis.call('HSET', K_HOLDS, id, string.format('%s %d %d %d %s %d %s %d', h.state, h.ttl, h.strike, h.since, h.key,
-    h.settled, h.amounts, h.ticket))
-end
-
-local function has_room_for_holds()
-  hold_count = (hold_count or redis.call('HLEN', K_HOLDS)) + 1
-  return hold_count <= MAX_HOLDS
+  store_hold(id, string.format('%s %d %d %d %s %d %s %d', h.state, h.ttl, h.strike, h.since, h.key, h.settled, h.amounts,
+    h.ticket))
 end
 
 -- A lease has two strikes, as one of a session has.
 local function renew_hold(id, h, ttl_ms, from_ms)
   h.ttl, h.strike = ttl_ms, 0
   d.ttl_ms = math.max(d.ttl_ms, ttl_ms)
-  redis.call('ZADD', K_LEASES, int(from_ms + math.floor(ttl_ms * 6 / 10)), id)
+  leases[id] = int(from_ms + math.floor(ttl_ms * 6 / 10))
 end
 
 -- What a text says of amounts: {{ name, sign, number }, ...}.

@@ -69,8 +69,7 @@ local function end_hold(id, h)
       add_held(k, amount[1], -amount[3])
     end
   end
-  redis.call('HDEL', K_HOLDS, id)
-  redis.call('ZREM', K_LEASES, id)
+  forget_hold(id)
 end
 
 -- What a reservation of one limit becomes when so much was used. Of what is held at once it only becomes less.

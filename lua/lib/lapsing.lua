@@ -14,7 +14,7 @@ end
 local function lapse(id)
   local h = read_hold(id)
   if not h then
-    redis.call('ZREM', K_LEASES, id)
+    leases[id] = false
   elseif h.state == 'W' then
     end_wait(id, h)
   elseif h.strike > 0 and limiter.now_ms - h.strike >= grace(h.ttl) then
@@ -24,11 +24,11 @@ local function lapse(id)
   else
     h.strike = h.strike > 0 and h.strike or limiter.now_ms
     save_hold(id, h)
-    redis.call('ZADD', K_LEASES, int(h.strike + grace(h.ttl)), id)
+    leases[id] = int(h.strike + grace(h.ttl))
   end
 end
 
 -- Whoever waits asks again each second.
 local function stay(id, h)
-  redis.call('ZADD', K_LEASES, int(limiter.now_ms + stale_after(h)), id)
+  leases[id] = int(limiter.now_ms + stale_after(h))
 end

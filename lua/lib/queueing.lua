@@ -1,30 +1,16 @@
---- @include "lib/passing"
+--- @include "lib/hold_now"
 --- @include "lib/wake"
 -- The lines are served: the first of each limit's line, until that has to wait, and then whoever was not looked at yet.
 local MAX_SERVED = 64
 local MAX_UNPARKED = 16
 local POLL_US = 1000000
 local due, behind = {}, {} -- of waiters that were looked at: us until it is their turn, as far as is known; the limit of others' turn
-local is_cut = false -- whether some were not looked at
-local looked_at = -1 -- the last ticket when that was
-
-local function hold_now(id, h, from_ms)
-  h.state, h.since, h.ticket, h.amounts = 'H', now_ms, 0, without_band(h.amounts)
-  limiter.admitted = limiter.admitted + 1
-  if limiter.shadows then
-    charge_shadows(id, h.key, h.amounts)
-  end
-  take_amounts(h.key, h.amounts)
-  renew_hold(id, h, h.ttl, from_ms)
-  save_hold(id, h)
-  shift_key(h.key)
-  note('held', id, of_ledger(h.key), for_ledger(h.amounts))
-end
+local is_cut, looked_at = false, -1 -- whether some were not looked at, and the last ticket when that was
 
 -- Its lease begins with its last sign of life, as its holder counts it too.
 local function admit_first(first)
   local id, h = first.id, first.h
-  local asked_ms = (redis.call('ZSCORE', K_LEASES, id) or limiter.now_ms) - stale_after(h)
+  local asked_ms = (leases[id] or redis.call('ZSCORE', K_LEASES, id) or limiter.now_ms) - stale_after(h)
   pass_bands(h.amounts, first.line)
   take_turn(h.key, h.amounts)
   local goes_on = leave_line(id, h)

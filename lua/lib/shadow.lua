@@ -28,6 +28,9 @@ end
 
 -- Before an admission is charged to the real limits.
 local function charge_shadows(id, key, amounts)
+  if not limiter.shadows then
+    return
+  end
   local k, waits = read_key(key), false
   for _, amount in ipairs(amounts_of(amounts)) do
     for i = 1, key == NO_KEY and 1 or 2 do

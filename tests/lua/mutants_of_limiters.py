@@ -6,8 +6,21 @@ _ADMIT = "test_admit"
 _BY_KEY, _HOLD_OFF = "test_by_key", "test_hold_off"
 _LEVELS, _PASSING = "test_levels", "test_passing"
 _LEDGER = "test_limiter_ledger"
+_BATCHES = "test_batches"
 
 LIMITERS: Final = (
+    ("P1", "lib/hold_now", "or what_binds(like.h.key, like.h.amounts) ~= 0 then", "then",
+     f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
+    ("P1", "lib/hold_now", "like.text ~= text or", "",
+     f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
+    ("P5", "lib/hold_now", "texts[id] ~= false or", "",
+     f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
+    ("P7", "lib/hold_now", "or d.blocked > 0 or not has_room_for_holds()", "or not has_room_for_holds()",
+     f"{_BATCHES}::test_one_alike_does_not_pass_who_joined_the_line_in_the_same_call"),
+    ("P5", "lib/hold", "  if text == nil then", "  if not text then",
+     f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
+    ("P5", "lib/hold_records", "changed[id], leases[id] = false, true, false", "changed[id] = false, true",
+     f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
     ("P1", "lib/holding", "elseif longest and (not wait or wait > longest) then", "elseif false then",
      f"{_ADMIT}::test_what_one_limit_refuses_takes_nothing_of_the_others"),
     ("P12", "lib/holding", "(not wait or wait > longest) then", "(not wait or wait > 0) then",
@@ -180,7 +193,7 @@ LIMITERS: Final = (
      f"{_LEVELS}::test_the_head_of_the_line_is_first_and_each_key_says_what_its_first_waits_for"),
     ("P12", "lib/listing", "units_of(key)) do", "{}) do",
      f"{_LEVELS}::test_a_key_or_session_that_is_asked_for_is_listed_among_many"),
-    ("P12", "lib/queueing", "limiter.admitted = limiter.admitted + 1", "",
+    ("P12", "lib/hold_now", "limiter.admitted = limiter.admitted + 1", "",
      f"{_LEVELS}::test_admissions_and_refusals_are_counted_once"),
     ("P12", "lib/lapsing", "limiter.refused = limiter.refused + 1", "",
      f"{_LEVELS}::test_admissions_and_refusals_are_counted_once"),

@@ -332,6 +332,10 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/passing": "for _ = 1, NEW do|for at, first in pairs(kept) do|for at = line, NEW do",
         "lib/listing": "for _ = 0, NEW do",
     },
+    "at most the operations of a call, MAX_LAPSED and those served of the line": {
+        "lib/hold_records": "for i, text in ipairs(#ids > 0 and redis.call('HMGET', K_HOLDS, unpack(ids)) or {}) do"
+        "|for id in pairs(changed) do|for id, ms in pairs(leases) do",
+    },
     "at most MAX_UNITS": {
         "lib/waiters": "for _, unit in ipairs(d.blocked > 0 and units_of(key) or {}) do",
         "lib/in_turn_of_key": "for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do",
