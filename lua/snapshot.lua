@@ -8,8 +8,7 @@
   ARGV[4] entries    0 to 100  how many of the newest ledger entries to return
   Returns {code, now_ms, {field, value, ...}, {session, record, ...}, place, sessions, {consumer, record, ...},
            {subscription, record, ...}, record, {pool, record, ...}, {{subscription, unsettled, last delivered id}, ...},
-           {entry, ...}, {} or {messages in turn, keys in turn, {key, its messages, ...}},
-           messages and deliveries that wait for their time}; keys are listed in nobody's view only
+           {entry, ...}, {} or {messages in turn, keys in turn, {key, its messages, ...}}}; keys are listed in nobody's view only
   Codes    OK, UNKNOWN
 ]]
 --- @include "lib/keys"
@@ -73,4 +72,4 @@ local function keys_in_turn()
 end
 local turns = ARGV[1] ~= '0' and ARGV[2] == '' and redis.call('EXISTS', K_ROTA) == 1 and keys_in_turn() or {}
 return { 'OK', int(now_ms), fields, line, int(place), int(redis.call('HLEN', K_SESSIONS)), consumers, subscriptions,
-  redis.call('HGET', K_SESSIONS, ARGV[2]) or '', redis.call('HGETALL', K_SLICES), groups, entries, turns, int(redis.call('ZCARD', K_LATER)) }
+  redis.call('HGET', K_SESSIONS, ARGV[2]) or '', redis.call('HGETALL', K_SLICES), groups, entries, turns }

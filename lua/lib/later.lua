@@ -5,17 +5,15 @@ local MOST_LATER_MS = 31622400000 -- 366 days
 local DUE_SOON_MS = 1000
 local MAX_TIMED = 16 -- consumers that are told when the next is due
 
--- The moment of the earliest is a rule while there is one: other destinations ask for nothing.
+-- The moment of the earliest is a rule while there is one: other destinations ask for nothing. How many wait is for people.
 local function note_next_due()
   local first = tonumber(redis.call('ZRANGE', K_LATER, 0, 0, 'WITHSCORES')[2])
-  if first == d.next_due then
-    return
-  elseif first then
-    redis.call('HSET', K_DESTINATION, 'next_due', int(first))
-  else
-    redis.call('HDEL', K_DESTINATION, 'next_due')
+  if first then
+    redis.call('HSET', K_DESTINATION, 'next_due', int(first), 'later', int(redis.call('ZCARD', K_LATER)))
+  elseif d.next_due then
+    redis.call('HDEL', K_DESTINATION, 'next_due', 'later')
   end
-  if not (first and d.next_due) then
+  if not first ~= not d.next_due then
     redis.call('HSET', K_DESTINATION, 'rules', name_rules())
   end
   d.next_due = first

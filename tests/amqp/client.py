@@ -20,9 +20,9 @@ PATIENCE = 60.0
 Take = Callable[[Link, bytes, Any], None]
 
 
-def written(body: str) -> bytes:
+def written(body: str, annotations: dict[Any, Any] | None = None) -> bytes:
     """A message as clients send it."""
-    return encode(AmqpMessage(kind="data", body=body.encode()))
+    return encode(AmqpMessage(kind="data", body=body.encode(), message_annotations=annotations or {}))
 
 
 def read(message: bytes) -> str:
@@ -92,17 +92,19 @@ class Peer(headgate.amqp.peer.Peer):
         link.set_credit(credit)
         return link
 
-    async def put(self, link: Link, body: str) -> "asyncio.Future[tuple[Outcome, str]]":
+    async def put(
+        self, link: Link, body: str, annotations: dict[Any, Any] | None = None
+    ) -> "asyncio.Future[tuple[Outcome, str]]":
         """Send a message once there is credit; what is returned tells its outcome."""
         await self.until(lambda: link.credit > 0, link)
         wait: asyncio.Future[tuple[Outcome, str]] = self._loop.create_future()
-        self.waits[link.send(written(body))] = wait
+        self.waits[link.send(written(body, annotations))] = wait
         self.flush_soon()
         return wait
 
-    async def send(self, link: Link, body: str) -> tuple[Outcome, str]:
+    async def send(self, link: Link, body: str, annotations: dict[Any, Any] | None = None) -> tuple[Outcome, str]:
         """Send a message and return its outcome."""
-        return await (await self.put(link, body))
+        return await (await self.put(link, body, annotations))
 
 
 class Rude:

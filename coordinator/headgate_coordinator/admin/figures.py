@@ -10,7 +10,7 @@ from headgate.explain.facts import MOST_REFERENCES
 FIELDS: Final = (
     "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes", "leased_messages",
     "peak_bytes", "blocked", "consumers", "stopped", "held_off", "shut", "learning_until", "enforce", "message_seq",
-    "dropped_messages", "dropped_bytes", "taken", "rate", "spooled_bytes", "reference_bytes",
+    "dropped_messages", "dropped_bytes", "taken", "rate", "spooled_bytes", "reference_bytes", "later", "next_due",
     "limit_reference_bytes", "epoch", "epoch_ms", "epochs", "lost_messages", "epoch_lost",
 )  # fmt: skip
 """The fields that are read of each destination."""
@@ -48,6 +48,8 @@ class Figures:
         dropped: messages that producers dropped for want of room; ``dropped_bytes`` are theirs.
         spooled_bytes: of the segments in spool stores that its messages refer to; not part of what is pending.
         reference_bytes: of the references to these that Redis has, ``limit_reference_bytes`` the most that it may have.
+        later_messages: of those that are pending, or failed, that wait for their time.
+        next_due_s: until the first of these is due; None where none waits.
         taken: tokens taken of a bucket.
         stopped: why it was stopped by hand; empty when it was not.
         rate: tokens a second of a bucket; None when unlimited or no bucket.
@@ -81,6 +83,8 @@ class Figures:
     epochs: int = 0
     lost: int = 0
     loss: Loss | None = None
+    later_messages: int = 0
+    next_due_s: float | None = None
 
     @property
     def used(self) -> float | None:
@@ -137,6 +141,8 @@ def from_fields(name: str, fields: Mapping[str, str], now_ms: float) -> Figures:
         epochs=number("epochs"),
         lost=number("lost_messages"),
         loss=_loss(number, now_ms) if number("epochs") else None,
+        later_messages=number("later"),
+        next_due_s=max(0.0, (number("next_due") - now_ms) / 1000) if number("later") else None,
     )
 
 

@@ -69,6 +69,8 @@ OF_DESTINATIONS: Final = (
           lambda one: one.spooled_bytes),
     _each("reference_bytes", "gauge", "Bytes of references to spooled messages, which Redis has beside pending ones.",
           lambda one: one.reference_bytes),
+    _each("later_messages", "gauge", "Pending messages that wait for their time, and deliveries that failed and wait.",
+          lambda one: one.later_messages if one.kind in ("queue", "topic") else None),
     _each("limit_reference_bytes", "gauge", "Most of these, of queues and topics; absent when unlimited.",
           lambda one: one.limit_reference_bytes if one.kind in ("queue", "topic") else None),
     _each("epochs", "counter", "Times that Redis may have lost its last writes: it restarted, failed over or was "

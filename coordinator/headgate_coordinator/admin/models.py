@@ -43,6 +43,8 @@ class Destination(Answer):
     spooled_bytes: int = Field(description="of segments in spool stores that its messages refer to; not pending")
     reference_bytes: int = Field(description="of references to these in Redis")
     limit_reference_bytes: int | None = Field(description="null: unlimited")
+    later_messages: int = Field(description="that wait for their time, and failed deliveries that do")
+    next_due_s: float | None = Field(description="until the first of these is due; null: none waits")
     dropped_messages: int = Field(description="by producers, for want of room")
     rate: float | None = Field(description="tokens a second of a bucket")
     stopped: str = Field(description="why it was stopped by hand; empty: it was not")
@@ -68,7 +70,7 @@ class Destination(Answer):
 _SAME = (
     "name", "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes",
     "leased_messages", "peak_bytes", "spooled_bytes", "reference_bytes",
-    "limit_reference_bytes", "blocked", "consumers", "rate", "stopped",
+    "limit_reference_bytes", "later_messages", "next_due_s", "blocked", "consumers", "rate", "stopped",
 )  # fmt: skip
 
 

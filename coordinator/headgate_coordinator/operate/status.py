@@ -116,6 +116,8 @@ def render(
     if any(_spooled(one) for one in found):
         at = names.index("limit") + 1
         names[at:at] = ["spooled", "references"] if width >= NARROW else ["spooled"]
+    if any(one.later for one in found):
+        names.insert(names.index("limit") + 1, "later")
     for name in names:
         table.add_column(name, justify="left" if name in ("kind", "state") else "right", no_wrap=True)
     for one in shown:
@@ -220,6 +222,7 @@ def _row(one: Explanation) -> dict[str, RenderableType]:
         "limit": "\n".join(limits) or "unlimited",
         "spooled": size_of(_spooled(one)),
         "references": size_of(int(fields.get("reference_bytes", 0))),
+        "later": str(one.later),
         "leased": f"{in_messages.leased} {msg}" if by_messages else size(in_bytes.leased),
         "blocked": str(one.blocked),
         "consumers": fields["consumers"],

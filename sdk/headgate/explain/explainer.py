@@ -75,6 +75,8 @@ def explain(
         place=snapshot.place,
         holds=held(snapshot.own)[0] if snapshot.own else 0,
         deadlock=deadlock,
+        later=facts.count("later"),
+        next_due_in=max(0.0, (int(fields["next_due"]) - snapshot.now_ms) / 1000) if "next_due" in fields else None,
         turns=Turns.of(snapshot),
         fields=fields,
     )

@@ -159,6 +159,8 @@ class Explanation:
         chain: links that wait one for the next, where a link holds it up; the last is the one that binds.
         link: the link itself, where it was asked about; ``destination`` is then what the link is known by.
         limiter: levels of a limiter, and whoever holds or waits; None for all else. ``blocked`` counts admissions then.
+        later: messages, and deliveries that failed, that wait for their time.
+        next_due_in: seconds until the first of them is due; None where none waits.
         turns: keys of a queue with ``fair_by``; None for all else, in a session's view, and where they may not be seen.
     """
 
@@ -196,6 +198,8 @@ class Explanation:
     link: LinkView | None = None
     limiter: LimiterView | None = None
     deadlock: Deadlock | None = None
+    later: int = 0
+    next_due_in: float | None = None
     turns: Turns | None = None
     fields: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -237,6 +241,8 @@ class Explanation:
             yield from (f"  {row}" for row in self.limiter.rows())
         if self.turns is not None:
             yield from (f"  {row}" for row in self.turns.rows())
+        if self.next_due_in is not None:
+            yield f"  {count(self.later)} of these wait for their time, the next for {self.next_due_in:.3g} s"
         for limit in self.limits:
             total = "unlimited" if limit.limit is None else str(limit.limit)
             rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""

@@ -66,7 +66,6 @@ class Snapshot:
             waits.
         turns: of a queue whose keys take turns, the messages that nobody has, the keys, and the messages of some keys;
             None where that was not read.
-        later: messages, and deliveries that failed, that wait for their time.
     """
 
     now_ms: int
@@ -83,7 +82,6 @@ class Snapshot:
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
     pools: dict[str, PoolRecord] = field(default_factory=dict)
     turns: tuple[int, int, dict[str, int]] | None = None
-    later: int = 0
 
     @classmethod
     def of(cls, reply: Sequence[Any]) -> "Snapshot":
@@ -101,7 +99,6 @@ class Snapshot:
             groups={name.decode(): (int(n), int(last.split(b"-")[0])) for name, n, last in reply[10]},
             ledger=tuple(entry.decode() for entry in reply[11]),
             turns=_turns(reply[12]) if len(reply) > 12 and reply[12] else None,  # a node of before has none
-            later=int(reply[13]) if len(reply) > 13 else 0,
         )
 
 

@@ -40,6 +40,7 @@ async def truth(place: Place) -> None:
     assert {int(name.rpartition("|")[2]) for name in aside - failed} <= sent, "all that is aside comes again"
     due = min(there.values(), default=None)
     assert seen.fields.get("next_due") == (None if due is None else str(place.now + due))
+    assert int(seen.fields.get("later", 0)) == len(there)
     assert ("next_due" in seen.fields["rules"]) == (due is not None), "nobody else asks for it"
 
 
@@ -355,8 +356,7 @@ async def test_a_snapshot_says_how_many_wait(place: Place) -> None:
     await bob.call(failed=[b"2-11"])
     snapshot = await place.store.snapshot(place.address)
     assert snapshot is not None
-    assert snapshot.later == 2
-    assert int(snapshot.fields["next_due"]) == place.now + 500
+    assert (snapshot.fields["later"], int(snapshot.fields["next_due"]) - place.now) == ("2", 500)
 
 
 async def test_what_waits_is_nobodys_to_accept(place: Place) -> None:

@@ -111,6 +111,9 @@ export class Panel {
         ? [["References", `${bytes(one.reference_bytes)} of ${
           one.limit_reference_bytes === null ? "unlimited" : bytes(one.limit_reference_bytes)}`]]
         : []),
+      ...(one.later_messages
+        ? [["For later", `${number(one.later_messages)}, the next in ${Math.ceil(one.next_due_s)} s`]]
+        : []),
       ["Waiting senders", number(one.blocked)],
       ["Consumers", number(one.consumers)],
       ["In / out", `${rate(one.in_per_second)} / ${rate(one.out_per_second)}`],

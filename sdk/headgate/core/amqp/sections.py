@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from headgate.core.amqp import writer
 from headgate.core.amqp.reader import Reader
 from headgate.core.amqp.types import Timestamp
-from headgate.core.later import due
+from headgate.core.later import delay_ms, moment_ms
 from headgate.errors import InvalidValue, MessageFormatError
 
 HEADER: Final = 0x70
@@ -61,6 +61,7 @@ _known = _OPENINGS.get
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 _DELIVERY: Final = b"x-opt-delivery-"
+_LAST: Final = 2**52
 EXPIRES: Final = 1
 LATER: Final = 2
 MAX_SECTIONS: Final = 1 << 16
@@ -187,18 +188,18 @@ def later_of(raw: bytes, now: Callable[[], float]) -> str:
                     reader.skip()
             _leave(reader)
             if (moment := said.get(DELIVERY_TIME)) is not None:
-                return due(_ms(moment, DELIVERY_TIME) / 1000, None, now)
-            delay = said.get(DELIVERY_DELAY)
-            return "" if delay is None else due(None, _ms(delay, DELIVERY_DELAY) / 1000, now)
+                return f"@{moment_ms(_seconds(moment, DELIVERY_TIME), DELIVERY_TIME, now())}"
+            delay = delay_ms(_seconds(said.get(DELIVERY_DELAY, 0), DELIVERY_DELAY), DELIVERY_DELAY)
+            return str(delay) if delay else ""
     return ""
 
 
-def _ms(value: Any, name: str) -> int:
+def _seconds(value: Any, name: str) -> float:
     if isinstance(value, dt.datetime):
         value = int(value.timestamp() * 1000)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidValue(f"{name} {value!r}; use a whole number of ms from 0")
-    return value
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _LAST:
+        raise InvalidValue(f"{value!r}; use a whole number of ms from 0, at most 366 days ahead", setting=name)
+    return value / 1000
 
 
 def sections(raw: bytes) -> Iterator[Section]:
