@@ -10,6 +10,7 @@ SYSTEMS: Final = {
     "tibco_ems": "TIBCO EMS",
     "activemq_prefetch": "ActiveMQ Classic, prefetch",
     "blazingmq": "BlazingMQ",
+    "later": "Later, and again: Artemis, ActiveMQ, RabbitMQ, NATS",
     "product": "The product itself",
 }
 WAITS_FOR: Final = {
@@ -275,6 +276,49 @@ ROWS: Final = (
     Row("B05", "blazingmq", "0 of either: paused, nothing is routed to it, others get it", "`paused`"),
     Row("B06", "blazingmq", "1: one at a time", ""),
     Row("B07", "blazingmq", "Separately for every subscription", ""),
+    Row(
+        "L01",
+        "later",
+        "Artemis `redelivery-delay`, `redelivery-delay-multiplier`, `max-redelivery-delay`: a failed delivery waits, longer each time, up to a bound. ActiveMQ `initialRedeliveryDelay`, `backOffMultiplier`, `maximumRedeliveryDelay`; NATS `backoff`",
+        "`retry = { delay, factor, max }`",
+    ),
+    Row("L02", "later", "Artemis: by default there is no redelivery delay (0)", "at once where no `retry` is set"),
+    Row(
+        "L03",
+        "later",
+        "Artemis `max-delivery-attempts`, ActiveMQ `maximumRedeliveries`, NATS `MaxDeliver`, RabbitMQ 4 `delivery-limit`: then it is a dead letter, or dropped",
+        "`max_attempts`, `dead_letter`; the last attempt does not wait",
+    ),
+    Row(
+        "L04",
+        "later",
+        "ActiveMQ `nonBlockingRedelivery`: others are delivered while one waits, out of order; Artemis always so",
+        "always so",
+    ),
+    Row(
+        "L05",
+        "later",
+        "Artemis `x-opt-delivery-time`, `x-opt-delivery-delay`, JMS `setDeliveryDelay`, ActiveMQ `AMQ_SCHEDULED_DELAY`: a message is delivered at a time, or after a delay",
+        "`send(at=...)`, `send(delay=...)`, the same annotations; it counts under the limit from when it is stored",
+    ),
+    Row(
+        "L06",
+        "later",
+        "RabbitMQ: delays by a TTL and dead letters; a message expires at the head of its queue only, so that a short one waits behind a long one",
+        "each at its own time",
+    ),
+    Row(
+        "L07",
+        "later",
+        "NATS `NakWithDelay`: who gives a message back says for how long",
+        "`modify(after=...)`, and an annotation of AMQP's `modified`",
+    ),
+    Row(
+        "L08",
+        "later",
+        "NATS: no answer within `AckWait` counts as a delivery, and `backoff` holds for it; Artemis: what a consumer that is lost had counts, and waits",
+        "what a dead consumer held counts as failed, and waits after its lease",
+    ),
     Row("K01", "product", "Cluster-wide credits, pending-byte counters, rate buckets in atomic Lua", "core"),
     Row(
         "K02",

@@ -34,6 +34,7 @@ rules_beside = st.one_of(
         Rules, off=st.sampled_from((False, False, True)), stopped=st.sampled_from((False, False, False, True)),
         resume=st.sampled_from((None, 20, 50)), allow_one=st.booleans(),
         fair=st.sampled_from(("", "header:tenant", "priority")),
+        retry=st.sampled_from((0, 0, 300, 2000)),
     ),
 )  # fmt: skip
 
@@ -87,6 +88,9 @@ class Machine(RuleBasedStateMachine):
             "fair_by": rules.fair,
             "fair_weights": "7=2" if rules.fair == "header:tenant" else "",
             "max_overtaken": "16" if rules.fair == "priority" else "",
+            "retry_delay_ms": str(rules.retry) if rules.retry else "",
+            "retry_factor": "2.0" if rules.retry else "",
+            "retry_max_ms": str(3 * rules.retry) if rules.retry else "",
         }
         if mode != "change":
             settings["kind"] = self.kind
@@ -124,14 +128,17 @@ class Machine(RuleBasedStateMachine):
         self.compare(credit, self.model.acquire(totals, leave=leave, resume=resume))
         return credit
 
-    def publish(self, totals: Totals, seq: int, sizes: tuple[int, ...], keys: tuple[str, ...] = ()) -> Credit:
+    def publish(
+        self, totals: Totals, seq: int, sizes: tuple[int, ...], keys: tuple[str, ...] = (), later: tuple[str, ...] = ()
+    ) -> Credit:
         bodies = [b"x" * size for size in sizes]
         credit: Credit = self.world.run(
             self.store.publish(
-                self.address, wire(totals), seq=seq, bodies=bodies, ttl_ms=totals.ttl_ms, keys=" ".join(keys)
+                self.address, wire(totals), seq=seq, bodies=bodies, ttl_ms=totals.ttl_ms, keys=" ".join(keys),
+                later=" ".join(later),
             )
-        )
-        self.compare(credit, self.model.publish(totals, seq, list(sizes), list(keys)))
+        )  # fmt: skip
+        self.compare(credit, self.model.publish(totals, seq, list(sizes), list(keys), list(later)))
         return credit
 
     @staticmethod
@@ -191,8 +198,11 @@ class Machine(RuleBasedStateMachine):
     @rule(
         sid=sessions, sizes=st.lists(st.integers(1, 25), min_size=1, max_size=4), more=amounts, window=amounts,
         too_much=st.sampled_from((False,) * 7 + (True,)), skip=st.sampled_from((0, 0, 0, 3)), times=repeats,
+        later=st.sampled_from(("", "", "400", "@400", "@-1", "3000")),
     )  # fmt: skip
-    def send(self, sid: str, sizes: list[int], more: int, window: int, too_much: bool, skip: int, times: int) -> None:
+    def send(
+        self, sid: str, sizes: list[int], more: int, window: int, too_much: bool, skip: int, times: int, later: str = ""
+    ) -> None:
         client = self.clients[sid]
         if client.in_hand == NOTHING:
             self.ask(sid, sum(sizes), 1, sum(sizes), 0, 1, TTL_MS, 0)
@@ -206,10 +216,12 @@ class Machine(RuleBasedStateMachine):
             totals = replace(totals, need=client.used + client.returned + spent + Amount(more, 1))
         seq = client.next_seq + skip
         keys = tuple("a70*"[(seq + size) % 4] for size in sizes)
+        moment = f"@{self.now + int(later[1:])}" if later[:1] == "@" else later
+        when = tuple((moment, "-")[(seq + at) % 2] for at in range(len(sizes))) if later else ()
         codes: list[str] = []
 
         def call() -> None:
-            answer = self.publish(totals, seq, tuple(sizes), keys)
+            answer = self.publish(totals, seq, tuple(sizes), keys, when)
             codes.append(answer.code)
             client.hear(answer)
 
@@ -265,10 +277,12 @@ class Machine(RuleBasedStateMachine):
     @rule(
         data=st.data(), settle=st.booleans(), fetch=st.sampled_from((1, 1, 1, 0)), room=st.integers(0, 8),
         room_bytes=st.integers(1, 80), times=repeats, waits=st.integers(0, 2),
+        wait=st.sampled_from((None, None, None, 0, 500)),
     )  # fmt: skip
     def receive(
-        self, data: st.DataObject, settle: bool, fetch: int, room: int, room_bytes: int, times: int, waits: int
-    ) -> None:
+        self, data: st.DataObject, settle: bool, fetch: int, room: int, room_bytes: int, times: int, waits: int,
+        wait: int | None,
+    ) -> None:  # fmt: skip
         reader = self.readers[data.draw(st.sampled_from(sorted(self.readers)))]
         fates: tuple[list[str], ...] = ([], [], [], [])
         if settle and reader.got:
@@ -278,7 +292,9 @@ class Machine(RuleBasedStateMachine):
                 times = 0  # it settles what it gave back: repeated after the redelivery, that is another settlement
         number = reader.fetches + 1 if fetch else 0
         reader.fetches = max(reader.fetches, number)
-        self.repeatedly(lambda: self.settle(reader, number, Amount(room_bytes, room), fates, waits=waits), times)
+        self.repeatedly(
+            lambda: self.settle(reader, number, Amount(room_bytes, room), fates, waits=waits, wait=wait), times
+        )
 
     receive_more = receive
 
@@ -296,9 +312,12 @@ class Machine(RuleBasedStateMachine):
         self.settle(reader, max(1, reader.fetches - late), Amount(50, 5), ([], [], [], []), after=after)
 
     def settle(
-        self, reader: Reader, fetch: int, room: Amount, fates: tuple[list[str], ...], *, after: int = 0, waits: int = 0
-    ) -> None:
+        self, reader: Reader, fetch: int, room: Amount, fates: tuple[list[str], ...], *, after: int = 0, waits: int = 0,
+        wait: int | None = None,
+    ) -> None:  # fmt: skip
         accepted, rejected, released, failed = fates
+        if wait is not None:
+            released, failed = ([f"{identifier}+{wait}" for identifier in ids] for ids in (released, failed))
         reply = self.world.run(
             self.store.settle(
                 self.address, reader.session, reader.cid, ttl_ms=TTL_MS, fetch=fetch, max_messages=room.messages,
@@ -309,7 +328,7 @@ class Machine(RuleBasedStateMachine):
         numbers = [[seq_of(identifier) for identifier in ids] for ids in (accepted + rejected, released, failed)]
         consumer = self.model.shelf.consumers.get(reader.cid)
         again = bool(consumer and consumer.fetches == fetch > 0)
-        code, stale = self.model.settle(reader.session, reader.cid, *numbers, fetch=fetch, ttl_ms=TTL_MS)
+        code, stale = self.model.settle(reader.session, reader.cid, *numbers, fetch=fetch, ttl_ms=TTL_MS, after=wait)
         assert (reply.code, reply.stale) == ("AGAIN" if code == "OK" and again else code, stale)
         if code != "OK":
             return
@@ -511,6 +530,12 @@ class Machine(RuleBasedStateMachine):
         turns = shelf.turns
         assert seen.fair == {(key, seq) for key, line in (turns.filed if turns else {}).items() for seq in line}
         assert seen.rota == (turns.rota if turns else {}), (seen.rota, turns)
+        assert seen.later == {f"{seq}-{shelf.stored[seq].size}": moment for seq, moment in shelf.sent.items()} | {
+            f"{name}|{seq}-{shelf.stored[seq].size}": moment
+            for name, sub in shelf.subscriptions.items()
+            for seq, moment in sub.later.items()
+        }
+        assert int(seen.fields.get("next_due", 0)) == min(seen.later.values(), default=0)
         assert seen.number("orphans") == len(seen.orphans)
         assert seen.number("consumers") == len(seen.consumers)
         assert seen.number("subscriptions") == len(shelf.live())

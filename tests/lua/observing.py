@@ -25,7 +25,8 @@ return { 'OK', redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2]),
   redis.call('XRANGE', KEYS[5], '-', '+'), redis.call('HGETALL', KEYS[6]), redis.call('HGETALL', KEYS[7]),
   redis.call('ZRANGE', KEYS[8], 0, -1), redis.call('HGETALL', KEYS[9]), redis.call('HGETALL', KEYS[10]),
   redis.call('ZRANGE', KEYS[11], 0, -1), held,
-  redis.call('ZRANGE', KEYS[18], 0, -1), redis.call('ZRANGE', KEYS[19], 0, -1, 'WITHSCORES') }
+  redis.call('ZRANGE', KEYS[18], 0, -1), redis.call('ZRANGE', KEYS[19], 0, -1, 'WITHSCORES'),
+  redis.call('ZRANGE', KEYS[20], 0, -1, 'WITHSCORES') }
 """,
 )
 
@@ -48,6 +49,7 @@ class Observation:
     holders: dict[str, dict[int, str]] = field(default_factory=dict)
     fair: set[tuple[str, int]] = field(default_factory=set)
     rota: dict[str, int] = field(default_factory=dict)
+    later: dict[str, int] = field(default_factory=dict)
 
     def number(self, name: str) -> int:
         return int(self.fields[name])
@@ -94,6 +96,7 @@ async def observe(server: Server, address: Address) -> Observation | None:
         holders={name: {seq_of(e[0]): e[1].decode() for e in held} for name, held in _pairs(reply[12]).items()},
         fair={(key.decode(), seq_of(id_)) for key, *_, id_ in (member.split(b" ") for member in reply[13])},
         rota={key: int(float(score)) for key, score in _pairs(reply[14]).items()},
+        later={key: int(float(score)) for key, score in _pairs(reply[15]).items()},
     )
 
 

@@ -91,6 +91,8 @@ class Rules:
     resume: int | None = None
     allow_one: bool = False
     fair: str = ""
+    retry: int = 0
+    """ms that a failed delivery waits, twice as long each time, up to three times that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

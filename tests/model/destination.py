@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tests.model.credit import NOTHING, UNLIMITED, Account, Amount, Answer, Rules, Totals
-from tests.model.messages import RETURNED, Consumer, Shelf, Subscription
+from tests.model.messages import LATER, RETURNED, Consumer, Shelf, Subscription
 from tests.model.turns import NO_KEY
 
 LEASES_A_CALL: Final = 16
@@ -184,7 +184,9 @@ class Destination:
         epochs, in_all, in_this = self.losses
         self.losses = epochs, in_all + messages, in_this + messages
 
-    def publish(self, totals: Totals, seq: int, sizes: list[int], keys: list[str] | None = None) -> Answer:
+    def publish(
+        self, totals: Totals, seq: int, sizes: list[int], keys: list[str] | None = None, later: list[str] | None = None
+    ) -> Answer:
         sid, account = totals.session, self.accounts.get(totals.session)
         before = self._met()
         self._meet_run(totals.ttl_ms)
@@ -215,8 +217,9 @@ class Destination:
             return Answer(code, epoch, account.held if code == "OVERUSE" and account else NOTHING)
         self.housekeeping(sid, orphans=False)
         first = self.shelf.seq + 1
-        for size, key in zip(sizes, keys or [NO_KEY] * len(sizes), strict=True):
-            self.shelf.append(size, key)
+        for size, key, when in zip(sizes, keys or [NO_KEY] * len(sizes), later or ["-"] * len(sizes), strict=True):
+            moment = int(when.strip("@-") or 0) + (self.now if when[0] not in "@-" else 0)
+            self.shelf.append(size, key, moment if moment > self.now else 0)
         self.shelf.sort()
         account.used += spent
         self._lose(seq - last - 1 if last else 0)
@@ -353,6 +356,7 @@ class Destination:
         if self.kind == "gate":
             return "KIND"
         self._meet_run(ttl_ms)
+        ruled = replace(self.rules, retry=0) != Rules() or self.shelf.waits
         if self.housekeeping(sid):
             self.serve_line()
         if cid in self.orphans or (name in self.shelf.subscriptions and self.shelf.subscriptions[name].ending):
@@ -364,7 +368,7 @@ class Destination:
         if cid not in self.shelf.consumers:
             self.shelf.consumers[cid] = Consumer(name)
             sub.consumers += 1
-            if self.rules != Rules():  # rules are judged anew by the consumers there are
+            if ruled:  # rules are judged anew by the consumers there are
                 self.serve_line()
         return "OK"
 
@@ -378,6 +382,7 @@ class Destination:
         *,
         fetch: int,
         ttl_ms: int,
+        after: int | None = None,
     ) -> tuple[str, int]:
         """Settle, and serve the line; what a fetch then delivers is looked at by :meth:`deliver`."""
         account, consumer = self.accounts.get(sid), self.shelf.consumers.get(cid)
@@ -388,10 +393,12 @@ class Destination:
         sub = self.shelf.subscriptions[consumer.subscription]
         going = [seq for seq in accepted if sub.holders.get(seq) == cid]
         settled, gone = self.shelf.settle(consumer.subscription, going)
+        if accepted and not self.shelf.stored:
+            self.shelf.largest = 0
         known = 0 < fetch <= consumer.fetches  # a repeated call gives nothing back twice
         for back, as_failed in () if known else ((released, False), (failed, True)):
             mine = sorted({seq for seq in back if sub.holders.get(seq) == cid})
-            self.shelf.put_back(consumer.subscription, mine, failed=as_failed)
+            self.shelf.put_back(consumer.subscription, mine, failed=as_failed, retry=self.rules.retry, after=after)
             settled += len(mine)
         if freed or gone:
             self.serve_line(sid)
@@ -422,6 +429,13 @@ class Destination:
             room = Amount(room.bytes, min(room.messages, waits))  # one each, for others may wait too
         expected = self.shelf.fetch(consumer.subscription, min(room.messages, FETCHED_A_CALL), room.bytes)
         if expected is not None:
+            assert seqs == expected
+            assert [failures for _, failures in got] == [sub.failures.get(seq, 0) for seq in seqs]
+            for seq in seqs:
+                sub.deliver(seq, cid)
+            return
+        if self.shelf.waits:
+            expected = self.shelf.fetch_early(consumer.subscription, min(room.messages, FETCHED_A_CALL), room.bytes)
             assert seqs == expected
             assert [failures for _, failures in got] == [sub.failures.get(seq, 0) for seq in seqs]
             for seq in seqs:
@@ -474,6 +488,9 @@ class Destination:
             if account.strike is None or account.strike > self.now:
                 account.strike = self.now
             account.lease_ends = account.strike + account.grace
+        self.shelf.now = self.now
+        if orphans:
+            self.shelf.promote()
         worked = orphans and bool(self.orphans)
         if worked:
             _, member = min((since, member) for member, since in self.orphans.items())
@@ -540,7 +557,7 @@ class Destination:
         sub = self.shelf.subscriptions.get(consumer.subscription) if consumer else None
         if consumer and sub:
             mine = sub.held_by(cid)[:MOVED_A_CALL]
-            self.shelf.put_back(consumer.subscription, mine, failed=True)
+            self.shelf.put_back(consumer.subscription, mine, failed=True, retry=self.rules.retry)
             if len(mine) == MOVED_A_CALL:
                 return False
             sub.consumers -= 1
@@ -552,10 +569,12 @@ class Destination:
     def _drain_subscription(self, name: str) -> bool:
         sub = self.shelf.subscriptions.get(name)
         if sub:
-            going = (sub.held_by(RETURNED) + sub.unread)[:MOVED_A_CALL]
+            going = (sub.held_by(RETURNED) + sub.held_by(LATER) + sub.unread)[:MOVED_A_CALL]
             for seq in going:
                 sub.deliver(seq, RETURNED)
             self.shelf.settle(name, going)
+            if not self.shelf.stored:
+                self.shelf.largest = 0
             if len(going) == MOVED_A_CALL:
                 return False
             del self.shelf.subscriptions[name]

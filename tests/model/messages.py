@@ -7,6 +7,7 @@ from tests.model.turns import NO_KEY, Turns
 
 RETURNED: Final = "~returned"
 IN_TURN: Final = "~turn"
+LATER: Final = "~later"
 QUEUE: Final = "queue"
 WEIGHTS: Final = {"7": 2}
 OVERTAKEN: Final = 16
@@ -19,16 +20,21 @@ class Message:
     size: int
     waited_for_by: set[str]
     key: str = NO_KEY
+    due: int = 0
 
 
 @dataclass(slots=True)
 class Subscription:
-    """What is not delivered yet, and who holds what is delivered and not settled; ``RETURNED`` holds what came back."""
+    """What is not delivered yet, and who holds what is delivered and not settled; ``RETURNED`` holds what came back.
+
+    ``LATER`` holds what waits; ``later`` has the moments of those that failed, or were given back for later.
+    """
 
     durable: bool
     unread: list[int] = field(default_factory=list)
     holders: dict[int, str] = field(default_factory=dict)
     failures: dict[int, int] = field(default_factory=dict)
+    later: dict[int, int] = field(default_factory=dict)
     consumers: int = 0
     ending: bool = False
 
@@ -69,6 +75,14 @@ class Shelf:
     consumers: dict[str, Consumer] = field(default_factory=dict)
     turns: Turns | None = None
     fair: str = ""
+    now: int = 0
+    sent: dict[int, int] = field(default_factory=dict)
+    """Of messages that were sent for later, and wait: their moments."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits for its time."""
+        return bool(self.sent) or any(sub.later for sub in self.subscriptions.values())
 
     def live(self) -> set[str]:
         return {name for name, sub in self.subscriptions.items() if not sub.ending}
@@ -92,14 +106,53 @@ class Shelf:
         """Put in turn what is not yet."""
         if self.fair and self.turns:
             unread = self.subscriptions[QUEUE].unread
-            for seq in unread:
+            for seq in self.timely(QUEUE, unread):
                 self.turns.file(self.stored[seq].key, seq)
             unread.clear()
 
-    def put_back(self, name: str, seqs: list[int], *, failed: bool) -> None:
+    def timely(self, name: str, seqs: list[int]) -> list[int]:
+        """Return those that are due of what was just read, and set the others aside."""
+        due = []
+        for seq in tuple(seqs):
+            moment = self.stored[seq].due
+            if self.waits and moment > self.now:
+                self.subscriptions[name].holders[seq] = LATER
+                self.sent.setdefault(seq, moment)
+            else:
+                due.append(seq)
+                if not self.topic and moment:
+                    self.sent.pop(seq, None)
+        return due
+
+    def promote(self) -> None:
+        """Give back what is due."""
+        for seq in [seq for seq, moment in self.sent.items() if moment <= self.now]:
+            del self.sent[seq]
+            for name, sub in self.subscriptions.items():
+                if sub.holders.get(seq) == LATER and seq not in sub.later:
+                    self.give_back(name, [seq])
+        for name, sub in self.subscriptions.items():
+            for seq in [seq for seq, moment in sub.later.items() if moment <= self.now]:
+                del sub.later[seq]
+                self.give_back(name, [seq])
+
+    def put_back(self, name: str, seqs: list[int], *, failed: bool, retry: int = 0, after: int | None = None) -> None:
+        """Give deliveries back, at once or for later: so many ms, or as failed ones wait."""
+        sub = self.subscriptions[name]
+        sub.put_back(seqs, failed=failed, to=LATER)
+        for seq in seqs:
+            wait = after if after is not None else failed * min(retry * 2 ** (sub.failures.get(seq, 1) - 1), 3 * retry)
+            if self.sent.get(seq, 0) > self.now:
+                continue
+            if wait:
+                sub.later[seq] = self.now + wait
+            else:
+                self.give_back(name, [seq])
+
+    def give_back(self, name: str, seqs: list[int]) -> None:
         """Give deliveries back: before all others, or all others of their keys."""
         in_turn = bool(self.fair) and name == QUEUE
-        self.subscriptions[name].put_back(seqs, failed=failed, to=IN_TURN if in_turn else RETURNED)
+        self.subscriptions[name].put_back(seqs, failed=False, to=IN_TURN if in_turn else RETURNED)
         for seq in seqs if in_turn and self.turns else ():
             self.turns.file(self.stored[seq].key, seq)  # type: ignore[union-attr]
 
@@ -127,19 +180,42 @@ class Shelf:
             if self.turns is None:
                 some = sub.unread[:most]
                 del sub.unread[:most]
-            got += some
-            size += sum(self.stored[seq].size for seq in some)
+            due = self.timely(name, some)
+            got += due
+            size += sum(self.stored[seq].size for seq in due)
             if len(some) < most and (self.fair or self.turns is None):
                 return got
 
-    def append(self, size: int, key: str = NO_KEY) -> bool:
+    def fetch_early(self, name: str, messages: int, most_bytes: int) -> list[int]:
+        """Return what a fetch gets where no keys take turns, and some messages may not be due."""
+        sub, got, size = self.subscriptions[name], list[int](), 0
+        for seq in sub.held_by(RETURNED)[:messages]:
+            if got and size + self.stored[seq].size > most_bytes:
+                break
+            got.append(seq)
+            size += self.stored[seq].size
+        while True:
+            left, fits = messages - len(got), (most_bytes - size) // max(self.largest, 1)
+            if left < 1 or (fits < 1 and size > 0):
+                return got
+            most = max(1, min(left, fits))
+            some, sub.unread = sub.unread[:most], sub.unread[most:]
+            due = self.timely(name, some)
+            got += due
+            size += sum(self.stored[seq].size for seq in due)
+            if len(some) < most:
+                return got
+
+    def append(self, size: int, key: str = NO_KEY, due: int = 0) -> bool:
         """Store one message; returns whether anybody will get it."""
         self.seq += 1
         self.largest = max(self.largest, size)
         waiting = self.live() if self.topic else {"queue"}
         if not waiting:
             return False
-        self.stored[self.seq] = Message(size, waiting, key if self.fair else NO_KEY)
+        self.stored[self.seq] = Message(size, waiting, key if self.fair else NO_KEY, due)
+        if due:
+            self.sent[self.seq] = due
         for name in waiting & self.live():
             self.subscriptions[name].unread.append(self.seq)
         return True
@@ -158,17 +234,21 @@ class Shelf:
                 continue
             settled += 1
             sub.failures.pop(seq, None)
+            sub.later.pop(seq, None)
             self.stored[seq].waited_for_by.discard(name)
             if not self.stored[seq].waited_for_by:
                 del self.stored[seq]
+                self.sent.pop(seq, None)
                 gone += 1
         return settled, gone
 
     def purge(self) -> None:
         self.stored.clear()
+        self.sent.clear()
         for seq in self.turns.seqs if self.turns else ():
             self.turns.forget(seq)  # type: ignore[union-attr]
         for sub in self.subscriptions.values():
             sub.unread.clear()
             sub.holders.clear()
+            sub.later.clear()
             sub.failures.clear()

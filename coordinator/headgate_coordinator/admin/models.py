@@ -69,8 +69,8 @@ class Destination(Answer):
 
 _SAME = (
     "name", "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes",
-    "leased_messages", "peak_bytes", "spooled_bytes", "reference_bytes",
-    "limit_reference_bytes", "later_messages", "next_due_s", "blocked", "consumers", "rate", "stopped",
+    "leased_messages", "peak_bytes", "spooled_bytes", "reference_bytes", "limit_reference_bytes", "later_messages",
+    "next_due_s", "blocked", "consumers", "rate", "stopped",
 )  # fmt: skip
 
 
@@ -383,9 +383,7 @@ class Planned(Answer):
     changes: list[dict[str, Any]]
     pools: list[dict[str, Any]]
     stores: list[dict[str, Any]]
-    links: dict[str, list[dict[str, Any]]] = Field(
-        description="those that would begin, and those that would end; of a channel, one for each topic"
-    )
+    links: dict[str, list[dict[str, Any]]] = Field(description="that would begin, or end; of a channel, one a topic")
 
 
 class Live(Answer):
