@@ -6,10 +6,12 @@ from typing import Annotated
 import typer
 
 from headgate import policy as documents
+from headgate.core.policy import Policy
 from headgate.errors import InvalidValue
 from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
 from headgate_coordinator.imports.artemis import broker as of_artemis
+from headgate_coordinator.imports.ems import files as of_ems
 from headgate_coordinator.imports.report import Imported
 from headgate_coordinator.policy.lint import Known
 from headgate_coordinator.policy.lint import lint as find_traps
@@ -23,11 +25,6 @@ Output = Annotated[
     typer.Option("--output", "-o", metavar="POLICY", show_default=False, help="Write the policy to this new file."),
 ]
 Check = Annotated[bool, typer.Option("--check", help="Compare with what is in force; exits with 1 where they differ.")]
-
-
-@app.callback()
-def root() -> None:
-    """Have a group of commands, though there is one product so far."""
 
 
 @app.command()
@@ -44,7 +41,29 @@ def artemis(
     The policy goes to stdout, or to --output. A report says what became of each setting: kept exactly, kept with a
     difference, or not covered.
     """
-    imported = of_artemis.read(files)
+    _import(of_artemis.read(files), output, redis, namespace, check=check, as_json=as_json)
+
+
+@app.command()
+def ems(
+    files: Files,
+    output: Output = None,
+    check: Check = False,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Read tibemsd.conf of TIBCO EMS, and queues.conf, topics.conf, bridges.conf, channels.conf and others beside it.
+
+    The policy goes to stdout, or to --output. A report says what became of each setting: kept exactly, kept with a
+    difference, or not covered.
+    """
+    _import(of_ems.read(files), output, redis, namespace, check=check, as_json=as_json)
+
+
+def _import(
+    imported: Imported, output: Path | None, redis: str | None, namespace: str, *, check: bool, as_json: bool
+) -> None:
     _show(imported, output, as_json=as_json)
     if check:
         _compare(imported, redis, namespace)
@@ -52,7 +71,7 @@ def artemis(
 
 def _show(imported: Imported, output: Path | None, *, as_json: bool) -> None:
     name = output.name if output else "policy.toml"
-    traps = find_traps(documents.loads(imported.document, name), Known())
+    traps = find_traps(_policy(imported, name), Known())
     if output is not None:
         try:
             with output.open("x", encoding="utf-8") as file:
@@ -67,6 +86,16 @@ def _show(imported: Imported, output: Path | None, *, as_json: bool) -> None:
     for line in (*imported.rows, *traps):
         typer.echo(str(line), err=output is None)
     typer.echo(imported.summary, err=output is None)
+
+
+def _policy(imported: Imported, name: str) -> Policy:
+    """Return the policy; where its settings go beyond what there is here, the error names where they come from."""
+    try:
+        return documents.loads(imported.document, name)
+    except documents.BadDocument as error:
+        problem, lines = error.problems[0], imported.document.splitlines()
+        place = lines[problem.line - 1].rpartition(" # ")[2]
+        raise InvalidValue(f"{place}: {problem.key}: {problem.text}") from None
 
 
 def _compare(imported: Imported, redis: str | None, namespace: str) -> None:

@@ -1,6 +1,7 @@
 """A policy document in the making: settings by rule, each with the lines that it comes from."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,14 +48,17 @@ class Draft:
         for table in self.tables.values():
             if table.kind == "destination" and set(table.values) <= {"match"}:
                 continue
-            lines += ["", f"[[{table.kind}]]"]
-            for key, value in table.values.items():
-                line = f"{key} = {_written(value)}"
-                place = table.places.get(key, "")
-                lines.append(f"{line:<40} # {place}" if place else line)
+            lines += ["", f"[[{table.kind}]]", *_lines(table)]
         if len(lines) == 1:
             lines += ["", "destination = []"]
         return "\n".join(lines) + "\n"
+
+
+def _lines(table: Table) -> Iterator[str]:
+    for key, value in table.values.items():
+        line = f"{key} = {_written(value)}"
+        place = table.places.get(key, "")
+        yield f"{line:<40} # {place}" if place else line
 
 
 def _written(value: Any) -> str:

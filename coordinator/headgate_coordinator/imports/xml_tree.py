@@ -7,8 +7,8 @@ from typing import Final
 from xml.parsers import expat
 
 from headgate.errors import InvalidValue
+from headgate_coordinator.imports.reading import data_of
 
-MOST_BYTES: Final = 4 * 1024 * 1024
 MOST_ELEMENTS: Final = 100_000
 MOST_DEEP: Final = 64
 
@@ -85,13 +85,7 @@ def read_xml(file: Path) -> Element:
         InvalidValue: it cannot be read, is no XML, is larger than 4 MiB, or has a document type; its line is named.
     """
     builder = _Builder(file)
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise InvalidValue(f"{file}: cannot be read: {error.strerror}; give an XML file") from None
-    if len(data) > MOST_BYTES:
-        raise builder.error(f"more than {MOST_BYTES // 1024 // 1024} MiB; split the file", 1)
+    data = data_of(file)
     try:
         builder.parser.Parse(data, True)
     except expat.ExpatError as error:

@@ -8,8 +8,9 @@ from headgate import policy as documents
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.names import encode_name
 from headgate.errors import HeadgateError
-from headgate_coordinator.imports.artemis.reading import FOLDER, KINDS, UNKNOWN, Reading, setting, value_of
+from headgate_coordinator.imports.artemis.settings import DEFAULTS, FOLDER, KINDS, UNKNOWN, setting, value_of
 from headgate_coordinator.imports.draft import Table
+from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Word, words
 from headgate_coordinator.imports.xml_tree import Element
 
@@ -124,6 +125,16 @@ def page_where_full(reading: Reading) -> None:
     stored = any(table.values.get("store") for table in reading.draft.tables.values())
     if not stored:
         reading.draft.tables.pop(("store", _STORE), None)
+
+
+def part_of_the_limit(reading: Reading) -> None:
+    """Have no consumer hold all that a destination may have: with Artemis its own client would."""
+    for table in reading.draft.tables.values():
+        limit = table.values.get("limit.bytes")
+        window = table.values.get("consumer.window", DEFAULTS["consumer.window"])
+        if isinstance(limit, int) and isinstance(window, dict) and window["bytes"] > limit:
+            half = {"bytes": max(1, limit // 2)}
+            table.set("consumer.window", half, "half the limit, so that one cannot hold all")
 
 
 def _spool(reading: Reading, rule: Table, place: str) -> None:

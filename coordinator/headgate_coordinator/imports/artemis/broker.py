@@ -8,8 +8,14 @@ from urllib.parse import parse_qsl, urlsplit
 from headgate.core.names import encode_name
 from headgate.core.printable import printable
 from headgate.errors import InvalidName, InvalidValue
-from headgate_coordinator.imports.artemis.address_settings import address_settings, in_bytes, page_where_full
-from headgate_coordinator.imports.artemis.reading import DEFAULTS, FOLDER, KINDS, UNKNOWN, Reading, setting, value_of
+from headgate_coordinator.imports.artemis.address_settings import (
+    address_settings,
+    in_bytes,
+    page_where_full,
+    part_of_the_limit,
+)
+from headgate_coordinator.imports.artemis.settings import DEFAULTS, FOLDER, KINDS, UNKNOWN, setting, value_of
+from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.report import Imported
 from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Word, words
 from headgate_coordinator.imports.xml_tree import Element, read_xml
@@ -39,7 +45,7 @@ def read(files: Sequence[Path]) -> Imported:
                 f"{file.name}:{root.line}: <{root.name}> holds no settings of Artemis; give a broker.xml"
             )
     page_where_full(reading)
-    reading.part_of_the_limit()
+    part_of_the_limit(reading)
     names = printable(", ".join(file.name for file in files))
     return Imported(reading.draft.text(f"From {names} of Apache Artemis."), reading.rows)
 
@@ -100,7 +106,6 @@ def _queue(reading: Reading, queue: Element, address: str, routing: str) -> None
 
 def _connectors(reading: Reading, element: Element) -> None:
     for one in element.children:
-        reading.connectors[one.attributes.get("name", "")] = one.text
         _url(reading, one, "a client's URL names nodes: amqp://host:5672, several with commas between")
 
 
@@ -174,7 +179,7 @@ def _of_link(reading: Reading, one: Element, group: str, name: str, *, made: boo
         reading.plain(one, word, selector, f"selector = {selector!r}")
     elif one.name == "static-connectors":
         for reference in one.children:
-            reading.plain(reference, word, reading.connectors.get(reference.text, reference.text).partition("?")[0])
+            reading.plain(reference, word, reference.text)
     else:
         reading.plain(one, word, value_of(one))
 

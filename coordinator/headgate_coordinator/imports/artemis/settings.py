@@ -1,0 +1,45 @@
+"""Settings of the broker that are nothing to a policy: each is noted, with what to do instead."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from headgate_coordinator.imports.reading import Reading
+from headgate_coordinator.imports.words import NOT_COVERED, Word, words
+from headgate_coordinator.imports.xml_tree import Element
+
+DEFAULTS: Final[dict[str, Any]] = {"consumer.window": {"bytes": 1048576}, "producer.window": 65536, "max_attempts": 10}
+"""Of a broker that says nothing."""
+KINDS: Final = {"anycast": "queue", "multicast": "topic"}
+UNKNOWN: Final = "this word is not known; look it up in Artemis' manual, and whether a rule can say the same"
+FOLDER: Final = "file:///var/spool/headgate"
+"""Of the store that stands for the paging directory, until somebody says one that all nodes share."""
+
+
+def setting(reading: Reading, element: Element) -> None:
+    """Note a setting of the broker, or a table that is nothing to a policy, with all that is in it."""
+    for one in _leaves(element):
+        found = words("artemis")["core"].get(one.name) or _area(one.name) or _area(element.name)
+        word = Word("core", one.name, states=found.states if found else "")
+        reading.note(one, word, NOT_COVERED, value_of(one), why=found.differs if found else UNKNOWN)
+
+
+def _area(name: str) -> Word | None:
+    areas = words("artemis")["area"]
+    begins = [prefix for prefix in areas if name.startswith(prefix)]
+    return areas[max(begins, key=len)] if begins else None
+
+
+def _leaves(element: Element) -> Iterator[Element]:
+    if not element.children:
+        yield element
+    for child in element.children:
+        yield from _leaves(child)
+
+
+def value_of(element: Element) -> str:
+    """Return what an element says, for people; passwords are not shown, nor what stands beside such a word."""
+    hidden = any("assword" in text for text in (element.name, *element.attributes, *element.attributes.values()))
+    if hidden:
+        return "***"
+    attributes = (f"{key}={value}" for key, value in element.attributes.items())
+    return " ".join(filter(None, (*attributes, element.text)))

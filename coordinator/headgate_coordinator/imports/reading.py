@@ -1,0 +1,66 @@
+"""A reading of a broker's files: the policy so far, and what became of each setting."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from headgate.errors import InvalidValue
+from headgate_coordinator.imports.draft import Draft
+from headgate_coordinator.imports.report import Row
+from headgate_coordinator.imports.words import NOT_COVERED, Verdict, Word
+
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""Of one file."""
+_MOST_SHOWN: Final = 200
+
+
+class Placed(Protocol):
+    """Something of a file, which knows its line."""
+
+    @property
+    def line(self) -> int:
+        """Where it begins, from 1."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """The files that are read, one after the other."""
+
+    draft: Draft = field(default_factory=Draft)
+    rows: list[Row] = field(default_factory=list)
+    file: str = ""
+
+    def place(self, one: Placed) -> str:
+        """Return ``<file>:<line>`` of something."""
+        return f"{self.file}:{one.line}"
+
+    def note(self, one: Placed, word: Word, verdict: Verdict, value: str, ours: str = "", why: str = "") -> None:
+        """Note what became of a setting."""
+        about = f"{word.group}.{word.name}"
+        self.rows.append(Row(verdict, self.file, one.line, about, value[:_MOST_SHOWN], ours, why, word.states))
+
+    def plain(self, one: Placed, word: Word, value: str, ours: str = "") -> None:
+        """Note what the table says of a word."""
+        self.note(one, word, word.verdict, value, ours or word.ours, word.differs)
+
+    def take_back(self, place: str, ours: str, why: str) -> None:
+        """Note that what a setting became cannot be, after all."""
+        for at, row in enumerate(self.rows):
+            if row.ours == ours and f"{row.file}:{row.line}" == place:
+                self.rows[at] = replace(row, verdict=NOT_COVERED, ours="", why=why)
+
+
+def data_of(file: Path) -> bytes:
+    """Return what is in a file.
+
+    Raises:
+        InvalidValue: it cannot be read, or is larger than 4 MiB.
+    """
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidValue(f"{file}: cannot be read: {error.strerror}; name a configuration file") from None
+    if len(data) > MOST_BYTES:
+        raise InvalidValue(f"{file.name}:1: more than {MOST_BYTES // 1024 // 1024} MiB; split the file")
+    return data
