@@ -11,6 +11,7 @@ from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
 from tests.sdk.observing import drain, field
+from tests.support.extent import each
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -165,7 +166,7 @@ async def test_browsing_leaves_all_as_it_is(rhea_there: Rhea, client: headgate.C
 SELECTOR = {"$type": "described", "value": ["apache.org:selector-filter:string", "a = 1"]}
 
 
-@pytest.mark.parametrize(
+@each(
     ("side", "terminus", "condition", "says"),
     [
         ("receiver", {"address": "q", "filter": {"jms-selector": "a = 1"}}, "amqp:not-implemented", "jms-selector"),
@@ -180,13 +181,13 @@ SELECTOR = {"$type": "described", "value": ["apache.org:selector-filter:string",
 async def test_a_link_that_cannot_be_is_refused_with_the_reason(
     rhea_there: Rhea, side: str, terminus: dict[str, Any], condition: str, says: str
 ) -> None:
-    rhea = rhea_there
-    await getattr(rhea, side)("x", terminus)
-    (event,) = await rhea.sees(f"{side}_error", link="x")
+    rhea, number = rhea_there, len(rhea_there.events)
+    await getattr(rhea, side)(f"x{number}", terminus)
+    (event,) = await rhea.sees(f"{side}_error", link=f"x{number}")
     assert event["error"]["condition"] == condition
     assert says in event["error"]["description"]
-    await rhea.sender("s", "orders")  # the connection goes on
-    await sent(rhea, "s", "fine")
+    await rhea.sender(f"s{number}", "orders")  # the connection goes on
+    await sent(rhea, f"s{number}", "fine")
 
 
 async def test_rhea_goes_to_another_node_when_its_own_is_killed(start_node: StartNode, rhea: Rhea) -> None:
