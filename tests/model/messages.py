@@ -240,6 +240,8 @@ class Shelf:
                 del self.stored[seq]
                 self.sent.pop(seq, None)
                 gone += 1
+        if not self.stored:
+            self.largest = 0
         return settled, gone
 
     def purge(self) -> None:

@@ -58,6 +58,21 @@ def test_a_call_that_is_refused_after_a_restart_gives_no_numbers_away(driven: Wo
     state.teardown()
 
 
+def test_what_fits_is_judged_by_the_largest_since_a_queue_was_last_empty(driven: World) -> None:
+    """A program that Hypothesis found: a model that never forgot the largest kept a key without messages in turn."""
+    state: Any = type("Chosen", (Machine,), {"world": driven, "kind": "queue"})()
+    state.create(limit=Amount(400, UNLIMITED), rules=Rules(fair="header:tenant"), consumers=1)
+    (reader,) = state.readers.values()
+    nothing: tuple[list[str], ...] = ([], [], [], [])
+    state.send("bob", [24], 20, 20, too_much=False, skip=0, times=0)
+    state.settle(reader, 1, Amount(50, 5), nothing)
+    state.settle(reader, 0, Amount(50, 5), (list(reader.got.values()), *nothing[1:]))
+    state.send("bob", [4], 0, 20, too_much=False, skip=0, times=0)
+    state.settle(reader, 2, Amount(22, 4), nothing)
+    state.all_is_well()
+    state.teardown()
+
+
 @pytest.mark.timeout(900)  # to shrink what it found may take long
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_scripts_do_what_the_model_does(driven: World, kind: str, share: int) -> None:
