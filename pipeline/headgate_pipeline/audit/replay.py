@@ -12,23 +12,15 @@ from headgate_pipeline.audit.accounts import Accounts
 from headgate_pipeline.audit.findings import Finding, Settings, as_text
 from headgate_pipeline.audit.holds import HOLD_EVENTS, Holds
 from headgate_pipeline.audit.later import Later
+from headgate_pipeline.audit.overtaking import PRIORITY_EVENTS, Overtaking
 from headgate_pipeline.audit.rates import Sends, Takes
 
 Row = tuple[Any, ...]
 
 NO_AMOUNT: Final = frozenset({"attach", "detach", "apply", "reap", "admit", "hold_off"})
 OPS: Final = NO_AMOUNT | {
-    "acquire",
-    "leave",
-    "publish",
-    "settle",
-    "take",
-    "drop",
-    "remove",
-    "recount",
-    "slice",
-    "ticket",
-}
+    "acquire", "leave", "publish", "settle", "take", "drop", "remove", "recount", "slice", "ticket",
+}  # fmt: skip
 MOST_SETTLED: Final = 256
 MOST_EPOCHS: Final = 16
 """That may begin within one millisecond, each one more than the last."""
@@ -46,6 +38,7 @@ class Replay:
         self.row: Row | None = None
         self.last: Row | None = None
         self.accounts, self.holds, self.later = Accounts(self._violated), Holds(self._violated), Later(self._violated)
+        self.overtaking = Overtaking(self._violated)
         self.takes, self.sends = Takes(), Sends(settings or Settings())
         self.limit: float | None = None
         self.limit_m: float | None = None
@@ -73,6 +66,7 @@ class Replay:
             "open": lambda event: self.accounts.open(event[1]), "attach": self._attach, "expired": self._expired,
             "purge": self._purge, "limits": self._limits, "repair": self._repair, "slice": self._sliced,
             "released": self._link_released, "binds": self._bind, "above": self._allow,
+            **dict.fromkeys(PRIORITY_EVENTS, self.overtaking.step),
             "lost": self._lost, "later": self.later.step, **dict.fromkeys(HOLD_EVENTS, self.holds.step),
         }  # fmt: skip
         self._columns: dict[str, Callable[[str, int, int, int], None]] = {
@@ -135,6 +129,7 @@ class Replay:
         self.later.ms, accounts = ms, self.accounts
         accounts.begin()
         self.holds.begin(ms)
+        self.overtaking.begin(op)
         if op == "publish" and (messages or size):
             accounts.publish(session, size, messages)
         if detail:
@@ -176,7 +171,7 @@ class Replay:
         keeps = self.epoch < epoch and self._limits_seq < seq <= self.seq  # the limits of before the loss hold after it
         if self._first_seq is None:
             self._first_seq = seq
-        for part in (self.accounts, self.holds, self.later):
+        for part in (self.accounts, self.holds, self.later, self.overtaking):
             part.forget(whole=anew)
         self.taken.clear()
         self._in_hand.clear()
