@@ -62,7 +62,8 @@ local function keys_in_turn()
   for i = #names, MAX_TOLD + 1, -1 do
     counts[names[i]], names[i] = nil, nil
   end
-  for _, key in ipairs(redis.call('ZRANGE', K_ROTA, 0, MAX_TOLD - 1)) do
+  local by_priority = redis.call('HGET', K_DESTINATION, 'fair_by') == 'priority' -- whose bands are listed all
+  for _, key in ipairs(redis.call('ZRANGE', K_ROTA, 0, (by_priority and 2 or 1) * MAX_TOLD - 1)) do
     name(key)
   end
   for i, key in ipairs(names) do

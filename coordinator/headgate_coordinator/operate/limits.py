@@ -154,7 +154,7 @@ def turns(found: Sequence[Explanation], width: int) -> list[RenderableType]:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("top keys and their shares", no_wrap=True, overflow="ellipsis", max_width=max(16, width - 50))
     for name, view in named:
-        top = (f"{shown(one.key)}: {one.waiting}, {one.share:.0%}" for one in view.first[:NAMED])
+        top = (f"{one.name}: {one.waiting}, {one.share:.0%}" for one in view.first[:NAMED])
         table.add_row(Text(name), str(view.waiting), str(view.keys), Text("; ".join(top)))
     return [table]
 

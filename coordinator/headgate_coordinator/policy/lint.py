@@ -190,7 +190,8 @@ def _turns_in_the_window(at: _Place) -> Found:
                 "HG125",
                 "consumer_window" if at.word("consumer_window") else "fair_by",
                 f"one consumer's window of {_count(window[0])} messages takes {backlog}: what it has in hand is "
-                "delivered already, so keys that come later wait for all of that, and turns show nowhere",
+                "delivered already, so what comes later waits for all of that, whatever its key or priority, and turns "
+                "show nowhere",
                 "make consumer.window a fraction of the limit",
             )
 

@@ -27,7 +27,7 @@ async def server(redis_url: str) -> AsyncIterator[RewritingServer]:
 async def story(server: RewritingServer, namespace: str) -> list[Row]:
     """Return the ledger of a queue in which much came, went, came back and expired, seed by seed the same."""
     place = Place(server, Address.of(namespace, "orders"))
-    await place.create(limit=100_000, fair_by="priority", max_overtaken=16)
+    await place.create(limit=100_000, fair_by="priority", max_overtaken="16")
     ann, cid, chance = place.producer("ann"), await place.consumer("cid"), random.Random(3)
     for round_ in range(30):
         keys = chance.choices(BANDS, weights=(9, 1, 1, 1, 1, 5, 1, 5), k=1 + chance.randrange(20))

@@ -1,8 +1,10 @@
 """Queues that deliver by priority, over the SDK: one argument of a send, what a message says, live changes, threads."""
 
+import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import headgate
 import headgate.sync
@@ -10,6 +12,7 @@ import headgate.testing
 from headgate.errors import InvalidValue, PolicyError
 from headgate.message import encode, with_priority
 from headgate.policy import BadDocument, loads
+from headgate_coordinator.operate.status import render
 from tests.sdk.observing import GUARD
 from tests.support.waiting import wait_until
 
@@ -132,3 +135,21 @@ async def test_settings_that_mean_nothing_are_refused(client: headgate.Client) -
         with pytest.raises(BadDocument, match=r"orders\.toml:[45]"):
             loads(rule + more, "orders.toml")
     loads(f'{rule}fair_by = "priority"\nmax_overtaken = 50', "orders.toml")
+
+
+async def test_how_much_waits_in_which_band_is_seen(client: headgate.Client) -> None:
+    await client.apply("orders", kind="queue", fair_by="priority", max_overtaken=19)
+    async with client.session("s") as session:
+        await send(session, *[0] * 3, 1, 9, None, None)
+        explanation = await client.explain("orders")
+        turns = explanation.turns
+        assert turns is not None
+        assert [(one.key, one.waiting, round(one.share, 3)) for one in turns.first] == [
+            ("priority 9", 1, 0.846), ("priority 4", 2, 0.05), ("priority 1 and 0", 4, 0.05),
+        ]  # fmt: skip
+        text = str(explanation)
+        assert "delivered by priority: 7 messages of 3 bands are ready" in text
+        assert "  priority 1 and 0: 4 waiting, 5.0% of the deliveries or more" in text
+        console = Console(width=140, record=True, file=io.StringIO())
+        console.print(render([explanation], "shop", by="name", width=140))
+        assert "priority 9: 1, 85%; priority 4: 2, 5%" in console.export_text()
