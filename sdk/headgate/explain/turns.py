@@ -29,7 +29,7 @@ class KeyInTurn:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in texts."""
         return shown(self.key)
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class BandInTurn(KeyInTurn):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in texts."""
         return str(self.key)
 
     def __str__(self) -> str:

@@ -21,12 +21,10 @@ async def test_a_queue_delivers_by_the_priority_of_the_header(node: NodeProcess,
             sender.send(Message(body="x", priority=priority, durable=True))
 
     def get(connection: BlockingConnection) -> list[int]:
-        found = []
+        receiver, found = connection.create_receiver("orders"), []
         for _ in range(6):
-            receiver = connection.create_receiver("orders", credit=1)
             found.append(receiver.receive().priority)
             receiver.accept()
-            receiver.close()
         return found
 
     await blocking(node, put)
