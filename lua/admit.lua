@@ -9,14 +9,16 @@
   ARGV[3] seq      total      number of this call, counted by the session from 1; repeated, it gets the stored reply. 0: a call
                               without operations, that only sweeps and serves the line
   ARGV[4] epoch    total      as last seen, 0 at first
-  ARGV[5..] op, id, key, amounts, ttl_ms, wait_ms  up to 128 of 'admit', 'settle', 'release', 'renew' or 'claim'; hold; '*' or name; amounts; ttl; ms
-                              `amounts` are <limit>=<number>,... or '-'; `wait_ms` 0: refused where it cannot be held now
+  ARGV[5..] op, id, key, amounts, ttl_ms, wait_ms  up to 128 of 'admit', 'settle', 'release', 'renew', 'claim' or 'sample'; hold; '*' or name; amounts; ttl; ms
+                              `amounts` are <limit>=<number>,... or '-'; `wait_ms` 0: refused where it cannot be held now.
+                              'sample' has <ok, us, squares, over, late, busy, ignored>=<number>,...: how holds ended
   Returns {code, epoch, answer, ...}; for each operation 'held', 'wait <us> <limit> <all|key>', 'late <us or -> <limit> <all|key>',
            'never <most> <limit> <all|key>', 'limit <name>', 'key', 'keys', 'holds', 'ok', 'again' or 'gone'. Without
            operations ms until a lease ends, or 0 to call again at once
   Codes    OK, STALE (a newer call was here), UNKNOWN, KIND (the kind follows)
 ]]
 --- @include "lib/admitting"
+--- @include "lib/sampling"
 local run_id, sid, seq = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local frees, reply, receipt, waiting = seq == 0, {}, { ARGV[3] }, {}
 
@@ -52,10 +54,13 @@ if seq > 0 and seq <= last then
   return reply
 end
 for at = 5, #ARGV, 6 do
-  frees = frees or ARGV[at] ~= 'admit'
+  frees = frees or (ARGV[at] ~= 'admit' and ARGV[at] ~= 'sample')
 end
 redis.call(frees and 'HDEL' or 'HSET', K_DESTINATION, unpack(frees and { '-' } or { 'kind', 'limiter' })) -- see rule 2
 read_holds_of_call()
+if course then
+  adapt()
+end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', K_LEASES, '-inf', int(limiter.now_ms), 'LIMIT', 0, MAX_LAPSED)) do
   lapse(id)
 end
@@ -69,6 +74,8 @@ for at = 5, #ARGV, 6 do
     answer = try_to_admit(id, key, text, ttl_ms, tonumber(ARGV[at + 5]))
     waiting[#receipt] = not answer and id or nil
     limiter.refused = limiter.refused + (answer and answer ~= 'held' and 1 or 0)
+  elseif op == 'sample' then
+    answer = take_sample(id, text)
   else
     answer = do_other(op, id, key, text, ttl_ms, tonumber(ARGV[4]))
   end

@@ -9,6 +9,8 @@
   Returns {code, epoch, all, of key, keys, waiting, {key, record, ...}, {waiter, ...}, {hold, record, ...}, {hold, record or
            waiter, ...}, learning_ms, off_reason, now_ms, clock_ms, head, admitted, refused, all holds}, and where there are
            shadow limits {..., all, of key, would_wait, shadowed}; of a limit '<name> <form> <most> <left> <us until whole> <taken> <withheld>', with blanks and ';' between; records as they are.
+           Of one that adapts also '<floor> <ceiling> <aimd|gradient> <why it changed last> <from> <ms ago> <ok> <overloads>
+           <mean us> <all ok> <all overloads> <all ignored>': the three in the middle are of the second that it changed for.
            Of a waiter 'W <key> <waiters of it> <hold> <since ms> <us or -> <limit> <all|key> <amounts>': of the head first; `head`
            is the last four of these. The keys are some, those of the holds and waiters listed among them; the holds those
            whose leases end last, and those of the session
@@ -42,6 +44,9 @@ local function tell(limits, levels)
       withheld = math.max(0, limit.most - taken - math.max(0, left))
     end
     parts[i] = table.concat({ limit.name, limit.form, int(limit.most), int(left), int(whole_us), int(taken), int(withheld) }, ' ')
+    if limit.adapt then
+      parts[i] = parts[i] .. ' ' .. adapting_text()
+    end
   end
   if off and off > limiter.now_ms then
     parts[#parts + 1] = 'hold_off off ' .. int(off - limiter.now_ms)

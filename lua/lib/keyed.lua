@@ -97,6 +97,9 @@ local function save_limiter()
   if K_LIMITED then
     save_by_key()
   end
+  if limiter.adapts then
+    save_adapting()
+  end
   redis.call('HSET', K_DESTINATION, 'levels', levels_text(limiter.levels), 'called_us', int(now_us), 'skew_us',
     int(limiter.skew), 'sweep', limiter.sweep, 'due', int(limiter.due), 'front', limiter.front,
     'admitted', int(limiter.admitted), 'refused', int(limiter.refused))

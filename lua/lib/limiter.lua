@@ -1,6 +1,7 @@
 --- @include "lib/by_key"
 --- @include "lib/learning"
 --- @include "lib/shadow_limits"
+--- @include "lib/adapting"
 -- One limiter: its settings and its clock, read once. Times in its state are of a clock that is never set back: what Redis'
 -- clock lost is added from then on.
 local function load_limiter(run_id)
@@ -26,7 +27,7 @@ local function load_limiter(run_id)
     front = raw[17] or '', admitted = tonumber(raw[18] or 0), refused = tonumber(raw[19] or 0),
     unsaid = raw[20] or '', text = raw[1], lines = raw[21],
     key_text = raw[2], shadow_key_text = raw[23], banded = raw[24] }
-  limiter.limits, limiter.forms = parse_limits(raw[1])
+  limiter.limits, limiter.forms, limiter.adapts = parse_limits(raw[1])
   limiter.key_limits, limiter.key_forms = parse_limits(raw[2])
   limiter.shadows = (raw[22] or raw[23]) and read_shadows(raw[22], raw[23]) or nil
   zone_text = raw[4]
@@ -35,5 +36,8 @@ local function load_limiter(run_id)
   limiter.now_ms = math.floor(now_us / 1000)
   limiter.lost_us = raw[12] and d.epoch_ms * 1000 + limiter.skew or 0
   limiter.levels = parse_levels(raw[7])
+  if limiter.adapts then
+    load_adapting()
+  end
   return d
 end

@@ -8,7 +8,7 @@ local LEVEL = '([%w_]+)([=:])(%d+)@?(%d*)'
 local limiter -- its settings, its clock, and its own levels
 
 local function parse_limits(text)
-  local limits, forms = {}, {}
+  local limits, forms, adapts = {}, {}, nil
   for name, form, most, second, third in string.gmatch(text or '', LIMIT) do
     local limit = { name = name, form = form, most = tonumber(most) }
     if form == 'rate' then
@@ -16,11 +16,13 @@ local function parse_limits(text)
       limit.tolerance = math.min(math.floor(limit.most * 1000000 / limit.rate), MOST_OWED_US)
     elseif form == 'quota' then
       limit.window, limit.minutes = second, tonumber(third)
+    elseif third ~= '' then -- <name> at_once <ceiling> <floor> <how it adapts>
+      limit.ceiling, limit.floor, limit.adapt, adapts = limit.most, tonumber(second), third, limit
     end
     limit.index = #limits + 1
     limits[limit.index], forms[name] = limit, limit
   end
-  return limits, forms
+  return limits, forms, adapts
 end
 
 local function parse_levels(text)

@@ -21,13 +21,14 @@ end
 -- Whether an amount of one limit may be taken now: us until it may, 0 for now, nil where nobody knows, and the most that
 -- there ever is where that is less.
 local function judge(limit, levels, amount)
-  if amount > limit.most then
-    return nil, limit.most
+  if amount > (limit.floor or limit.most) then -- of one that adapts no more than there is always
+    return nil, limit.floor or limit.most
   elseif limit.form == 'rate' then
     return math.max(0, owe(tat_of(limit, levels), amount, limit.rate) - limit.tolerance - now_us)
   elseif limit.form == 'quota' then
     return used_of(limit, levels) + amount <= limit.most and 0 or window_end(limit) * 1000 - clock_us
   elseif (now_ms < d.learning_until and limit.most < MOST_COUNTED) or (levels.held[limit.name] or 0) + amount > most_at_once(limit, levels) then
+    limit.pressed = true
     return nil
   end
   return 0

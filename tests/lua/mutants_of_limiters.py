@@ -2,7 +2,7 @@
 
 from typing import Final
 
-_ADMIT = "test_admit"
+_ADMIT, _ADAPTING = "test_admit", "test_adapting"
 _BY_KEY, _HOLD_OFF = "test_by_key", "test_hold_off"
 _LEVELS, _PASSING = "test_levels", "test_passing"
 _LEDGER = "test_limiter_ledger"
@@ -21,11 +21,34 @@ LIMITERS: Final = (
      f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
     ("P5", "lib/hold_records", "changed[id], leases[id] = false, true, false", "changed[id] = false, true",
      f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
+    ("P1", "lib/adapting", "limit.most = math.floor(course.limit / 1000)", "",
+     f"{_ADAPTING}::test_it_begins_at_its_floor_and_grows_while_it_keeps_somebody_waiting"),
+    ("P1", "lib/adapting", "math.min(course.limit, limit.ceiling * 1000)", "course.limit",
+     f"{_ADAPTING}::test_new_bounds_hold_at_once_and_what_was_learnt_stays"),
+    ("P1", "lib/deciding", "c.pressed == 1 and grow(c) or 'unused'", "grow(c)",
+     f"{_ADAPTING}::test_it_does_not_grow_while_nobody_needs_more"),
+    ("P1", "lib/deciding", "math.max(math.floor(c.limit / 2), math.min(c.busy, math.floor(c.limit * 95 / 100)))",
+     "math.floor(c.limit * 95 / 100)",
+     f"{_ADAPTING}::test_each_decision_is_the_one_of_the_twin"),
+    ("P1", "lib/deciding", "c.over * TOLERATED > finished", "c.over > 0",
+     f"{_ADAPTING}::test_one_overload_among_many_does_not_count"),
+    ("P1", "lib/sampling", "  if second <= course.second then", "  if false then",
+     f"{_ADAPTING}::test_it_is_decided_once_a_second_whoever_comes"),
+    ("P1", "lib/deciding", "mean * 10 > worst * 8", "false",
+     f"{_ADAPTING}::test_each_decision_is_the_one_of_the_twin"),
+    ("P5", "lib/sampling", "if h and h.state == 'H' then", "if h then",
+     f"{_ADAPTING}::test_a_waiter_has_no_time_to_tell"),
+    ("P8", "lib/sampling", "math.min(s.us, s.ok * LONGEST_HOLD_US)", "s.us",
+     f"{_ADAPTING}::test_what_is_out_of_bounds_stays_exact"),
+    ("P12", "lib/limiter_settings", "(adapts and limit.adapts)", "false",
+     f"{_ADAPTING}::test_what_cannot_be_is_refused"),
+    ("P12", "lib/taking", "if amount > (limit.floor or limit.most) then", "if amount > limit.most then",
+     f"{_ADAPTING}::test_never_more_than_the_floor_is_asked_for_at_once"),
     ("P1", "lib/holding", "elseif longest and (not wait or wait > longest) then", "elseif false then",
      f"{_ADMIT}::test_what_one_limit_refuses_takes_nothing_of_the_others"),
     ("P12", "lib/holding", "(not wait or wait > longest) then", "(not wait or wait > 0) then",
      f"{_ADMIT}::test_the_limit_that_binds_last_is_named_and_where_nobody_knows_no_time_is_made_up"),
-    ("P1", "lib/taking", "  if amount > limit.most then", "  if false then",
+    ("P1", "lib/taking", "  if amount > (limit.floor or limit.most) then", "  if false then",
      f"{_ADMIT}::test_what_can_never_be_is_said_at_once"),
     ("P1", "lib/hold", "    given[amount[1]] = amount[3]", "    given[amount[1]] = given[amount[1]] or amount[3]",
      f"{_ADMIT}::test_a_name_that_comes_twice_counts_once"),

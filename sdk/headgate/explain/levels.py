@@ -12,6 +12,44 @@ _OFF: Final = "hold_off off "
 
 
 @dataclass(frozen=True, slots=True)
+class Adapting:
+    """How a limit adapts, and what it heard of finished holds.
+
+    Attributes:
+        floor: the least that it becomes.
+        ceiling: the most.
+        adapt: ``aimd`` or ``gradient``.
+        reason: why it changed last: ``start`` and ``grow`` (no congestion), ``overload``, ``slow`` (holds took longer),
+            ``probe`` (to see the time without a queue); ``new`` where it did not change yet.
+        before: what it was before that.
+        ago: seconds since then.
+        ok: holds that went well in the second that it changed for.
+        overloads: that met an overload in it.
+        mean: seconds that these holds took on average.
+        outcomes: of all holds so far, by outcome.
+    """
+
+    floor: int
+    ceiling: int
+    adapt: str
+    reason: str
+    before: int
+    ago: float
+    ok: int
+    overloads: int
+    mean: float
+    outcomes: Mapping[str, int]
+
+    @classmethod
+    def read(cls, words: list[str]) -> "Adapting":
+        """Return it as the script writes it."""
+        floor, ceiling, adapt, reason, *numbers = words
+        before, ago_ms, ok, over, us, *outcomes = map(int, numbers)
+        counts = dict(zip(("ok", "overload", "ignore"), outcomes, strict=True))
+        return cls(int(floor), int(ceiling), adapt, reason, before, ago_ms / 1000, ok, over, us / 1e6, counts)
+
+
+@dataclass(frozen=True, slots=True)
 class LimitState:
     """One limit, and how much of it is taken.
 
@@ -23,6 +61,7 @@ class LimitState:
         taken: of it; of a rate what is not refilled yet.
         reset_after: seconds until the burst is whole again, or the quota's window ends; 0 for what is held at once.
         withheld: neither taken nor remaining: after a hold-off it comes back slowly.
+        adapting: how it follows what its service bears; None where it does not.
     """
 
     name: str
@@ -32,12 +71,14 @@ class LimitState:
     taken: int
     reset_after: float
     withheld: int = 0
+    adapting: Adapting | None = None
 
     @classmethod
     def read(cls, row: str) -> "LimitState":
         """Return it as the script writes it."""
-        name, form, most, left, whole_us, taken, withheld = row.split(" ")
-        return cls(name, form, int(most), int(left), int(taken), int(whole_us) / 1e6, int(withheld))
+        name, form, most, left, whole_us, taken, withheld, *more = row.split(" ")
+        adapting = Adapting.read(more) if more else None
+        return cls(name, form, int(most), int(left), int(taken), int(whole_us) / 1e6, int(withheld), adapting)
 
     @property
     def is_unlimited(self) -> bool:

@@ -241,7 +241,7 @@ def level_text(limit: LimitState) -> str:
     withheld = f", {limit.withheld} withheld after a hold-off" if limit.withheld and not limit.is_unlimited else ""
     text = f"{limit.taken} of {'unlimited' if limit.is_unlimited else limit.limit}"
     if limit.form == "at_once":
-        return f"{text} held at once{withheld}"
+        return f"{text} held at once{withheld}{adapting_text(limit)}"
     if limit.form == "quota":
         return f"{text} used{withheld}, begins anew in {duration(limit.reset_after)}"
     return f"{text} taken{withheld}{f', whole again in {duration(limit.reset_after)}' if limit.reset_after else ''}"
@@ -253,6 +253,25 @@ def shadow_text(shadow: ShadowState, key: str | None) -> str:
     count = f"{shadow.would_wait} would have waited"
     above = f", at most {shadow.most_above} above it" if shadow.would_wait else ""
     return f"shadow{whose} {limit_text(shadow.level)}; {count}{above}"
+
+
+_BECAUSE: Final[Mapping[str, str]] = {
+    "start": "nothing was too much so far", "grow": "nothing was too much",
+    "slow": "holds took longer than without a queue",
+    "overload": "too many met an overload", "probe": "to see how long holds take without a queue",
+}  # fmt: skip
+
+
+def adapting_text(limit: LimitState) -> str:
+    """Return how a limit adapts, and why it changed last; empty where it does not adapt."""
+    one = limit.adapting
+    if one is None:
+        return ""
+    text = f", adapts from {one.floor} to {one.ceiling} ({one.adapt})"
+    if one.reason not in _BECAUSE:
+        return text
+    ended = f"{one.ok} ended well and {one.overloads} with an overload, {duration(one.mean)} each"
+    return f"{text}; {duration(one.ago)} ago from {one.before}, for {_BECAUSE[one.reason]}: {ended}"
 
 
 def duration(seconds: float) -> str:

@@ -1,10 +1,32 @@
 """Admissions to a limiter: ``async with`` blocks that are entered once their amounts are admitted."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Protocol
 
+from headgate.core.limiting.samples import Outcome, check_outcome, outcome_of
 from headgate.limiting.hold import Hold
+
+OutcomeOf = Callable[[BaseException], Outcome]
+"""A rule that says how a hold went, of the exception that ended its block."""
+
+
+class Ending(Protocol):
+    """A hold that ends with an outcome."""
+
+    outcome: Outcome
+
+    def release(self) -> None:
+        """End it."""
+
+
+def release_after(held: Ending, error: BaseException, rule: OutcomeOf) -> None:
+    """Release what was held as an exception ended its block, with the outcome that the rule says."""
+    held.outcome = "ignore"
+    try:
+        held.outcome = check_outcome(rule(error))
+    finally:
+        held.release()
 
 
 class Admits(Protocol):
@@ -23,15 +45,15 @@ class Admits(Protocol):
 class Admission:
     """``async with limiter.admit(...)``: held while inside; awaited, a :class:`Hold` to be released."""
 
-    __slots__ = ("_amounts", "_band", "_key", "_limiter", "_timeout", "_ttl", "held")
+    __slots__ = ("_amounts", "_band", "_key", "_limiter", "_rule", "_timeout", "_ttl", "held")
     held: Hold  # there from entering on
 
     def __init__(
         self, limiter: Admits, key: str | None, amounts: dict[str, Any], timeout: float | str | None,
-        ttl: float | str | None, band: int | None,
+        ttl: float | str | None, band: int | None, rule: OutcomeOf = outcome_of,
     ) -> None:  # fmt: skip
         self._limiter, self._key, self._amounts = limiter, key, amounts
-        self._timeout, self._ttl, self._band = timeout, ttl, band
+        self._timeout, self._ttl, self._band, self._rule = timeout, ttl, band, rule
 
     async def __aenter__(self) -> Hold:
         limiter = self._limiter
@@ -44,7 +66,10 @@ class Admission:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.held.release()
+        if error is None:
+            self.held.release()
+        else:
+            release_after(self.held, error, self._rule)
 
     def __await__(self) -> Generator[Any, None, Hold]:
         return self.__aenter__().__await__()

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol, Self
 
 from headgate.core.limiting.amounts import amounts_text, check_amounts
 from headgate.core.limiting.calls import Reservation, State
+from headgate.core.limiting.samples import Outcome, check_outcome
 from headgate.core.limiting.slices import Slice
 from headgate.errors import CoordinatorUnavailable, InvalidValue, SessionExpired
 from headgate.options import MAX_TTL, MIN_TTL
@@ -50,6 +51,9 @@ class Owner(Protocol):
 
     def release(self, one: Reservation) -> None:
         """End a hold or a wait."""
+
+    def ended(self, one: Reservation, outcome: Outcome, seconds: float, amounts: Mapping[str, int]) -> None:
+        """Count how a hold ends, where a limit adapts."""
 
     def renew(self, one: Reservation, ttl_ms: int, done: Callable[[bool], None]) -> None:
         """Renew a hold."""
@@ -96,7 +100,10 @@ class Hold:
         key: for which it was admitted; None without one, and for one taken up by its id.
     """
 
-    __slots__ = ("__weakref__", "_amounts", "_limiter", "_lost", "_over", "_reservation", "_settled", "_slice", "key")
+    __slots__ = (
+        "__weakref__", "_amounts", "_began", "_limiter", "_lost", "_outcome", "_over", "_reservation", "_settled",
+        "_slice", "key",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -188,15 +195,42 @@ class Hold:
         self._amounts = {**reserved, **counted}
         return reserved, counted
 
-    def release(self) -> None:
-        """End it: what it held at once is free for others. Releasing twice frees once."""
+    def release(self, outcome: Outcome | None = None) -> None:
+        """End it: what it held at once is free for others. Releasing twice frees once.
+
+        Args:
+            outcome: how it went, for a limit that adapts: ``ok``, ``overload`` where what it was for could not bear it,
+                or ``ignore`` where it says nothing about that. :attr:`outcome` when None.
+
+        Raises:
+            InvalidValue: no such outcome; it is held still.
+        """
+        if outcome is not None:
+            self.outcome = outcome
         if self._over:
             return
         self._over = True
         if self._slice is not None:
             self._limiter.release_slice(self._slice, self._amounts)
         elif self._reservation is not None:
+            if not self._lost:
+                began = getattr(self, "_began", None)
+                if began is not None:
+                    self._limiter.ended(self._reservation, self.outcome, monotonic() - began, self._amounts)
             self._limiter.release(self._reservation)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it goes, as its release will say: ``ok`` unless it was set to ``overload`` or ``ignore``."""
+        return getattr(self, "_outcome", "ok")
+
+    @outcome.setter
+    def outcome(self, outcome: Outcome) -> None:
+        self._outcome = check_outcome(outcome)
+
+    def begin(self) -> None:
+        """Note that it is held from now on."""
+        self._began = monotonic()
 
     def renew(self, ttl: float | str | None = None) -> "asyncio.Future[None]":
         """Begin its lease again, with ``ttl`` seconds from now on; awaited, it says when that is done.

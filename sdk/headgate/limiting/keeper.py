@@ -162,7 +162,7 @@ class Keeper:
         done = await secure(self._store.server, self._address, self._session, self._durability, SECURE_MS)
         if done.code == "OK" and done.epoch == epoch and self._durability.is_met(done.held):
             return answers
-        return tuple(UNSAFE if admit else text for admit, text in zip(admits, answers, strict=True))
+        return tuple(UNSAFE if admit else text for admit, text in zip(admits, answers, strict=False))
 
     async def _rest(self) -> None:
         if self._steps:

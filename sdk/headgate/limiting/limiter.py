@@ -9,6 +9,7 @@ from headgate._util.forks import FORKED, watch
 from headgate.core.limiting.amounts import amounts_text, check_amounts, encode_key
 from headgate.core.limiting.calls import Refusal, Reservation
 from headgate.core.limiting.machine import Limiter as Machine
+from headgate.core.limiting.samples import Outcome, Samples, one_sample, outcome_of
 from headgate.core.limiting.slices import Hand, Slice
 from headgate.core.limits import Limit, limits_of
 from headgate.core.limits.bands import check_band, terms_text
@@ -101,6 +102,11 @@ class Limiter:
         shadows, key_shadows = shadow_fields(fields)
         key_limits = limits_of(fields.get("key_limits", ""))
         self._hand.adopt(tightest(self.limits, shadows), tightest(key_limits, key_shadows), ahead)
+        adapting = next((name for name, limit in self.limits.items() if limit.adapt), None)
+        samples = self._machine.samples
+        if samples is None or samples.limit != adapting:
+            self._machine.samples = Samples(self._session, adapting) if adapting else None
+        self._hand.adapting = adapting or ""
         self._keeper.secure(durability_of(fields))
 
     def forked(self) -> None:
@@ -122,7 +128,7 @@ class Limiter:
 
     def admit(
         self, *, key: str | None = None, timeout: float | str | None = None, ttl: float | str | None = None,
-        band: int | None = None, **amounts: int | str,
+        band: int | None = None, outcome_of: Any = outcome_of, **amounts: int | str,
     ) -> Admission:  # fmt: skip
         """Return an ``async with`` block that is entered once all amounts are admitted; awaited, it gives the hold.
 
@@ -131,6 +137,8 @@ class Limiter:
             timeout: seconds to wait, or ``"unlimited"``; the limiter's own (30 s) when None.
             ttl: seconds of the hold's lease, that it is renewed for; the session's when None.
             band: 0 goes first of those who wait, 7 last; that of the key, or 3, when None.
+            outcome_of: returns an outcome, of the exception that ended the block; ``overload`` for a timeout, else
+                ``ignore``. Only a limit that adapts goes by it.
             amounts: what is reserved, by the names of limits: ``requests=1, tokens=4000``.
 
         Raises:
@@ -143,7 +151,7 @@ class Limiter:
         """
         check_timeout(timeout)
         check_band(band)
-        return Admission(self, key, amounts, timeout, ttl, band)
+        return Admission(self, key, amounts, timeout, ttl, band, outcome_of)
 
     def try_admit(
         self, *, key: str | None = None, band: int | None = None, **amounts: int | str
@@ -352,6 +360,14 @@ class Limiter:
         """End a hold or a wait."""
         self._machine.release(one)
         self._stir()
+
+    def ended(self, one: Reservation, outcome: Outcome, seconds: float, amounts: Mapping[str, int]) -> None:
+        """Count how a hold ends, where a limit adapts."""
+        samples = self._machine.samples
+        if samples is not None and one.foreign:
+            self._machine.settle(one, one_sample(outcome), "sample")
+        elif samples is not None and (amount := amounts.get(samples.limit)):
+            samples.add(outcome, seconds, amount)
 
     def renew(self, one: Reservation, ttl_ms: int, done: Callable[[bool], None]) -> None:
         """Renew a hold."""

@@ -45,6 +45,7 @@ class Waiter:
 
     def admitted(self, reservation: Reservation) -> None:
         """Wake the one who waits; a hold that nobody waits for any more is released."""
+        self.hold.begin()
         if not self.done.done():
             self.done.set_result(None)
         elif self.done.cancelled():

@@ -12,11 +12,12 @@ from pydantic import Field, PlainValidator, Strict, ValidationInfo, WithJsonSche
 
 from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
 from headgate.core.addresses.pattern import WILDCARDS, Pattern
+from headgate.core.limits.adapting import ADAPTS
 from headgate.core.limits.bands import AGING, BANDS, KEY_BANDS, LEAST_AGING, MOST_AGING
 from headgate.core.limits.descriptor import LONGEST, MOST_ENTRIES, MOST_OF_A_HIT, check_text, read_amounts, read_entries
 from headgate.core.limits.fairness import FAIR_BY
 from headgate.core.limits.forms import weights_text
-from headgate.core.limits.limit import check_name, check_quota, check_reset
+from headgate.core.limits.limit import check_at_once, check_name, check_quota, check_reset
 from headgate.core.limits.priority import LEAST_OVERTAKEN, MAX_OVERTAKEN, MOST_OVERTAKEN
 from headgate.core.links.link import is_site_variable
 from headgate.core.names import encode_name
@@ -240,6 +241,18 @@ Duration = form(_duration, _text(_DURATION))
 Patience = form(_patience, _text(_DURATION, "unlimited"))
 Rate = form(parse_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_COUNTED + _PERIOD))
 Amount = form(_amount, _AMOUNT, _text(_COUNTED))
+AtOnce = form(
+    check_at_once, _AMOUNT, _text(_COUNTED),
+    {
+        "type": "object",
+        "properties": {
+            "min": {"anyOf": [_AMOUNT, _text(_COUNTED)]}, "max": {"anyOf": [_AMOUNT, _text(_COUNTED)]},
+            "adapt": {"enum": list(ADAPTS)},
+        },
+        "required": ["min", "max", "adapt"],
+        "additionalProperties": False,
+    },
+)  # fmt: skip
 Quota = form(check_quota, _text(_COUNTED + r"/\s*(h|hour|day|week|month)\s*"))
 Resets = form(check_reset, _text(r"([a-z]{3}\s+|\d{1,2}\s+)?\d\d:\d\d(\s+[A-Za-z0-9_+/-]+)?"))
 LimitName = form(check_name, {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,31}$"})

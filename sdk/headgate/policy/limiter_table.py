@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from headgate.policy.forms import (
     Aging,
     Amount,
+    AtOnce,
     Bands,
     DurabilityText,
     Duration,
@@ -33,7 +34,9 @@ class LimitTable(Table):
     name: LimitName = Field(description="what calls say an amount of: admit(requests=1)")
     rate: Rate = Field(None, description="such as '500/min', '200k/min', '1000/day' or '1/2s'")
     burst: Amount = Field(None, description="of a rate: at once; else the amount that the rate is written with")
-    at_once: Amount = Field(None, description="that may be held together: a count, or bytes such as '64MiB'")
+    at_once: AtOnce = Field(
+        None, description="that may be held together: a count, bytes such as '64MiB', or how it adapts to what is borne"
+    )
     quota: Quota = Field(None, description="of an hour, day, week or month, such as '1_000_000/day'")
     resets: Resets = Field(None, description="of a quota: when and where, such as '00:00 Europe/Berlin'; else in UTC")
     enforce: Enforce = Field(None, description="shadow: it is counted who would have waited, and nobody waits")

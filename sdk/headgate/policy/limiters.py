@@ -112,6 +112,13 @@ class _Limiter:
             elif other is not None and (other.form == "at_once") != (limit.form == "at_once"):
                 text = f"{limit.name!r} and its shadow are of two sorts, {other.form} and {limit.form}; make them alike"
                 self._wrong(("limit", position, "name"), text)
+            elif limit.adapt and is_shadow:
+                text = "a limit that adapts goes by those who wait for it, and nobody waits for a shadow; write a count"
+                self._wrong(("limit", position, "at_once"), text)
+                continue
+            elif limit.adapt and any(one.adapt for one in limits.values()):
+                self._wrong(("limit", position, "at_once"), "a limit of this limiter adapts already; let one of them")
+                continue
             limits[is_shadow, limit.name] = limit
         if not tables:
             self._wrong(("limit",), "[] limits nothing; add [[limiter.limit]] with name = 'requests' and a rate")

@@ -9,8 +9,10 @@ from typing import Any, Self
 import headgate.limiting.hold
 import headgate.limiting.limiter
 from headgate.core.limiting.amounts import amounts_text, encode_key
+from headgate.core.limiting.samples import Outcome, outcome_of
 from headgate.core.limits.bands import check_band
 from headgate.explain.levels import LimiterState
+from headgate.limiting.admission import OutcomeOf, release_after
 from headgate.limiting.refusals import Refused
 from headgate.sync.thread import LoopThread
 from headgate.units import check_timeout
@@ -72,9 +74,20 @@ class Hold:
         elif counted and inner._reservation is not None:
             limiter._thread.tell(limiter._inner.settle, inner._reservation, amounts_text(counted))
 
-    def release(self) -> None:
-        """End it: what it held at once is free for others. Releasing twice frees once."""
+    @property
+    def outcome(self) -> Outcome:
+        """How it goes, as its release will say; as :attr:`headgate.Hold.outcome`."""
+        return self._inner.outcome
+
+    @outcome.setter
+    def outcome(self, outcome: Outcome) -> None:
+        self._inner.outcome = outcome
+
+    def release(self, outcome: Outcome | None = None) -> None:
+        """End it: what it held at once is free for others; as :meth:`headgate.Hold.release`."""
         inner, limiter = self._inner, self._limiter
+        if outcome is not None:
+            inner.outcome = outcome
         slice_ = inner._slice
         if slice_ is None:
             limiter._thread.tell(inner.release)
@@ -103,11 +116,11 @@ class Hold:
 class Admission:
     """``with limiter.admit(...)``: admitted on entering, held while inside; :meth:`wait` gives the hold."""
 
-    __slots__ = ("_ask", "_hold")
+    __slots__ = ("_ask", "_hold", "_rule")
     _hold: Hold  # there from entering on
 
-    def __init__(self, ask: Callable[[], Hold]) -> None:
-        self._ask = ask
+    def __init__(self, ask: Callable[[], Hold], rule: OutcomeOf) -> None:
+        self._ask, self._rule = ask, rule
 
     def wait(self) -> Hold:
         """Return the hold, once it is admitted; it is to be released."""
@@ -117,8 +130,11 @@ class Admission:
         self._hold = self._ask()
         return self._hold
 
-    def __exit__(self, *_: object) -> None:
-        self._hold.release()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._hold.release()
+        else:
+            release_after(self._hold, error, self._rule)
 
 
 class Limiter:
@@ -139,7 +155,7 @@ class Limiter:
 
     def admit(
         self, *, key: str | None = None, timeout: float | str | None = None, ttl: float | str | None = None,
-        band: int | None = None, **amounts: int | str,
+        band: int | None = None, outcome_of: Any = outcome_of, **amounts: int | str,
     ) -> Admission:  # fmt: skip
         """Return a ``with`` block that is entered once all amounts are admitted; as :meth:`headgate.Limiter.admit`."""
         check_timeout(timeout)
@@ -152,7 +168,7 @@ class Limiter:
                 hold = Hold(self, self._thread.run(work, undo=headgate.limiting.hold.Hold.release))
             return hold
 
-        return Admission(ask)
+        return Admission(ask, outcome_of)
 
     def try_admit(
         self, *, key: str | None = None, band: int | None = None, **amounts: int | str

@@ -312,6 +312,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for name, held in pairs(levels.held) do|for name, used in pairs(levels.used) do",
         "lib/calendar": "for from, value in string.gmatch(zone_text or '', '(%d+) (%-?%d+)') do",
         "lib/keyed": "for name, tat in pairs(levels.tat) do|for name, number in pairs(levels.used) do",
+        "lib/sampling": "for _, amount in ipairs(amounts_of(text)) do",
         "lib/hold": "for name, sign, number in string.gmatch(text, AMOUNT) do"
         "|for _, amount in ipairs(amounts_of(text)) do"
         "|for _, limit in ipairs(limiter.limits) do",
@@ -352,6 +353,10 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     },
     "at most the keys of one call, and MAX_SWEPT": {
         "lib/keyed": "for i = 1, #found[2], 2 do|for key, k in pairs(keyed) do",
+    },
+    "the 25 numbers of a limit that adapts": {
+        "lib/adapting": "for i, name in ipairs(names) do|for _, name in ipairs(names) do",
+        "lib/sampling": "for _, name in ipairs(SAMPLE) do",
     },
     "at most twice MAX_TOLD, for all others are taken out before": {
         "snapshot": "for i, key in ipairs(names) do",

@@ -164,7 +164,7 @@ class Operation:
     """One thing to be done for one admission.
 
     Attributes:
-        verb: ``admit``, ``settle``, ``release``, ``renew`` or ``claim``.
+        verb: ``admit``, ``settle``, ``release``, ``renew``, ``claim`` or ``sample``.
         reservation: the admission.
         amounts: what is asked for, or what was used.
         done: called with whether it is held, once that is known; ``bool`` where nobody is to hear of it.

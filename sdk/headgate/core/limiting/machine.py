@@ -14,6 +14,7 @@ from typing import Final
 
 from headgate.core.credit import RENEW_EVERY
 from headgate.core.limiting.calls import Call, Decide, Decided, Make, Operation, Refusal, Reservation, State, Taker
+from headgate.core.limiting.samples import Samples
 from headgate.core.limiting.timers import Timers
 from headgate.units import MAX_DURATION
 
@@ -41,11 +42,13 @@ class Limiter:
     Attributes:
         epoch: of the destination, as last seen; 0 before the first answer.
         lost_since: when Redis stopped to answer; None while it does.
+        samples: of a limit that adapts; None where none does.
     """
 
     def __init__(self, session: str, met: Callable[[int, int], None] = lambda _before, _epoch: None) -> None:
         self.epoch = 0
         self.lost_since: float | None = None
+        self.samples: Samples | None = None
         self._session = session
         self._met = met
         self._ids = itertools.count(1)
@@ -82,10 +85,10 @@ class Limiter:
         self._urgent.append(Operation("renew", one))
         return one
 
-    def settle(self, one: Reservation, used: str) -> None:
-        """Say what was used of what is held; of what is over nothing can be said."""
+    def settle(self, one: Reservation, used: str, verb: str = "settle") -> None:
+        """Say what was used of what is held, or how it ends (``sample``); of what is over nothing can be said."""
         if one.state is State.HELD:
-            self._parting.append(Operation("settle", one, used))
+            self._parting.append(Operation(verb, one, used))
 
     def renew(self, one: Reservation, ttl_ms: int, done: Callable[[bool], None]) -> None:
         """Begin its lease again, with this length from now on; ``done`` hears whether it did."""
@@ -296,9 +299,9 @@ class Limiter:
             if one.state is State.ASKING:
                 operations.append(Operation("admit", one, one.amounts))
         if operations:
-            words: list[str | int] = []
-            for operation in operations:
-                words += self._words(operation, now)
+            words = [word for operation in operations for word in self._words(operation, now)]
+            if self.samples and len(operations) < MOST:
+                words += self.samples.words(now)
             self._seq += 1
             self._flight = Decide(self._seq, epoch, tuple(operations), tuple(words), now)
 
@@ -363,15 +366,13 @@ class Limiter:
             self._refused(one, Refusal.read(words, now))
 
     def _admitted(self, one: Reservation, asked_at: float, now: float) -> None:
-        one.confirmed_at = asked_at
-        one.again_at = math.inf
+        one.confirmed_at, one.again_at = asked_at, math.inf
         if now >= one.use_until:  # heard of so late that its lease may be over: first hear from Redis
             if one.state is not State.DOUBTED:
                 one.state = State.DOUBTED
                 self._urgent.append(Operation("renew", one))
             return
-        one.state, one.epoch, one.attend_at = State.HELD, self.epoch, math.inf
-        one.held_since = asked_at
+        one.state, one.epoch, one.attend_at, one.held_since = State.HELD, self.epoch, math.inf, asked_at
         self._confirmed(one, asked_at)
         one.taker.admitted(one)
 

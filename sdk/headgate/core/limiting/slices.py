@@ -160,6 +160,7 @@ class Hand:
         self._limits: Mapping[str, Limit] = {}
         self._key_limits: Mapping[str, Limit] = {}
         self._ahead = 0.1
+        self.adapting = ""
         self._demands: dict[HandKey, Demand] = {}
         self._off_until = -math.inf
         self._seen: dict[HandKey, int] = {}
@@ -202,6 +203,8 @@ class Hand:
     def _ask(self, key: HandKey, demand: Demand, now: float, *, hasty: bool = False) -> None:
         if demand.asked or now < max(demand.off_until, self._off_until) or not any(demand.shape.values()):
             return
+        if demand.shape.get(self.adapting):
+            return  # what is in hand would count as held
         total = {}
         for name, number in demand.shape.items():
             if number:

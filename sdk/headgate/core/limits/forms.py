@@ -37,7 +37,8 @@ def _table(limit: Limit) -> dict[str, Any]:
     if limit.form == "rate":
         return {"rate": limit.rate, "burst": limit.most}
     if limit.form == "at_once":
-        return {"at_once": limit.most}
+        adapts = {"min": limit.floor, "max": limit.most, "adapt": limit.adapt}
+        return {"at_once": adapts if limit.adapt else limit.most}
     return {"quota": f"{limit.most}/{limit.window}", "resets": limit.resets}
 
 

@@ -12,13 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from headgate.core.limits.adapting import ADAPTS
+from headgate.core.limits.adapting import MOST as MOST_ADAPTING
 from headgate.errors import InvalidValue
 from headgate.units import check_burst, parse_amount, split_rate
 
 FormOfLimit = Literal["rate", "at_once", "quota"]
 FORMS: Final = ("rate", "at_once", "quota")
 MOST_LIMITS: Final = 16
-RESERVED: Final = frozenset({"band", "durability", "hold_off", "key", "line", "timeout", "ttl", "weight"})
+RESERVED: Final = frozenset(
+    {"band", "durability", "hold_off", "key", "line", "outcome", "outcome_of", "timeout", "ttl", "weight"}
+)
 """Words that calls and answers have beside the names of limits."""
 WINDOWS: Final = {"hour": 60, "day": 1440, "week": 10080, "month": 40320}
 """Minutes after its local begin at which a window may reset: each window has them all."""
@@ -50,6 +54,8 @@ class Limit:
         rate: a second; None where it is none.
         window: of a quota: ``hour``, ``day``, ``week`` or ``month``; empty where it is none.
         minutes: from the local begin of that window to its reset.
+        floor: of one that adapts: the least that it becomes; ``most`` is its ceiling. 0 where it does not.
+        adapt: how it adapts, ``aimd`` or ``gradient``; empty where it does not.
     """
 
     name: str
@@ -58,6 +64,8 @@ class Limit:
     rate: float | None = None
     window: str = ""
     minutes: int = 0
+    floor: int = 0
+    adapt: str = ""
 
     @classmethod
     def of(cls, name: str, table: Mapping[str, Any]) -> "Limit":
@@ -81,6 +89,9 @@ class Limit:
         if form == "rate":
             return cls._of_rate(name, given["rate"], given.get("burst"))
         if form == "at_once":
+            if isinstance(given["at_once"], Mapping):
+                floor, most, adapt = _adapting(given["at_once"])
+                return cls(name, "at_once", most, floor=floor, adapt=adapt)
             return cls(name, "at_once", _count(given["at_once"], "at_once"))
         most, window = _quota(given["quota"])
         return cls(name, "quota", most, window=window, minutes=reset_of(given.get("resets"), window)[0])
@@ -101,7 +112,7 @@ class Limit:
         if self.form == "rate":
             return Limit._of_rate(self.name, value, None) if not isinstance(value, Mapping) else self._table(value)
         if isinstance(value, Mapping):
-            return self._table(value)
+            return self._table({"at_once": value} if "adapt" in value else value)
         if self.form == "at_once":
             return Limit(self.name, "at_once", _count(value, self.name))
         most, window = _quota(value, self.name)
@@ -114,6 +125,8 @@ class Limit:
 
     def _table(self, value: Mapping[str, Any]) -> "Limit":
         limit = Limit.of(self.name, value)
+        if limit.adapt:
+            raise InvalidValue("the limit of a key does not adapt; write a count", setting=self.name)
         if (limit.form, limit.window) != (self.form, self.window):
             raise InvalidValue(f"it is a {self.form} of all keys together, so it is one of each key", setting=self.name)
         return Limit(self.name, limit.form, limit.most, limit.rate, self.window, self.minutes)
@@ -131,7 +144,7 @@ class Limit:
         if self.form == "rate":
             return f"{self.name} {self.rate:.9g}/s ({self.most} at once)"
         if self.form == "at_once":
-            return f"{self.name} {self.most} at once"
+            return f"{self.name} {f'{self.floor} to ' if self.adapt else ''}{self.most} at once"
         return f"{self.name} {self.most}/{self.window} (from {self.resets})"
 
     @property
@@ -140,7 +153,7 @@ class Limit:
         if self.form == "rate":
             return f"{self.name} rate {self.rate!r} {self.most}"
         if self.form == "at_once":
-            return f"{self.name} at_once {self.most}"
+            return f"{self.name} at_once {self.most}{f' {self.floor} {self.adapt}' if self.adapt else ''}"
         return f"{self.name} quota {self.most} {self.window} {self.minutes}"
 
 
@@ -226,8 +239,12 @@ def limits_text(limits: Mapping[str, Limit]) -> str:
     """Return limits as the state keeps them.
 
     Raises:
-        InvalidValue: they are too many.
+        InvalidValue: they are too many, or more than one of them adapts.
     """
+    adapting = [name for name, limit in limits.items() if limit.adapt]
+    if len(adapting) > 1:
+        text = f"{' and '.join(adapting)} both adapt: of an overload nobody knows which was too high; let one adapt"
+        raise InvalidValue(text, setting="adapt")
     if len(limits) > MOST_LIMITS:
         raise InvalidValue(f"{len(limits)} limits are too many; at most {MOST_LIMITS}", setting="limit")
     return ";".join(limit.text for limit in limits.values())
@@ -241,7 +258,8 @@ def limits_of(text: str) -> dict[str, Limit]:
         if form == "rate":
             found[name] = Limit(name, "rate", int(rest[1]), float(rest[0]))
         elif form == "at_once":
-            found[name] = Limit(name, "at_once", int(rest[0]))
+            floor, adapt = (int(rest[1]), rest[2]) if len(rest) > 1 else (0, "")
+            found[name] = Limit(name, "at_once", int(rest[0]), floor=floor, adapt=adapt)
         else:
             found[name] = Limit(name, "quota", int(rest[0]), window=rest[1], minutes=int(rest[2]))
     return found
@@ -261,6 +279,33 @@ def _quota(value: Any, key: str = "quota") -> tuple[int, str]:
             setting=key,
         )
     return _count(found[1], key), "hour" if found[2] == "h" else found[2]
+
+
+def check_at_once(value: Any, what: str = "at_once") -> None:
+    """See that a value is what may be held at once, or a table of how that adapts.
+
+    Raises:
+        InvalidValue: it is neither.
+    """
+    if isinstance(value, Mapping):
+        _adapting(value)
+    else:
+        _count(value, what)
+
+
+def _adapting(table: Mapping[str, Any]) -> tuple[int, int, str]:
+    example = "{ min = 5, max = 200, adapt = 'aimd' }"
+    if missing := [key for key in ("min", "max", "adapt") if table.get(key) is None]:
+        raise InvalidValue(f"at_once has no {' and no '.join(missing)}; write e.g. {example}", setting="at_once")
+    if unknown := sorted(set(table) - {"min", "max", "adapt"}):
+        raise InvalidValue(f"at_once has no key {unknown[0]!r}; write e.g. {example}", setting="at_once")
+    if table["adapt"] not in ADAPTS:
+        raise InvalidValue(f"{table['adapt']!r}; use one of {', '.join(ADAPTS)}", setting="at_once")
+    floor, most = _count(table["min"], "min"), _count(table["max"], "max")
+    if not floor <= most <= MOST_ADAPTING:
+        text = f"{floor} to {most}; min is at most max, and that at most {MOST_ADAPTING:_} where it adapts"
+        raise InvalidValue(text, setting="at_once")
+    return floor, most, table["adapt"]
 
 
 def _count(value: Any, key: str) -> int:

@@ -59,6 +59,8 @@ def enforce_limits(kind: str | None, fields: dict[str, str]) -> None:
         raise PolicyError("shadow is for a limiter, and is said together with its limits", setting="enforce")
     if any(shadows.values()):
         raise PolicyError("all limits are shadow limits; leave shadow_limits out", setting="enforce")
+    if any(limit.adapt for limit in limits_of(fields["limits"]).values()):
+        raise PolicyError("a limit that adapts cannot be a shadow limit: nobody waits for it", setting="enforce")
     fields |= sides({}, {}, limits_of(fields["limits"]), limits_of(fields.get("key_limits", "")))
 
 

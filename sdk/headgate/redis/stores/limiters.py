@@ -8,7 +8,7 @@ from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
 from headgate.redis.scripts import script
 
-Op = Literal["admit", "settle", "release", "renew", "claim"]
+Op = Literal["admit", "settle", "release", "renew", "claim", "sample"]
 MOST_SWEEPS: Final = 64
 """Calls that one sweep makes; each looks at up to 512 records of keys."""
 NO_KEY = "*"
