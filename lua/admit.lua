@@ -58,8 +58,8 @@ for at = 5, #ARGV, 6 do
 end
 redis.call(frees and 'HDEL' or 'HSET', K_DESTINATION, unpack(frees and { '-' } or { 'kind', 'limiter' })) -- see rule 2
 read_holds_of_call()
-if course then
-  adapt()
+if adapting.course then
+  adapting.step()
 end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', K_LEASES, '-inf', int(limiter.now_ms), 'LIMIT', 0, MAX_LAPSED)) do
   lapse(id)
@@ -75,7 +75,7 @@ for at = 5, #ARGV, 6 do
     waiting[#receipt] = not answer and id or nil
     limiter.refused = limiter.refused + (answer and answer ~= 'held' and 1 or 0)
   elseif op == 'sample' then
-    answer = take_sample(id, text)
+    answer = adapting.hear(id, text)
   else
     answer = do_other(op, id, key, text, ttl_ms, tonumber(ARGV[4]))
   end

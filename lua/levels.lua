@@ -45,7 +45,7 @@ local function tell(limits, levels)
     end
     parts[i] = table.concat({ limit.name, limit.form, int(limit.most), int(left), int(whole_us), int(taken), int(withheld) }, ' ')
     if limit.adapt then
-      parts[i] = parts[i] .. ' ' .. adapting_text()
+      parts[i] = parts[i] .. ' ' .. adapting.text()
     end
   end
   if off and off > limiter.now_ms then

@@ -5,68 +5,69 @@ local FEW = 30 -- finished holds whose mean time says something
 local LONGEST_S = 8 -- for which it waits for these, and for holds from before the limit was lowered
 local TOLERATED = 50 -- one overload in so many finished holds does not count
 local PROBE_AFTER_S = 15 -- then a gradient lowers the limit for a moment, to see the time without a queue
-local GROWTH = { 4, 16, 48, 80, 160, 320 } -- thousandths above the last good limit, by the seconds since then
-
-local function lower(c, target)
-  c.limit = math.max(limiter.adapts.floor * 1000, math.min(target, c.limit))
-  c.rest = 1 + math.min(LONGEST_S, math.floor(math.floor((c.us + c.late) / (c.ok + c.over)) / 500000))
-  c.goal, c.calm, c.stale = c.limit, 0, 0
-end
-
-local function grow(c)
-  local calm, limit = c.calm + 1, nil
-  if c.goal == 0 then
-    limit = c.limit + math.max(math.floor(c.limit / 2), 1000)
-  elseif GROWTH[calm] then
-    local least = math.floor(1000 * math.min(GROWTH[calm], 48) / 48) -- of a small limit a thousandth is nothing
-    limit = math.max(c.limit + least, math.floor(c.goal * (1000 + GROWTH[calm]) / 1000))
-  else
-    limit = c.limit + math.max(math.floor(c.limit / 4), 1000)
-  end
-  c.limit, c.calm = math.min(limit, limiter.adapts.ceiling * 1000), math.min(calm, 60)
-  return c.goal == 0 and 'start' or 'grow'
-end
-
--- By the mean time of holds against what it is without a queue, as far as their number and spread let it be known.
-local function go_by_time(c)
-  local mean = math.floor(c.us / c.ok)
-  local base, ticks = c.base > 0 and c.base or mean, math.floor(math.floor(c.us / 64) / c.ok)
-  local spread = math.max(0, math.floor(c.squares / c.ok) - ticks * ticks)
-  local doubt = 64 * math.floor(math.sqrt(math.floor(spread / c.ok))) * (c.goal > 0 and 25 or 50)
-  if mean * 100 > base * 106 + doubt * 10 then
-    local worst, high = math.max(c.worst, mean), math.max(c.high, c.limit)
-    local is_low = c.limit * 2 <= high or c.limit <= limiter.adapts.floor * 1000
-    if is_low and c.worst > 0 and mean * 10 > worst * 8 then -- less did not make it faster: the service itself is slower
-      c.base, c.worst, c.high, c.stale = mean, 0, 0, 0
-      return 'slower'
-    end
-    local part = math.min(math.floor(math.floor(base * 1000 / mean) * 95 / 100), 920)
-    lower(c, math.max(math.floor(c.limit / 2), math.floor(c.limit * part / 1000)))
-    c.base, c.worst, c.high = base, worst, high
-    return 'slow'
-  end
-  if c.calm == 0 or c.goal == 0 or c.pressed == 0 then
-    base = base + math.floor((mean - base) / 4)
-  end
-  c.base, c.worst, c.high, c.stale = math.max(1, base), 0, 0, c.stale + 1
-  if c.pressed == 0 then
-    c.stale, c.calm = 0, math.min(c.calm, 1)
-    return 'unused'
-  elseif c.goal > 0 and c.stale >= PROBE_AFTER_S then
-    local before = c.limit
-    lower(c, math.floor(before * 92 / 100))
-    c.goal = before
-    return 'probe'
-  elseif c.goal > 0 and mean * 100 > base * 103 + doubt * 5 then
-    c.calm = math.min(math.max(c.calm, 1), 2)
-    return 'keep'
-  end
-  c.rest = c.goal == 0 and math.min(LONGEST_S, math.floor(mean / 500000)) or 0 -- it grows fast: a queue is to be seen first
-  return grow(c)
-end
 
 -- One decision, of whole numbers only: where the limit goes from here, and why.
-local function decide(c)
+adapting.decide = function(c)
+  local GROWTH = { 4, 16, 48, 80, 160, 320 } -- thousandths above the last good limit, by the seconds since then
+
+  local function lower(c, target)
+    c.limit = math.max(limiter.adapts.floor * 1000, math.min(target, c.limit))
+    c.rest = 1 + math.min(LONGEST_S, math.floor(math.floor((c.us + c.late) / (c.ok + c.over)) / 500000))
+    c.goal, c.calm, c.stale = c.limit, 0, 0
+  end
+
+  local function grow(c)
+    local calm, limit = c.calm + 1, nil
+    if c.goal == 0 then
+      limit = c.limit + math.max(math.floor(c.limit / 2), 1000)
+    elseif GROWTH[calm] then
+      local least = math.floor(1000 * math.min(GROWTH[calm], 48) / 48) -- of a small limit a thousandth is nothing
+      limit = math.max(c.limit + least, math.floor(c.goal * (1000 + GROWTH[calm]) / 1000))
+    else
+      limit = c.limit + math.max(math.floor(c.limit / 4), 1000)
+    end
+    c.limit, c.calm = math.min(limit, limiter.adapts.ceiling * 1000), math.min(calm, 60)
+    return c.goal == 0 and 'start' or 'grow'
+  end
+
+  -- By the mean time of holds against what it is without a queue, as far as their number and spread let it be known.
+  local function go_by_time(c)
+    local mean = math.floor(c.us / c.ok)
+    local base, ticks = c.base > 0 and c.base or mean, math.floor(math.floor(c.us / 64) / c.ok)
+    local spread = math.max(0, math.floor(c.squares / c.ok) - ticks * ticks)
+    local doubt = 64 * math.floor(math.sqrt(math.floor(spread / c.ok))) * (c.goal > 0 and 25 or 50)
+    if mean * 100 > base * 106 + doubt * 10 then
+      local worst, high = math.max(c.worst, mean), math.max(c.high, c.limit)
+      local is_low = c.limit * 2 <= high or c.limit <= limiter.adapts.floor * 1000
+      if is_low and c.worst > 0 and mean * 10 > worst * 8 then -- less did not make it faster: the service itself is slower
+        c.base, c.worst, c.high, c.stale = mean, 0, 0, 0
+        return 'slower'
+      end
+      local part = math.min(math.floor(math.floor(base * 1000 / mean) * 95 / 100), 920)
+      lower(c, math.max(math.floor(c.limit / 2), math.floor(c.limit * part / 1000)))
+      c.base, c.worst, c.high = base, worst, high
+      return 'slow'
+    end
+    if c.calm == 0 or c.goal == 0 or c.pressed == 0 then
+      base = base + math.floor((mean - base) / 4)
+    end
+    c.base, c.worst, c.high, c.stale = math.max(1, base), 0, 0, c.stale + 1
+    if c.pressed == 0 then
+      c.stale, c.calm = 0, math.min(c.calm, 1)
+      return 'unused'
+    elseif c.goal > 0 and c.stale >= PROBE_AFTER_S and c.calm < 4 then -- not while it finds more and more
+      local before = c.limit
+      lower(c, math.floor(before * 92 / 100))
+      c.goal = before
+      return 'probe'
+    elseif c.goal > 0 and mean * 100 > base * 103 + doubt * 5 then
+      c.calm = math.min(math.max(c.calm, 1), 2)
+      return 'keep'
+    end
+    c.rest = c.goal == 0 and math.min(LONGEST_S, math.floor(mean / 500000)) or 0 -- it grows fast: a queue is to be seen first
+    return grow(c)
+  end
+
   local finished = c.ok + c.over
   local congested = c.over * TOLERATED > finished
   local enough = congested or finished >= (limiter.adapts.adapt == 'gradient' and FEW or 1)
@@ -79,7 +80,7 @@ local function decide(c)
     c.rest = c.rest - 1
     return 'rest'
   elseif congested then
-    lower(c, math.max(math.floor(c.limit / 2), math.min(c.busy, math.floor(c.limit * 95 / 100))))
+    lower(c, math.max(math.floor(c.limit * 7 / 10), math.min(c.busy, math.floor(c.limit * 95 / 100))))
     return 'overload'
   elseif limiter.adapts.adapt == 'aimd' or c.ok == 0 then
     return c.pressed == 1 and grow(c) or 'unused'

@@ -98,7 +98,7 @@ local function save_limiter()
     save_by_key()
   end
   if limiter.adapts then
-    save_adapting()
+    adapting.save()
   end
   redis.call('HSET', K_DESTINATION, 'levels', levels_text(limiter.levels), 'called_us', int(now_us), 'skew_us',
     int(limiter.skew), 'sweep', limiter.sweep, 'due', int(limiter.due), 'front', limiter.front,

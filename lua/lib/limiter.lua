@@ -37,7 +37,7 @@ local function load_limiter(run_id)
   limiter.lost_us = raw[12] and d.epoch_ms * 1000 + limiter.skew or 0
   limiter.levels = parse_levels(raw[7])
   if limiter.adapts then
-    load_adapting()
+    adapting.load()
   end
   return d
 end

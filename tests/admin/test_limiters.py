@@ -70,6 +70,7 @@ async def test_the_api_says_who_holds_it_who_waits_and_for_what(http: httpx.Asyn
     assert [limit["name"] for limit in view["limits"]] == ["requests", "tokens", "in_flight", "spend"]
     assert view["limits"][2] | {"reset_after": 0} == {
         "name": "in_flight", "form": "at_once", "limit": 4, "remaining": 0, "taken": 4, "withheld": 0, "reset_after": 0,
+        "adapting": None,
     }  # fmt: skip
     assert view["limits"][3]["taken"] == 750_000
     assert (view["top"][0]["key"], view["top"][0]["held"]) == ("tenant-7", {"in_flight": 3})

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from headgate.core.limits.limit import Limit
+from headgate_pipeline.audit.adapting import Steps
 from headgate_pipeline.audit.bands import Bands
 from headgate_pipeline.audit.rates import SLACK_MS
 from headgate_pipeline.audit.shadows import Shadows
@@ -14,7 +15,7 @@ Violated = Callable[[str, str, object, object], None]
 _AMOUNT: Final = re.compile(r"(\w+)([=:])(\d+)(?:@(\d+))?")
 HOLD_EVENTS: Final = (
     "limiter", "clock", "would-wait", "held", "claimed", "used", "freed", "lapsed", "levels", "waits", "band", "quit",
-    "aging",
+    "aging", "adapted",
 )  # fmt: skip
 """Those that are about holds."""
 MOST_KEYS: Final = 100_000
@@ -40,7 +41,7 @@ class Holds:
             "held": self._admitted, "claimed": self._claimed,
             "used": self._settled, "freed": self._ended, "lapsed": self._ended, "levels": self._compare,
             "waits": self._bands.waits, "band": self._bands.band, "quit": self._bands.quit,
-            "aging": self._bands.set_aging,
+            "aging": self._bands.set_aging, "adapted": self._adapt,
         }  # fmt: skip
         self.ms = self._skew = 0
         self._went_back = False
@@ -56,6 +57,7 @@ class Holds:
         self._all: dict[str, tuple[str, float, float]] = {}
         self._each: dict[str, tuple[str, float, float]] = {}
         self._shadows.adopt({}, {})
+        self._steps = Steps(self._violated, whole=whole)
         self._new: set[str] = set()
         self._paid: set[str] = set()
 
@@ -78,9 +80,15 @@ class Holds:
     def _set(self, event: list[str]) -> None:
         (limits, shadows), (of_keys, their_shadows) = map(read_sides, event[1:3])
         self._all, self._each = _forms(limits), _forms(of_keys)
+        if adapting := next((limit for limit in limits.values() if limit.adapt), None):
+            self._all[adapting.name] = ("at_once", self._steps.most(adapting), 0.0)
         self._shadows.adopt(shadows, their_shadows)
         self._bands.set_limits(event)
         self._tats.clear()
+
+    def _adapt(self, event: list[str]) -> None:
+        name, most = self._steps.take(event)
+        self._all[name] = ("at_once", most, 0.0)
 
     def _tick(self, event: list[str]) -> None:
         """Go by the limiter's own clock from this entry on: it is ahead of Redis' by all that this was set back."""

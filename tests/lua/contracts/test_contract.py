@@ -356,7 +356,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     },
     "the 25 numbers of a limit that adapts": {
         "lib/adapting": "for i, name in ipairs(names) do|for _, name in ipairs(names) do",
-        "lib/sampling": "for _, name in ipairs(SAMPLE) do",
+        "lib/sampling": "for _, name in ipairs(adapting.of_sample) do",
     },
     "at most twice MAX_TOLD, for all others are taken out before": {
         "snapshot": "for i, key in ipairs(names) do",

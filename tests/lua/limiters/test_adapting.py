@@ -54,7 +54,7 @@ async def test_it_does_not_grow_while_nobody_needs_more(limiter: Limiter) -> Non
     assert await limit(limiter) == 5
 
 
-async def test_an_overload_lowers_it_to_what_was_served_and_never_by_more_than_half_or_below_its_floor(
+async def test_an_overload_lowers_it_to_what_was_served_and_never_by_more_than_three_tenths_or_below_its_floor(
     limiter: Limiter,
 ) -> None:
     await limiter.create(AIMD)

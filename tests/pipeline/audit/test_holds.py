@@ -10,10 +10,10 @@ from headgate_pipeline.audit.replay import Replay
 LIMITS = "limiter:tokens rate 10 5|slots at_once 2:slots at_once 1"
 
 
-def judge(*entries: tuple[int, str]) -> list[Finding]:
+def judge(*entries: tuple[int, str], apply: str = f"limits:inf:inf;{LIMITS}") -> list[Finding]:
     """Replay entries of (ms after the first, detail); the first is made here."""
     replay = Replay()
-    for seq, (ms, detail) in enumerate([(0, f"limits:inf:inf;{LIMITS}"), *entries], 1):
+    for seq, (ms, detail) in enumerate([(0, apply), *entries], 1):
         op = "apply" if seq == 1 else "admit"
         row: tuple[Any, ...] = (seq, 1000 + ms, op, "-", 0, 0, 0, detail, 0, 0, 0, 0, 1000, 1, None)
         replay.step(row)
@@ -45,6 +45,18 @@ def test_what_holds_is_not_found() -> None:
 )
 def test_what_was_broken_is_found(promise: str, entries: list[str]) -> None:
     assert promise in {found.promise for found in judge(*((0, entry) for entry in entries))}
+
+
+ADAPTING = "limits:inf:inf;limiter:slots at_once 9 2 aimd:"
+GREW = "adapted:slots:aimd:2:9:2000:start:9 900 0 0 0 900 1:3000 0 1 0 0 0 0 0 0"
+
+
+def test_a_limit_that_adapts_is_judged_by_what_it_was_and_each_step_by_what_was_heard() -> None:
+    three = ";".join(f"held:a.{n}:*:slots:1" for n in (1, 2, 3))
+    assert judge((1000, f"{GREW};{three}"), (2000, "freed:a.1"), apply=ADAPTING) == []
+    assert {one.promise for one in judge((0, three), apply=ADAPTING)} == {"P1"}
+    for wrong in (GREW.replace("900 1:", "900 0:"), GREW.replace(":3000 ", ":9000 "), GREW.replace("start", "grow")):
+        assert {one.promise for one in judge((1000, wrong), apply=ADAPTING)} == {"P1"}, wrong
 
 
 def test_rates_are_judged_by_the_clock_of_the_limiter_which_never_goes_back() -> None:

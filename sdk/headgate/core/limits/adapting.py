@@ -97,7 +97,7 @@ def decide(course: Course, sample: Sample, floor: int, ceiling: int, adapt: Adap
     if course.rest:
         return replace(course, rest=course.rest - 1), "rest"
     if congested:
-        target = max(course.limit // 2, min(sample.busy, course.limit * 95 // 100))
+        target = max(course.limit * 7 // 10, min(sample.busy, course.limit * 95 // 100))
         return _lower(course, sample, target, floor), "overload"
     if adapt == "aimd" or not sample.ok:
         return (_grow(course, ceiling), "grow" if course.goal else "start") if sample.pressed else (course, "unused")
@@ -123,7 +123,7 @@ def _by_time(course: Course, sample: Sample, floor: int, ceiling: int) -> tuple[
     course = replace(course, base=max(1, base), worst=0, high=0, stale=course.stale + 1)
     if not sample.pressed:
         return replace(course, stale=0, calm=min(course.calm, 1)), "unused"
-    if course.goal and course.stale >= PROBE_AFTER:
+    if course.goal and course.stale >= PROBE_AFTER and course.calm < 4:  # not while it finds more and more
         return replace(_lower(course, sample, course.limit * 92 // 100, floor), goal=course.limit), "probe"
     if course.goal and mean * 100 > base * 103 + doubt * 5:
         return replace(course, calm=min(max(course.calm, 1), 2)), "keep"
