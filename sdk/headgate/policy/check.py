@@ -26,7 +26,7 @@ STEPS_OF_EACH: Final = 20
 """Looks at patterns, to find those that overlap: at all, and for each more."""
 MOST_MERGED: Final = 250_000
 MERGED_OF_EACH: Final = 50
-"""Rules that are merged for examples of names: at all, and for each pattern more."""
+"""Rules that are merged for names: at all, and for each pattern, or each name that the document has, more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,7 @@ def _name(one: Pattern, other: Pattern, word: str, long: int) -> str:
 
 def check(policy: Policy) -> list[Problem]:
     """Return what is contradictory in a compiled policy."""
+    _bound_names(policy)
     found = [
         *_kinds(policy),
         *_dead_letters(policy),
@@ -107,6 +108,17 @@ def check(policy: Policy) -> list[Problem]:
         found += check_spooling(example.name, example.resolved)
         found += check_limiter(example.name, example.resolved)
     return list(dict.fromkeys(found))
+
+
+def _bound_names(policy: Policy) -> None:
+    """Refuse a policy of whose rules too many match the names that it says: each of them is resolved."""
+    names = {rule.fields.get("dead_letter", "") for rule in policy.rules}
+    names |= {name or "" for link in policy.links for name in (link.source, link.target, link.dead_letters)}
+    merged, most = 0, MOST_MERGED + MERGED_OF_EACH * len(names)
+    for name in names:
+        merged += len(policy.matching(name))
+        if merged > most:
+            raise _tangled()
 
 
 def needs_maxmemory(policy: Policy) -> list[str]:

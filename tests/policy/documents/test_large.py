@@ -97,9 +97,16 @@ def test_names_that_very_many_patterns_match_are_refused_before_all_of_them_are_
         return found
 
     monkeypatch.setattr(Policy, "matching", counted)
-    with pytest.raises(BadDocument, match="too many ways"):
-        loads("".join(f'[[destination]]\nmatch = "{".".join(one)}"\nlimit = 1\n' for one in words))
-    assert merged < 400_000
+    bridges = "".join(f'[[bridge]]\nname = "b{i}"\nfrom = "s{i}"\nto = "t{i}"\n' for i in range(1000))
+    for text in (
+        "".join(f'[[destination]]\nmatch = "{".".join(one)}"\nlimit = 1\n' for one in words),
+        "".join(f'[[destination]]\nmatch = "#"\ndead_letter = "d{i}"\n' for i in range(1000)),  # 4,000 took 17 s
+        "".join('[[destination]]\nmatch = "#"\nlimit = 1\n' for _ in range(1000)) + bridges,
+    ):
+        merged = 0
+        with pytest.raises(BadDocument, match="too many ways"):
+            loads(text)
+        assert merged < 400_000
 
 
 def test_the_index_finds_what_a_look_at_all_finds() -> None:
