@@ -12,6 +12,7 @@ from headgate import AccessDenied, MessageFormatError
 from headgate.amqp.calls import MAX_WORDS, message, pack, read_calls
 from headgate.amqp.link import Terminus
 from headgate.core.amqp.packed import MAX_PARTS
+from headgate.policy import loads
 from headgate.redis.keys import policy_key
 from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.node import Node
@@ -119,6 +120,24 @@ class Refusals:
             (),
             {"name": "x", "source": source, "target": target, "receives": receives, "refuse": staticmethod(refuse)},
         )()
+
+
+async def test_without_grants_nobody_reads_the_policy_and_with_one_it_is_followed(node: Node) -> None:
+    """Breaks when its frame is for all: the names of the document and of the site."""
+    await node.client.apply_policy(loads('[[destination]]\nmatch = "orders"\nlimit = 1000\n', "secret.toml"))
+    key = policy_key(node.client.namespace).encode()
+    async with as_user(node, "nobody") as client:
+        for words in (("HGET", key, "document"), ("HMGET", key, "version", "document")):
+            with pytest.raises(AccessDenied, match="reading the policy needs a grant"):
+                await client.store.server.command(key, *words)
+        with pytest.raises(AccessDenied):
+            await client.policy()
+        people: Any = node.users
+        people.may("nobody", {"orders": {P}})
+        assert b"secret.toml" in await client.store.server.command(key, "HGET", key, "document")
+        async with client.session() as session:
+            await (await session.producer("orders")).send(b"x", timeout=60)
+        assert (await client.explain("orders")).fields["limit_bytes"] == "1000"
 
 
 async def test_who_is_granted_something_has_room_for_it_at_once(node: Node) -> None:

@@ -258,6 +258,11 @@ class Desk:
             raise InvalidValue(f"{', '.join(asked)[:80]!r} of the policy is nothing that a node reads for others")
         if "document" not in asked:
             return await self._server.command(key, *words)
+        identity = self._permits.access.identity
+        if identity is None or not identity.grants:
+            user = self._permits.user
+            text = f"user {user!r}: reading the policy needs a grant of anything; an operator gives it"
+            raise AccessDenied(text, user=user)
         policy = await self._parts.registry.policies.look()
         values_of = {"version": str(policy.version).encode(), "document": self.shown.policy(policy)}
         values_of["applied_ms"] = str(self._parts.registry.policies.applied_ms).encode()
