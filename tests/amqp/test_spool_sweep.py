@@ -1,15 +1,27 @@
 """Nodes delete segments that nobody else does."""
 
 import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import headgate
+from headgate.amqp.link import Outcome
+from headgate.amqp.peer import Gone
 from headgate.core.segment import Reference
 from headgate.redis.keys import Address
 from headgate_coordinator.service import spool_sweep
 from headgate_coordinator.service.spool_sweep import LEASE, SpoolSweep
+from tests.amqp.client import Peer
 from tests.amqp.conftest import StartNode
 from tests.sdk.observing import drain, look
 from tests.support.spooled import body, fill, references, segments, spooling, swept
@@ -122,3 +134,83 @@ async def test_a_node_does_so(
     await left_alone(redis_url, cleanup_namespace, folder)
     start_node()
     await swept(folder)
+
+
+DYING = """
+from tests.sdk.spool_crash import STEPS
+STEPS["{step}"](3)
+from headgate_coordinator.cli.entry import main
+main()
+"""
+COUNT = 100
+
+
+@contextmanager
+def dying_node(redis_url: str, namespace: str, step: str) -> Iterator[int]:
+    """A node that kills itself at a step of its third segment; yields its port."""
+    options = ("--json", "--no-admin", "--port", "0", "--ttl", "2", "--redis", redis_url, "--namespace", namespace)
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "HEADGATE_STORE_ROOTS": f"file://{tempfile.gettempdir()}",
+    }
+    command = [sys.executable, "-c", DYING.format(step=step), "node", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            yield int(json.loads(process.stdout.readline())["amqp"].rpartition(":")[2])
+            assert process.wait(60) == -signal.SIGKILL
+        finally:
+            process.kill()
+
+
+async def send_until_it_dies(port: int) -> set[str]:
+    """Send over AMQP, and return the bodies that were accepted."""
+    peer = await Peer.connect(port, "sender")
+    accepted, waits = set(), dict[str, asyncio.Future[tuple[Outcome, str]]]()
+    with contextlib.suppress(Gone):
+        link = await peer.sender("orders")
+        for number in range(COUNT):
+            waits[f"{number:0900}"] = await peer.put(link, f"{number:0900}")
+    for sent, wait in waits.items():
+        with contextlib.suppress(Gone, TimeoutError):
+            async with asyncio.timeout(60):
+                outcome, reason = await wait
+            assert outcome == "accepted", reason
+            accepted.add(sent)
+    await peer.close()
+    return accepted
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("step", ["after-write", "after-publish"])
+async def test_a_node_that_is_killed_as_it_pages_for_amqp_clients_loses_nothing_it_accepted(
+    redis_url: str, cleanup_namespace: str, client: headgate.Client, start_node: StartNode, tmp_path: Path, step: str
+) -> None:
+    """Between the segment and the call that refers to it, and between that call and its answer: `kill -9` itself.
+
+    Breaks when a message is accepted before the call, or when nobody sweeps the segment that was left.
+    """
+    folder = tmp_path / "store"
+    await spooling(client, folder)
+    with dying_node(redis_url, cleanup_namespace, step) as port:
+        accepted = await send_until_it_dies(port)
+    assert len(accepted) < COUNT
+    assert segments(folder), "of its third segment, too"
+    later = await Peer.connect(start_node("--ttl", "2").port, "sender")
+    link = await later.sender("orders")
+    again = [f"{number:0900}" for number in range(COUNT) if f"{number:0900}" not in accepted]
+    answers = [await later.put(link, sent) for sent in again]
+    assert {outcome for outcome, _ in await asyncio.gather(*answers)} == {"accepted"}
+    await later.close()
+    held = int((await look(client, "orders")).fields["pending_messages"])
+    assert held == COUNT if step == "after-write" else COUNT < held <= COUNT + len(again)
+    async with client.session("taker") as session:
+        consumer = await session.consumer("orders")
+        bodies = {message.body for message in await drain(consumer, held)}
+    assert bodies == {f"{number:0900}".encode() for number in range(COUNT)}
+
+    async def empty() -> bool:
+        await SpoolSweep(client, "n", orders).orphans()
+        return not segments(folder)
+
+    await wait_until(empty, timeout=60, description="the store has nothing that is nobody's")
