@@ -117,6 +117,7 @@ def test_all_settings_of_one_address_together_make_one_rule(tmp_path: Path) -> N
     }.items():  # fmt: skip
         assert resolved[field] == value, field
     assert len(imported.rows) == 1 + len(SAMPLES)
+    assert not lint(documents.loads(imported.document))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from headgate.core.policy import Policy
 from headgate.errors import InvalidValue
 from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
+from headgate_coordinator.imports.activemq import broker as of_activemq
 from headgate_coordinator.imports.artemis import broker as of_artemis
 from headgate_coordinator.imports.ems import files as of_ems
 from headgate_coordinator.imports.report import Imported
@@ -25,6 +26,23 @@ Output = Annotated[
     typer.Option("--output", "-o", metavar="POLICY", show_default=False, help="Write the policy to this new file."),
 ]
 Check = Annotated[bool, typer.Option("--check", help="Compare with what is in force; exits with 1 where they differ.")]
+
+
+@app.command()
+def activemq(
+    files: Files,
+    output: Output = None,
+    check: Check = False,
+    redis: Redis = None,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Read an activemq.xml of ActiveMQ Classic.
+
+    The policy goes to stdout, or to --output. A report says what became of each setting: kept exactly, kept with a
+    difference, or not covered.
+    """
+    _import(of_activemq.read(files), output, redis, namespace, check=check, as_json=as_json)
 
 
 @app.command()

@@ -29,8 +29,9 @@ class Table:
 
 @dataclass(slots=True)
 class Draft:
-    """The tables of a document, by what they are of, in order."""
+    """The tables of a document, by what they are of, in order; ``top`` stands above all."""
 
+    top: Table = field(default_factory=lambda: Table("document"))
     tables: dict[tuple[str, ...], Table] = field(default_factory=dict)
 
     def rule(self, match: str, kind: str = "") -> Table:
@@ -44,7 +45,7 @@ class Draft:
 
     def text(self, head: str) -> str:
         """Return the document in TOML, under a line of comment."""
-        lines = [f"# {head}"]
+        lines = [f"# {head}", *_lines(self.top)]
         for table in self.tables.values():
             if table.kind == "destination" and set(table.values) <= {"match"}:
                 continue

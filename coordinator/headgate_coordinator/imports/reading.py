@@ -49,6 +49,15 @@ class Reading:
             if row.ours == ours and f"{row.file}:{row.line}" == place:
                 self.rows[at] = replace(row, verdict=NOT_COVERED, ours="", why=why)
 
+    def free_dead_letters(self) -> None:
+        """Have no limit hold up dead letters, which nobody may be reading: else they hold up the living."""
+        names = [table.values["dead_letter"] for table in self.draft.tables.values() if "dead_letter" in table.values]
+        for name in dict.fromkeys(names):
+            rule = self.draft.rule(name, "queue")
+            if not {"limit.bytes", "limit.messages"} & rule.values.keys():
+                rule.set("limit", "unlimited", "so that dead letters hold up nobody")
+                rule.set("pools", [])
+
 
 def data_of(file: Path) -> bytes:
     """Return what is in a file.

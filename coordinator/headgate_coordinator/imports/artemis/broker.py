@@ -46,6 +46,7 @@ def read(files: Sequence[Path]) -> Imported:
             )
     page_where_full(reading)
     part_of_the_limit(reading)
+    reading.free_dead_letters()
     names = printable(", ".join(file.name for file in files))
     return Imported(reading.draft.text(f"From {names} of Apache Artemis."), reading.rows)
 

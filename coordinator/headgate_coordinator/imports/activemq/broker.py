@@ -1,0 +1,393 @@
+"""An activemq.xml: destination policies, system usage, redelivery, destinations; all else is noted."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.core.addresses.pattern import Pattern
+from headgate.core.names import encode_name
+from headgate.core.printable import printable
+from headgate.errors import HeadgateError, InvalidValue
+from headgate_coordinator.imports.draft import Table
+from headgate_coordinator.imports.reading import Reading
+from headgate_coordinator.imports.report import Imported
+from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Word, words
+from headgate_coordinator.imports.xml_tree import Element, read_xml
+
+_SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmg]?)b?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_COUNT: Final = re.compile("[0-9]{1,9}")
+_TRUTH: Final = {"true": True, "false": False}
+_KINDS: Final = ("queue", "topic")
+_STORES: Final = {"storeUsage": "store", "tempUsage": "temp"}
+_FOLDER: Final = "file:///var/spool/headgate"
+_SHARED: Final = "the store must be one that all nodes share: set its url before you apply this"
+_UNKNOWN: Final = "this word is not known; look it up in ActiveMQ's pages, and whether a rule can say the same"
+_NO_VALUE: Final = "the value is none that ActiveMQ would take; mend it there"
+_DEAD_LETTERS: Final = "ActiveMQ.DLQ"
+
+
+def read(files: Sequence[Path]) -> Imported:
+    """Return the policy that these files amount to, and a report of each setting.
+
+    Raises:
+        InvalidValue: a file cannot be read, is no XML, has no broker of ActiveMQ, or is too large.
+    """
+    reading = Reading()
+    reading.draft.top.set("preset", "activemq")
+    base = reading.draft.rule("#", "queue")
+    base.set("dead_letter", _DEAD_LETTERS, "default of ActiveMQ")
+    base.set("max_attempts", 7, "default of ActiveMQ: it comes again 6 times")
+    for file in files:
+        root = read_xml(file)
+        reading.file = printable(file.name)
+        brokers = [root] if root.name == "broker" else list(root.find("broker"))
+        if not brokers:
+            place = f"{file.name}:{root.line}"
+            raise InvalidValue(f"{place}: <{root.name}> has no <broker> of ActiveMQ; give an activemq.xml")
+        for element in (*brokers, *(one for one in root.children if root.name != "broker" and one.name != "broker")):
+            _broker(reading, element) if element.name == "broker" else _other(reading, element, element.name)
+    if any(table.values.get("store") == "store" for table in reading.draft.tables.values()):
+        store = reading.draft.named("store", "store")
+        if "url" not in store.values:
+            store.set("url", f"{_FOLDER}/store", _SHARED)
+    reading.free_dead_letters()
+    names = printable(", ".join(file.name for file in files))
+    return Imported(reading.draft.text(f"From {names} of ActiveMQ Classic."), reading.rows)
+
+
+def _broker(reading: Reading, broker: Element) -> None:
+    for key, value in broker.attributes.items():
+        if key != "schemaLocation":
+            _note_other(reading, broker, key, key, value)
+    for element in broker.children:
+        if element.name == "destinationPolicy":
+            for entry in _within(element, "policyEntry", "defaultEntry"):
+                _policy_entry(reading, entry)
+            for stray in _strays(element, "policyEntry", "defaultEntry"):
+                _other(reading, stray, stray.name)
+        elif element.name == "systemUsage":
+            _system_usage(reading, element)
+        elif element.name == "destinations":
+            for one in element.children:
+                _destination(reading, one)
+        elif element.name == "plugins":
+            _plugins(reading, element)
+        else:
+            _other(reading, element, element.name)
+
+
+def _within(element: Element, *names: str) -> Iterator[Element]:
+    for child in element.children:
+        if child.name in names and child.attributes:
+            yield child
+        else:
+            yield from _within(child, *names)
+
+
+def _strays(element: Element, *names: str) -> Iterator[Element]:
+    """Yield what stands in none of these, and holds none."""
+    for child in element.children:
+        if child.name not in names and not child.children:
+            yield child
+        elif child.name not in names:
+            yield from _strays(child, *names)
+
+
+def _other(reading: Reading, element: Element, area: str) -> None:
+    """Note an element that is nothing to a policy, with all that is in it."""
+    for key, value in element.attributes.items() or ((element.name, element.text),):
+        _note_other(reading, element, area, key if key == element.name else f"{element.name}.{key}", value)
+    for child in element.children:
+        _other(reading, child, area)
+
+
+def _note_other(reading: Reading, element: Element, area: str, name: str, value: str) -> None:
+    found = words("activemq")["area"].get(area)
+    hidden = any("assword" in text for text in (name, *element.attributes.values()))
+    value = "***" if hidden else re.sub(r"//[^/@\s]*@", "//***@", value)
+    word = Word("broker", name, states=found.states if found else "")
+    reading.note(element, word, NOT_COVERED, value, why=found.differs if found else _UNKNOWN)
+
+
+# -- Destination policies ------------------------------------------------------------------------------------------
+
+
+def _policy_entry(reading: Reading, entry: Element) -> None:
+    known = words("activemq")["policyEntry"]
+    kind = next((kind for kind in _KINDS if kind in entry.attributes), "")
+    written = entry.attributes.get(kind, ">")
+    match = re.sub(r"(^|\.)>$", r"\1#", written)
+    try:
+        Pattern.parse(match)
+        encode_name(re.sub("[*#>]", "x", match))
+    except HeadgateError as error:
+        for key, value in entry.attributes.items():
+            word = known.get(key, Word("policyEntry", key))
+            reading.note(entry, word, NOT_COVERED, value, why=f"no rule can have the pattern {written!r}: {error}")
+        return
+    rule = reading.draft.rule(match, kind)
+    rule.places.setdefault("match", reading.place(entry))
+    if kind:
+        reading.note(entry, known[kind], KEPT, written, f'match = "{match}", kind = "{kind}"')
+    for key, value in entry.attributes.items():
+        if key not in _KINDS:
+            _say(
+                reading,
+                rule,
+                entry,
+                known.get(key, Word("policyEntry", key, differs=_UNKNOWN)),
+                value,
+                entry.attributes,
+            )
+    for part in entry.children:
+        for one in part.children or [part]:
+            _inside(reading, rule, one, written)
+
+
+def _say(reading: Reading, rule: Table, element: Element, word: Word, value: str, said: dict[str, str]) -> None:
+    """Set what one setting says in a rule, and note what became of it."""
+    place = reading.place(element)
+    try:
+        ours, why = _turn(rule, word.name, value, said, place)
+    except (ValueError, KeyError):
+        reading.note(element, word, NOT_COVERED, value, why=_NO_VALUE)
+        return
+    why = why or (word.differs if ours or not word.ours else "")
+    reading.note(element, word, NOT_COVERED if not ours else DIFFERS if why else KEPT, value, ours, why)
+
+
+def _turn(rule: Table, name: str, value: str, said: dict[str, str], place: str) -> tuple[str, str]:
+    """Return our words for a setting, and how they differ; raises ValueError or KeyError where it is nonsense."""
+    if name in _WINDOWS:
+        return _window(rule, name, value, place)
+    return _TURNS[name](rule, value, said, place) if name in _TURNS else ("", "")
+
+
+def _memory(rule: Table, value: str, _said: dict[str, str], place: str) -> tuple[str, str]:
+    size = _bytes(value)
+    if size:
+        rule.set("limit.bytes", size, place)
+    return f"limit.bytes = {size}" if size else "no limit.bytes", ""
+
+
+def _flow_control(rule: Table, value: str, _said: dict[str, str], place: str) -> tuple[str, str]:
+    if _TRUTH[value]:
+        return "when_full, as the preset has it", ""
+    rule.set("when_full", "spool", place)
+    rule.set("store", "store", place)
+    return 'when_full = "spool", store = "store"', "messages go to the store until that is full; then senders wait"
+
+
+def _fail(rule: Table, value: str, said: dict[str, str], place: str) -> tuple[str, str]:
+    if not _TRUTH[value] or _count(said.get("sendFailIfNoSpaceAfterTimeout", "0")):
+        return "when_full", ""
+    rule.set("when_full", "fail", place)
+    return 'when_full = "fail"', ""
+
+
+def _fail_after(rule: Table, value: str, _said: dict[str, str], place: str) -> tuple[str, str]:
+    if not _count(value):
+        return "when_full", ""
+    rule.set("when_full", f"fail-after {value}ms", place)
+    return f'when_full = "fail-after {value}ms"', ""
+
+
+def _priority(rule: Table, value: str, _said: dict[str, str], place: str) -> tuple[str, str]:
+    if not _TRUTH[value]:
+        return "no fair_by", ""
+    if rule.values.get("kind") != "queue":
+        return "", "a queue can deliver by priority, with fair_by; a topic is in order"
+    rule.set("fair_by", "priority", place)
+    return 'fair_by = "priority"', ""
+
+
+def _told(_rule: Table, _value: str, _said: dict[str, str], _place: str) -> tuple[str, str]:
+    return 'consumer.slow.action = "notify"', ""
+
+
+_TURNS: Final = {
+    "memoryLimit": _memory,
+    "producerFlowControl": _flow_control,
+    "sendFailIfNoSpace": _fail,
+    "sendFailIfNoSpaceAfterTimeout": _fail_after,
+    "prioritizedMessages": _priority,
+    "advisoryForSlowConsumers": _told,
+}
+_WINDOWS: Final = {
+    "queuePrefetch": "consumer.window",
+    "topicPrefetch": "consumer.window",
+    "durableTopicPrefetch": "consumer.durable.window",
+    "queueBrowserPrefetch": "consumer.browser.window",
+}
+
+
+def _window(rule: Table, name: str, value: str, place: str) -> tuple[str, str]:
+    count = _count(value)
+    kind = rule.values.get("kind")
+    if (name.startswith("queue") and kind == "topic") or ("opic" in name and kind == "queue"):
+        return "", "destinations of this kind have no such consumers"
+    if name == "queueBrowserPrefetch" and not count:
+        return "", "a browser reads at least one message at a time"
+    window: Any = count or "pull"
+    rule.set(_WINDOWS[name], window, place)
+    return f"{_WINDOWS[name]} = {window}", ""
+
+
+def _bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        raise ValueError(text)
+    return int(found[1]) * _UNITS[found[2].lower()]
+
+
+def _count(text: str) -> int:
+    if not _COUNT.fullmatch(text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _inside(reading: Reading, rule: Table, one: Element, match: str) -> None:
+    word = words("activemq")["inside"].get(one.name)
+    place, value = reading.place(one), " ".join(f"{key}={text}" for key, text in one.attributes.items())
+    if word is None:
+        reading.note(one, Word("policyEntry", one.name), NOT_COVERED, value, why=_UNKNOWN)
+    elif one.name == "vmQueueCursor":
+        rule.set("when_full", "block", place)
+        reading.plain(one, word, value, 'when_full = "block"')
+    elif one.name.endswith("DeadLetterStrategy"):
+        prefix = one.attributes.get("queuePrefix", "ActiveMQ.DLQ.Queue.")
+        name = _DEAD_LETTERS if one.name.startswith("shared") else f"{prefix}{match}"
+        if re.search("[*>#]", name):
+            name = f"{prefix}NAME"
+            why = f"there each destination has one of its own: write dead_letter = {name!r} for each"
+            reading.note(one, word, NOT_COVERED, value, why=why)
+        else:
+            rule.set("dead_letter", name, place)
+            reading.plain(one, word, value, f'dead_letter = "{name}"')
+    elif one.name.startswith("abort"):
+        rule.set("consumer.slow", {"multiple": 2, "action": "detach"}, place)
+        reading.plain(one, word, value, 'consumer.slow.action = "detach"')
+    else:
+        reading.note(
+            one, word, word.verdict if one.name.endswith("Cursor") else NOT_COVERED, value, word.ours, word.differs
+        )
+
+
+# -- System usage, redelivery, destinations --------------------------------------------------------------------------
+
+
+def _system_usage(reading: Reading, element: Element) -> None:
+    known = words("activemq")["systemUsage"]
+    for usage in _usages(element):
+        for key, value in usage.attributes.items() if usage.name == "systemUsage" else ():
+            for kind in _KINDS:
+                if key in known and kind == "queue":
+                    _say(reading, reading.draft.rule("#", kind), usage, known[key], value, usage.attributes)
+                elif key in known:
+                    _turn(reading.draft.rule("#", kind), key, value, usage.attributes, reading.place(usage))
+            if key not in known:
+                reading.note(usage, Word("systemUsage", key), NOT_COVERED, value, why=_UNKNOWN)
+        if usage.name in known and usage.attributes and usage.name != "systemUsage":
+            _usage(reading, usage, known[usage.name])
+
+
+def _usages(element: Element) -> Iterator[Element]:
+    yield element
+    for child in element.children:
+        yield from _usages(child)
+
+
+def _usage(reading: Reading, usage: Element, word: Word) -> None:
+    said, place = usage.attributes, reading.place(usage)
+    text = " ".join(f"{key}={value}" for key, value in said.items())
+    is_memory = usage.name == "memoryUsage"
+    try:
+        if "limit" in said:
+            limit: dict[str, Any] = {"limit": _bytes(said["limit"])}
+        elif "percentLimit" in said and "total" in said:
+            limit = {"percent": _count(said["percentLimit"]), "total": _bytes(said["total"])}
+        else:
+            why = "a share of the JVM's heap, or of a disk; write bytes, or percent with a total"
+            reading.note(usage, word, NOT_COVERED, text, why=why)
+            return
+    except ValueError:
+        reading.note(usage, word, NOT_COVERED, text, why=_NO_VALUE)
+        return
+    table = reading.draft.named("pool" if is_memory else "store", "memory" if is_memory else _STORES[usage.name])
+    if not is_memory:
+        table.set("url", f"{_FOLDER}/{_STORES[usage.name]}", place)
+    for key, value in limit.items():
+        table.set(key, value, place)
+    shown = ", ".join(f"{key} = {value}" for key, value in limit.items())
+    reading.note(
+        usage, word, KEPT if is_memory else DIFFERS, text, f"{table.kind}: {shown}", "" if is_memory else _SHARED
+    )
+
+
+def _plugins(reading: Reading, element: Element) -> None:
+    for key, value in element.attributes.items():
+        _note_other(reading, element, element.name, f"{element.name}.{key}", value)
+    for child in element.children:
+        if child.name != "redeliveryPlugin":
+            _other(reading, child, element.name)
+        for policy in _within(child, "redeliveryPolicy"):
+            if child.name == "redeliveryPlugin":
+                _redelivery(reading, policy)
+
+
+def _redelivery(reading: Reading, policy: Element) -> None:
+    known, said = words("activemq")["redelivery"], policy.attributes
+    match = re.sub(r"(^|\.)>$", r"\1#", said.get("queue", ">"))
+    rule, place = reading.draft.rule(match, "queue"), reading.place(policy)
+    for key, value in said.items():
+        word = known.get(key, Word("redelivery", key, differs=_UNKNOWN))
+        try:
+            ours = f'match = "{match}"' if key == "queue" else _retry(rule, key, value, said, place)
+        except (ValueError, KeyError):
+            reading.note(policy, word, NOT_COVERED, value, why=_NO_VALUE)
+            continue
+        reading.note(policy, word, KEPT if ours else NOT_COVERED, value, ours, "" if ours else word.differs)
+    if {"retry.max", "retry.factor"} & rule.values.keys() and "retry.delay" not in rule.values:
+        rule.set("retry.delay", "1000ms", "default of ActiveMQ")
+
+
+def _retry(rule: Table, key: str, value: str, said: dict[str, str], place: str) -> str:
+    """Return our word for a setting of redelivery; empty where there is none."""
+    if key == "maximumRedeliveries":
+        attempts: Any = "default" if value == "-1" else _count(value) + 1
+        rule.set("max_attempts", attempts, place)
+        return f"max_attempts = {attempts}"
+    if key in ("initialRedeliveryDelay", "maximumRedeliveryDelay"):
+        name = "retry.delay" if key.startswith("initial") else "retry.max"
+        delay = 0 if value == "-1" else _count(value)
+        if delay:
+            rule.set(name, f"{delay}ms", place)
+        return f'{name} = "{delay}ms"' if delay else f"no {name}"
+    if key in ("backOffMultiplier", "useExponentialBackOff"):
+        factor = _factor(said.get("backOffMultiplier", "5"))
+        if not _TRUTH[said.get("useExponentialBackOff", "false")]:
+            return "no retry.factor"
+        rule.set("retry.factor", factor, place)
+        return f"retry.factor = {factor:g}"
+    return ""
+
+
+def _factor(text: str) -> float:
+    if not 1 <= float(text) <= 1000:
+        raise ValueError(text)
+    return float(text)
+
+
+def _destination(reading: Reading, one: Element) -> None:
+    name, kind = one.attributes.get("physicalName", ""), one.name
+    word = Word("destinations", one.name, "match", states="Configure startup destinations")
+    try:
+        encode_name(name)
+        rule = reading.draft.rule(name, {"queue": "queue", "topic": "topic"}[kind])
+    except (HeadgateError, KeyError):
+        reading.note(one, word, NOT_COVERED, name, why="no queue and no topic can have this name; choose another")
+        return
+    rule.places.setdefault("match", reading.place(one))
+    reading.note(one, word, KEPT, name, f'match = "{name}", kind = "{kind}"')
