@@ -7,15 +7,17 @@ from typing import Any, Final
 from redis.asyncio import Redis
 
 import headgate
-from bench.harness import Figure, at_least, at_most, private_client
+from bench.harness import Figure, at_least, at_most, median, private_client
 from bench.scripts import Meter
 from headgate.redis.keys import Address
-from headgate.redis.stores.limiters import HoldCall, LimiterStore
+from headgate.redis.stores.limiters import NO_KEY, HoldCall, LimiterStore
 
 LIMITS: Final = {"requests": {"rate": "1M/s"}, "tokens": {"rate": "1G/s"}, "in_flight": {"at_once": 1_000_000}}
 KEY_LIMITS: Final = {"tokens": {"rate": "1/s", "burst": 1_000_000}, "in_flight": {"at_once": 1000}}
 AMOUNTS: Final = "requests=1,tokens=100,in_flight=1"
 BATCH: Final = 64
+FULL: Final = 128
+"""Operations that a call has at the most."""
 TTL_MS: Final = 60_000
 KEYS: Final = 1_000_000
 
@@ -53,6 +55,23 @@ async def _cost(caller: Caller, meter: Meter, size: int, keys: int, rounds: int)
     for _ in range(rounds):
         await caller.round(size, keys)
     return await meter.per_call() / size
+
+
+async def _admits(
+    client: Any, meter: Meter, name: str, limits: Any, amounts: str, rounds: int, key_limits: Any = None
+) -> float:
+    """Return microseconds of Redis for one of the admissions of a full call, for ten keys where keys have limits."""
+    await client.apply(name, kind="limiter", limits=limits, key_limits=key_limits or {})
+    caller, costs, number = Caller(LimiterStore(client.store.server), Address.of(client.namespace, name)), [], 0
+    for _ in range(max(10, rounds // 20)):
+        ids = [f"bench~1.{number + one}" for one in range(1, FULL + 1)]
+        number += FULL
+        keys = [f"k{one % 10}" if key_limits else NO_KEY for one in range(FULL)]
+        await meter.reset()
+        await caller.call([HoldCall("admit", id_, key, amounts, TTL_MS) for id_, key in zip(ids, keys, strict=True)])
+        costs.append(await meter.per_call() / FULL)
+        await caller.call([HoldCall("release", id_) for id_ in ids])
+    return median(costs)
 
 
 async def _until_whole(store: LimiterStore, address: Address, redis: "Redis") -> None:
@@ -106,6 +125,8 @@ async def measure(*, quick: bool) -> list[Figure]:
         async with Redis.from_url(client.redis_url) as redis:
             meter = Meter(redis)
             alone = await _cost(caller, meter, 1, 10, rounds)
+            many_alike = [await _admits(client, meter, "alike", {"slots": {"at_once": 1_000_000}}, "slots=1", rounds)]
+            many_alike.append(await _admits(client, meter, "three", LIMITS, AMOUNTS, rounds, KEY_LIMITS))
             shared = await _cost(caller, meter, BATCH, 10, rounds // 10)
             few = await _cost(caller, meter, BATCH, BATCH, rounds // 10)
             before = int((await redis.info("memory"))["used_memory"])
@@ -120,6 +141,8 @@ async def measure(*, quick: bool) -> list[Figure]:
         decided = await _decided(client, 1 if quick else 5)
     return [
         Figure("a decision alone, three limits and a key's two", alone, "us of Redis"),
+        at_most(f"an admission of {FULL} in a call, one limit", many_alike[:1], "us of Redis", 10),
+        at_most(f"an admission of {FULL} in a call, three limits and a key's two", many_alike[1:], "us of Redis", 25),
         at_most(f"the same in a batch of {BATCH}, for 10 keys", [shared], "us of Redis", 25),
         at_most(f"the same in a batch of {BATCH}, each for a key of its own", [few], "us of Redis", 25),
         at_most(f"with {there:,} keys, beside {BATCH}: a batch, each for a key of its own", [many / few], "times", 1.1),

@@ -100,7 +100,7 @@ class Tracing:
         }
         self._waits.record(wait.seconds, attributes)
         if wait.kind == "credit":
-            if wait.span is not None:
+            if wait.span is not None and wait.span.is_recording():  # whoever gave up has ended it
                 wait.span.add_event("headgate.wait", attributes | {"headgate.wait.seconds": wait.seconds})
             return
         now = time.time_ns()

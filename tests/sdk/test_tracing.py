@@ -96,6 +96,10 @@ async def test_waits_are_events_of_sends_and_spans_of_admissions(
         await producer.send(b"1")
         waiting = asyncio.create_task(producer.send(b"2", timeout=60))
         await wait_until(lambda: producer.is_blocked, timeout=60)
+        giving_up = asyncio.create_task(producer.send(b"3", timeout=60))
+        await wait_until(lambda: len(producer._account.outbox) == 2, timeout=60)
+        giving_up.cancel()
+        await asyncio.wait([giving_up])
         await (await anext(await client.session("bob").consumer("orders"))).accept()
         await waiting
         limiter = await session.limiter("llm", in_hand=False)
@@ -103,21 +107,20 @@ async def test_waits_are_events_of_sends_and_spans_of_admissions(
             with pytest.raises(headgate.CreditTimeout):
                 await limiter.admit(slots=1, timeout=0.05)
     events = [event for span in named(spans, "send orders") for event in span.events]
-    assert [(event.name, event.attributes["headgate.wait.outcome"]) for event in events] == [
-        ("headgate.wait", "admitted")
-    ]
+    outcomes = sorted((event.name, event.attributes["headgate.wait.outcome"]) for event in events)
+    assert outcomes[-2:] == [("headgate.wait", "admitted"), ("headgate.wait", "cancelled")]
     admitted, late = named(spans, "admit llm")
     assert (admitted.status.status_code.name, late.status.status_code.name) == ("UNSET", "ERROR")
     assert late.attributes["error.type"] == "CreditTimeout"
     data: Any = metrics.get_metrics_data()
     kinds = {
-        point.attributes["headgate.wait.kind"]
+        (point.attributes["headgate.wait.kind"], point.attributes["headgate.wait.outcome"])
         for scope in data.resource_metrics[0].scope_metrics
         for metric in scope.metrics
         if metric.name == "headgate.wait.duration"
         for point in metric.data.data_points
     }
-    assert kinds == {"credit", "limiter"}
+    assert kinds == {("credit", "admitted"), ("credit", "cancelled"), ("limiter", "admitted"), ("limiter", "timeout")}
 
 
 async def test_threads_are_in_the_trace_of_their_caller(

@@ -128,8 +128,12 @@ class CreditAccount:
         self.waits = waits
         if waits.listeners and self._holds_messages:
             self.outbox.served = self.failures.unserved = self._waited
+            self.attendance.gave_up = self._gave_up
 
-    def _waited(self, item: Outgoing, error: HeadgateError | None = None) -> None:
+    def _gave_up(self, item: Outgoing) -> None:
+        self._waited(item, asyncio.CancelledError())
+
+    def _waited(self, item: Outgoing, error: BaseException | None = None) -> None:
         seconds = self._loop.time() - item.since if item.since else 0.0
         self.waits.ended("credit", self.address.name, seconds, outcome_of(error), error, item.span)
 

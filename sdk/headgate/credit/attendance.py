@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -35,17 +36,24 @@ class Attendance:
         self._timer: asyncio.Handle | None = None
         self.at = math.inf
         """When the timer is due."""
+        self.gave_up: Callable[[Outgoing], None] | None = None
+        """Hears of each sender that gives up while it waits for credit, where somebody times waits."""
         outlook.listeners.stirs.append(self.stir)
 
     def expect(self, item: Outgoing) -> None:
         """Have the place of one who waits free as soon as he gives up."""
         for future in (item.done, item.credited):
             if future is not None and (call := getattr(future, "add_done_callback", None)):
-                call(self._left)
+                call(self._left if self.gave_up is None else partial(self._timed_left, item))
 
     def _left(self, future: "asyncio.Future[Any]") -> None:
         if future.cancelled():
             self.left()
+
+    def _timed_left(self, item: Outgoing, future: "asyncio.Future[Any]") -> None:
+        if future.cancelled() and self.gave_up is not None and not item.paid:
+            self.gave_up(item)
+        self._left(future)
 
     def left(self) -> None:
         """Note that one of them gave up."""
