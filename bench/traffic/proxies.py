@@ -5,6 +5,8 @@ import json
 import sys
 import time
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import grpc
@@ -17,6 +19,8 @@ from bench.harness import Figure, cpu_seconds, median, percentile
 from bench.traffic.leases import CONNECTIONS, LIMITS, ROUNDS, SECONDS, node
 from headgate.policy import loads
 from headgate.redis.embedded import EmbeddedRedis
+from headgate_coordinator.envoy.server import SERVICE
+from headgate_coordinator.rpc import OPTIONS
 
 POLICY: Final = """
 [[descriptor]]
@@ -58,6 +62,37 @@ async def _round(port: str, pid: int, at_a_time: int, seconds: float) -> list[fl
     return [*found, (cpu_seconds(pid) - began) * 1e6 / (found[0] * seconds)]
 
 
+async def _beside(port: str, pid: int, bare: tuple[str, int], seconds: float) -> float:
+    """Return a node's processor time for a request, beside that of a bare server just before."""
+    nothing = await _round(*bare, CONNECTIONS, seconds)
+    return (await _round(port, pid, CONNECTIONS, seconds))[-1] / nothing[-1]
+
+
+async def _answer(_request: bytes, _context: object) -> bytes:
+    return bytes(RateLimitResponse(overall_code=RateLimitResponse.OK).SerializeToString())
+
+
+async def _bare() -> None:
+    """Serve what a node serves, and do nothing for it; print the port."""
+    server = grpc.aio.server(options=OPTIONS)
+    method = grpc.unary_unary_rpc_method_handler(_answer)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"ShouldRateLimit": method}),))
+    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+    await server.start()
+    await server.wait_for_termination()
+
+
+@asynccontextmanager
+async def _bare_server() -> AsyncIterator[tuple[str, int]]:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.traffic.proxies", "bare", stdout=PIPE)
+    assert process.stdout
+    try:
+        yield (await process.stdout.readline()).decode().strip(), process.pid
+    finally:
+        process.kill()
+        await process.wait()
+
+
 async def measure(*, quick: bool) -> list[Figure]:
     """Return requests a second over one connection, as of one proxy, and their cost."""
     seconds = SECONDS / (4 if quick else 1)
@@ -70,16 +105,22 @@ async def measure(*, quick: bool) -> list[Figure]:
             await _round(port, pid, CONNECTIONS, seconds)
             many = [await _round(port, pid, CONNECTIONS, seconds) for _ in range(ROUNDS)]
             one = [await _round(port, pid, 1, seconds) for _ in range(ROUNDS)]
+            async with _bare_server() as bare:
+                ratios = [await _beside(port, pid, bare, seconds) for _ in range(ROUNDS)]
     rates, middles, _, costs = (list(column) for column in zip(*many, strict=True))
     return [
         Figure(
             "requests of one proxy, out of what is in hand", max(rates), "1/s", ">= 5000", max(rates) >= 5000, rates
         ),
         Figure("the node's processor time for one", min(costs), "us", rounds=costs),
+        Figure("that, beside a gRPC server that does nothing", median(ratios), "times", rounds=ratios),
         Figure(f"answered after, of {CONNECTIONS} at a time, half of them", min(middles), "ms", rounds=middles),
         Figure.typical("answered after, one at a time, 99 of 100", [r[2] for r in one], "ms", at_most=2),
     ]
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "bare":
+        asyncio.run(_bare())
+        sys.exit()
     print(json.dumps(asyncio.run(_load(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))))

@@ -41,7 +41,6 @@ OPTIONS: Final = [
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.so_reuseport", 0),
 ]
 GRACE: Final = 2.0
 """Seconds that requests have to end when it is closed."""
@@ -57,6 +56,7 @@ class RpcServer:
         port: 0 for any that is free.
         certificate: file with the certificate chain for TLS; without it, there is none.
         key: file with its private key, where it is not in the same file.
+        shared: whether other processes of this host may listen there too: the system spreads connections over them.
 
     Attributes:
         port: at which it listens, once it does.
@@ -64,12 +64,13 @@ class RpcServer:
 
     def __init__(
         self, services: Sequence[grpc.GenericRpcHandler], *, token: str | None, host: str = "127.0.0.1", port: int = 0,
-        certificate: Path | None = None, key: Path | None = None,
+        certificate: Path | None = None, key: Path | None = None, shared: bool = False,
     ) -> None:  # fmt: skip
         self._services = services
         self._token = token
         self._host, self.port = host, port
         self._certificate, self._key = certificate, key
+        self._shared = shared
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
@@ -83,7 +84,8 @@ class RpcServer:
                 f"the gRPC port on {self._host!r} can be reached from other hosts and has no token; set a token, or "
                 "bind to 127.0.0.1"
             )
-        server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=AT_A_TIME)
+        options = [*OPTIONS, ("grpc.so_reuseport", int(self._shared))]
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=AT_A_TIME)
         server.add_generic_rpc_handlers(tuple(self._services))
         place = f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
         try:

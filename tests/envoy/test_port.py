@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
+from headgate import InvalidValue
 from headgate_coordinator import rpc
 from headgate_coordinator.keda import messages
 from headgate_coordinator.rpc import RpcServer
@@ -138,3 +139,23 @@ async def test_requests_beyond_the_bound_are_refused_at_once(monkeypatch: pytest
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert sum(isinstance(answer, bytes) for answer in answers) == 3
     await server.close()
+
+
+async def test_a_port_is_shared_by_those_who_say_so_and_by_no_others() -> None:
+    """Mutant: the port is shared by all, so that a second node that was begun by mistake takes half of the requests."""
+    method = grpc.unary_unary_rpc_method_handler(_here)
+    handler = grpc.method_handlers_generic_handler("headgate.Test", {"Ask": method})
+    first = RpcServer([handler], token=None, shared=True)
+    await first.start()
+    second, stranger = (RpcServer([handler], token=None, port=first.port, shared=shared) for shared in (True, False))
+    await second.start()
+    with pytest.raises(InvalidValue, match="cannot be had"):
+        await stranger.start()
+    await first.close()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{second.port}") as channel:
+        assert await channel.unary_unary("/headgate.Test/Ask")(b"", timeout=60) == b"here"
+    await second.close()
+
+
+async def _here(_request: bytes, _context: Any) -> bytes:
+    return b"here"

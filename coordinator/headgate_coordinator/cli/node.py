@@ -99,6 +99,9 @@ def node(
     grpc_port: Annotated[
         int, typer.Option(envvar="HEADGATE_GRPC_PORT", min=0, max=65535, help="For that; 0 takes a free one.")
     ] = 8181,
+    grpc_shared: Annotated[
+        bool, typer.Option("--grpc-shared/--no-grpc-shared", help="Let other nodes of this host have that port too.")
+    ] = False,
     users: Annotated[
         Path | None,
         typer.Option(envvar="HEADGATE_USERS", metavar="FILE", help="Who may come; by default those kept in Redis."),
@@ -148,7 +151,7 @@ def node(
         forwarding=forwarding,
         reach=Reach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
     )
-    rpc = RpcOptions(envoy, keda, grpc_host, grpc_port, os.environ.get(TOKEN)) if envoy or keda else None
+    rpc = RpcOptions(envoy, keda, grpc_host, grpc_port, os.environ.get(TOKEN), grpc_shared) if envoy or keda else None
     http = AdminOptions(admin_host, admin_port, os.environ.get(TOKEN)) if admin else None
 
     def users_of(client: headgate.Client) -> Users:

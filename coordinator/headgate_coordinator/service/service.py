@@ -52,6 +52,7 @@ class RpcOptions:
         host: interface to listen at.
         port: 0 takes a free one.
         token: that requests must bear; None for none, which only loopback may do without.
+        shared: whether other nodes of this host may listen there too.
     """
 
     envoy: bool = False
@@ -59,6 +60,7 @@ class RpcOptions:
     host: str = "127.0.0.1"
     port: int = 8181
     token: str | None = None
+    shared: bool = False
 
 
 @contextlib.asynccontextmanager
@@ -141,7 +143,13 @@ async def _begin_rpc(stack: contextlib.AsyncExitStack, node: Node, rpc: RpcOptio
         services.append(proxies.handler)
     options = node.options
     server = RpcServer(
-        services, token=rpc.token, host=rpc.host, port=rpc.port, certificate=options.certificate, key=options.key
+        services,
+        token=rpc.token,
+        host=rpc.host,
+        port=rpc.port,
+        certificate=options.certificate,
+        key=options.key,
+        shared=rpc.shared,
     )
     stack.push_async_callback(server.close)
     if rpc.keda:
