@@ -96,6 +96,7 @@ class Everything:
                 "attempt": lambda: self.limiter.attempt(slots=1),
                 "decide": lambda: self.limiter.decide(None, {"slots": 1}),
                 "admit_under": lambda: self.limiter.admit_under("word.1", {"slots": 1}, timeout=SHORT),
+                "wait_for": lambda: self.limiter.wait_for(None, {"slots": 1}, SHORT, None),
                 "hold": lambda: self.limiter.hold("other~00000000.1"),
                 "state": self.limiter.state,
                 "hold_off": lambda: self.limiter.hold_off(1),
