@@ -44,7 +44,7 @@ local reaped, ids = reap(), {}
 for i, entry in ipairs(redis.call('XPENDING', K_MESSAGES, c.sub, '-', int(mark), MAX_DELIVERED, cid)) do
   ids[i] = entry[1]
 end
-local code, settled, settled_b, freed, freed_b = 'OK', settle_ids(c.sub, ids)
+local code, settled, settled_b, freed, freed_b = 'OK', settle_ids(c.sub, ids, true)
 c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
 if #ids == MAX_DELIVERED then
   code, mark = 'MORE', tonumber(string.match(ids[#ids], '^(%d+)'))

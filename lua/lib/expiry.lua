@@ -20,7 +20,7 @@ end
 
 -- What is over leaves the subscription's hands for good.
 local function settle_expired(sub, ids)
-  local _, _, messages, bytes = settle_ids(sub, ids)
+  local _, _, messages, bytes = settle_ids(sub, ids, true)
   note_expired(messages, bytes)
 end
 
@@ -107,7 +107,7 @@ local function expire_due()
       gone[#gone + 1], bytes = id, bytes + size_of(id)
     end
   end
-  free_messages(gone, bytes)
+  free_messages(gone, bytes, true)
   note_expired(#gone, bytes)
   return true
 end

@@ -55,7 +55,7 @@ local function drain_subscription(member)
         ids[#ids + 1] = entry[1]
       end
     end
-    local _, _, messages, bytes = settle_ids(name, ids)
+    local _, _, messages, bytes = settle_ids(name, ids, true)
     if messages > 0 then
       note('purge', name, int(bytes), int(messages))
     end

@@ -2,10 +2,14 @@
 -- What waited, and is due now, goes where deliveries go that come back. A bounded piece at every call that reaps.
 local MAX_PROMOTED = 256
 
--- Whether a subscription has that aside, because of that member of `later`.
-local function waits_so(sub, id, alone)
+-- Whether a subscription has that aside, because of that member of `later`. What failed always is; a queue's other messages
+-- are, where somebody read them, unless a link did, which does not wait.
+local function waits_so(sub, id, alone, sure)
+  if alone or sure then
+    return true
+  end
   local aside = #redis.call('XPENDING', K_MESSAGES, sub, id, id, 1, LATER) == 1
-  return aside and (alone or not redis.call('ZSCORE', K_LATER, sub .. '|' .. id))
+  return aside and not redis.call('ZSCORE', K_LATER, sub .. '|' .. id)
 end
 
 local function promote_due()
@@ -18,11 +22,12 @@ local function promote_due()
   local subs, back, members, dues = redis.call('HKEYS', K_SUBSCRIPTIONS), {}, {}, {}
   local most = math.max(1, math.floor(MAX_PROMOTED / math.max(1, #subs)))
   local due = redis.call('ZRANGEBYSCORE', K_LATER, '-inf', int(now_ms), 'WITHSCORES', 'LIMIT', 0, most)
+  local sure = d.kind == 'queue' and redis.call('EXISTS', K_LINKS) == 0
   for i = 1, #due, 2 do
     local own, id = string.match(due[i], '^(.+)|(.+)$')
     id = id or due[i]
     for _, sub in ipairs(subs) do
-      if (not own or own == sub) and waits_so(sub, id, own) then
+      if (not own or own == sub) and waits_so(sub, id, own, sure) then
         back[sub] = back[sub] or {}
         table.insert(back[sub], id)
       end

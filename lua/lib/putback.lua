@@ -11,7 +11,7 @@ local function give_back(sub, ids)
     claim[5 + i] = id
   end
   claim[#claim + 1] = 'JUSTID'
-  redis.call(unpack(claim))
+  ids = redis.call(unpack(claim)) -- of what is due, nobody may have read some yet
   if takes_turn then
     in_turn().back(ids)
   else

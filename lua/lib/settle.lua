@@ -30,14 +30,16 @@ local function none_expires()
   return d.lasting
 end
 
--- Take messages out that nobody waits for any more.
-local function free_messages(gone, bytes)
+-- Take messages out that nobody waits for any more; `early`: some may not be due yet.
+local function free_messages(gone, bytes, early)
   if #gone > 0 then
     redis.call('XDEL', K_MESSAGES, unpack(gone))
     if not none_expires() then
       redis.call('ZREM', K_EXPIRY, unpack(gone))
     end
-    forget_later(gone)
+    if early then
+      forget_later(gone)
+    end
   end
   d.pending_bytes, d.pending_messages = d.pending_bytes - bytes, d.pending_messages - #gone
   if d.pending_messages == 0 then
@@ -46,7 +48,7 @@ local function free_messages(gone, bytes)
 end
 
 -- Returns deliveries settled and their bytes, messages freed and their bytes.
-local function settle_ids(sub, ids)
+local function settle_ids(sub, ids, early)
   local gone, settled, settled_bytes, freed_bytes = {}, 0, 0, 0
   for _, id in ipairs(ids) do
     if redis.call('XACK', K_MESSAGES, sub, id) == 1 then
@@ -63,6 +65,6 @@ local function settle_ids(sub, ids)
       redis.call('HDEL', K_REDELIVERED, sub .. '|' .. id)
     end
   end
-  free_messages(gone, freed_bytes)
+  free_messages(gone, freed_bytes, early)
   return settled, settled_bytes, #gone, freed_bytes
 end

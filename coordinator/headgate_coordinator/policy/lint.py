@@ -324,6 +324,20 @@ def _sum_above_pool(policy: Policy) -> Iterator[Finding]:
             )
 
 
+def _retried_for_ever(at: _Place) -> Found:
+    delay, ttl = at.word("retry_delay_ms"), at.word("message_ttl_ms")
+    if delay and not at.word("max_attempts"):
+        yield at.finding(
+            "HG135", "retry_delay_ms", "a message that always fails comes again for ever, and its bytes stay pending",
+            "set max_attempts, and dead_letter to keep what failed so often",
+        )  # fmt: skip
+    elif delay and ttl and int(ttl) <= int(delay):
+        yield at.finding(
+            "HG135", "retry_delay_ms", "a message that failed once expires before it is tried again",
+            "set message_ttl well above retry.delay",
+        )  # fmt: skip
+
+
 RULES: Final[dict[str, Callable[[_Place], Found]]] = {
     "HG101": _window_above_limit,
     "HG102": _resume_too_low,
@@ -339,6 +353,7 @@ RULES: Final[dict[str, Callable[[_Place], Found]]] = {
     "HG113": _largest_message,
     "HG114": _unknown_pool,
     "HG125": _turns_in_the_window,
+    "HG135": _retried_for_ever,
 }
 CODES: Final = tuple(
     sorted([*RULES, "HG107", "HG115", "HG116", "HG117", "HG118", *lint_limiters.CODES, *OF_DESCRIPTORS])

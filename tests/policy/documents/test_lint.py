@@ -151,6 +151,15 @@ PAIRS: list[tuple[str, int, Known, str, str]] = [
         RULE + 'fair_by = "group-id"\nconsumer.window = "unlimited"',
         RULE + 'fair_by = "group-id"\nconsumer.window.messages = 100',
     ),
+    (
+        "HG135", 3, Known(),
+        RULE + 'retry.delay = "1s"', RULE + 'retry.delay = "1s"\nmax_attempts = 5',
+    ),
+    (
+        "HG135", 3, Known(),
+        RULE + 'retry.delay = "1min"\nmax_attempts = 5\nmessage_ttl = "10s"',
+        RULE + 'retry.delay = "1s"\nmax_attempts = 5\nmessage_ttl = "10s"',
+    ),
     ("HG128", 4, Known(), LLM + "aging = 6\nband = { b = 6 }\n" + REQUESTS, LLM + "band = { b = 6 }\n" + REQUESTS),
     (
         "HG130", 1, Known(),
