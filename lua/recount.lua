@@ -12,6 +12,7 @@
 ]]
 --- @include "lib/credit"
 --- @include "lib/turns_anew"
+--- @include "lib/later_anew"
 local run_id, repair, most = ARGV[1], ARGV[2] == 'repair', tonumber(ARGV[3])
 
 if not load_destination(run_id, 0) then
@@ -63,6 +64,7 @@ if repair then
   end
   d.blocked, d.weight = redis.call('ZCARD', K_WAITERS), weight
   put_in_turn_anew()
+  put_later_right(most)
   note('repair', reply[2], reply[3], reply[4], reply[5])
   hand_over()
   write_ledger('recount', '-', bytes, counted, 0)

@@ -384,6 +384,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "snapshot": "for i, info in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do"
     },
     "at most `most`, which is asked before, and at most a million": {
+        "lib/later_anew": "for _, member in ipairs(redis.call('ZRANGE', K_LATER, 0, int(most))) do"
+        "|for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do"
+        "|for _, id in ipairs(pending_ids(sub, LATER, most)) do",
         "recount": "for _, record in ipairs(redis.call('HVALS', K_REFS)) do"
         "|for i, sid in ipairs(redis.call('HKEYS', K_SESSIONS)) do"
         "|for _, cid in ipairs(redis.call('HKEYS', K_CONSUMERS)) do",

@@ -392,3 +392,19 @@ async def test_a_link_takes_along_what_is_left(place: Place) -> None:
     await truth(place)
     await place.wait(400)
     assert await bob.fetch() == [b"1-10", b"3-10"]
+
+
+async def test_a_repair_puts_right_what_waits(place: Place) -> None:
+    """A member without its message goes; what is aside without a member is due at once."""
+    await place.create(retry_delay_ms="1000")
+    ann, bob = place.producer("ann"), await place.consumer("bob")
+    await ann.send(10, 11, later="500 -")
+    assert await bob.fetch() == [b"2-11"]
+    await bob.call(failed=[b"2-11"])
+    key = place.address.shared[LATER]
+    await place.server.command(key, "ZREM", key, "1-10")
+    await place.server.command(key, "ZADD", key, str(place.now + 9000), "queue|77-5", str(place.now + 9000), "78-5")
+    await place.store.recount(place.address, repair=True)
+    assert await waiting(place) == {"queue|1-10": 0, "queue|2-11": 1000}
+    await truth(place)
+    assert await bob.fetch() == [b"1-10"]
