@@ -107,15 +107,15 @@ class Holds:
         """
         return await self.ask(access, name, HoldCall("release", self._id(access, name, idempotency))) == "ok"
 
-    async def ask(self, access: Access, name: str, call: HoldCall) -> str:
-        """Make one operation on one hold, and return the script's answer.
+    async def ask(self, access: Access, name: str, *calls: HoldCall) -> str:
+        """Make operations on one hold, one after the other, and return the script's answer to the last.
 
         Raises:
             PolicyError: there is no such limiter.
             CoordinatorUnavailable: no answer; it may be repeated.
         """
         async with self._line(access, name) as line:
-            return await line.ask(call)
+            return (await asyncio.gather(*map(line.ask, calls)))[-1]
 
     async def limiter(self, access: Access, name: str) -> Limiter:
         """Return a limiter by its name.

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 import headgate.sync
+from headgate.core.limiting.samples import Outcome, outcome_of
 from headgate.errors import HeadgateError, InvalidValue
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.gate import Gate
@@ -26,6 +27,8 @@ S = TypeVar("S")
 _SIZE: Final = frozenset({"size"})
 _TOKENS: Final = frozenset({"tokens"})
 _UNKNOWN: Final = frozenset[str]()
+OVERLOADED: Final = frozenset({429, 503, 504})
+"""Statuses of HTTP by which a server says that it is too much, or that it was too late."""
 _log: Final = logging.getLogger("headgate.charge")
 
 
@@ -44,6 +47,23 @@ class _Taken:
 
 
 TAKEN: Final = _Taken()
+
+
+def answered(held: Held, status: int) -> None:
+    """Note what an answer's status says of its server, for a limit that adapts; 5xx else say nothing."""
+    if status >= 500 or status == 429:
+        _note(held, "overload" if status in OVERLOADED else "ignore")
+
+
+def failed(held: Held, error: BaseException, *late: type[BaseException]) -> None:
+    """Release what a failed call held: a timeout, as these classes are too, is an overload; else nothing is said."""
+    _note(held, "overload" if isinstance(error, late) else outcome_of(error))
+    held.release()
+
+
+def _note(held: Held, outcome: Outcome) -> None:
+    if isinstance(held, Hold | headgate.sync.Hold):
+        held.outcome = outcome
 
 
 class Terms(Generic[S]):

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from headgate.charge import Charge, Cost, Key, Settle, Source, SyncCharge, SyncSource
+from headgate.charge import Charge, Cost, Key, Settle, Source, SyncCharge, SyncSource, failed
 from headgate.errors import InvalidValue
 
 P = ParamSpec("P")
@@ -45,9 +45,11 @@ def limited(
                 try:
                     answer = await function(*args, **named)
                     charge.settled(held, answer)
-                    return answer
-                finally:
-                    held.release()
+                except BaseException as error:
+                    failed(held, error)
+                    raise
+                held.release()
+                return answer
 
             return admitted  # type: ignore[return-value]  # a coroutine function for a coroutine function
         waiting = SyncCharge(on, key=key, timeout=timeout, settle=settle, **cost)  # type: ignore[arg-type]  # as above
@@ -58,9 +60,11 @@ def limited(
             try:
                 answer = function(*args, **named)
                 waiting.settled(held, answer)
-                return answer
-            finally:
-                held.release()
+            except BaseException as error:
+                failed(held, error)
+                raise
+            held.release()
+            return answer
 
         return held_meanwhile
 

@@ -293,3 +293,17 @@ async def test_more_limiters_than_a_node_has_open_take_turns_and_none_is_closed_
             assert answer.status_code == 200, "held on, though its limiter was closed meanwhile"
         await http.post("/v1/limits/t.0/release", json={"hold": held["t.0"]})
         assert (await waits).status_code == 200
+
+
+async def test_outcomes_are_said_with_settle_and_release_at_any_node(client: headgate.Client) -> None:
+    await client.apply("llm", kind="limiter", limits={"slots": {"at_once": {"min": 2, "max": 9, "adapt": "aimd"}}})
+    async with served(client) as one, served(client) as other:
+        for outcome in ("ok", "overload", "ignore"):
+            hold = (await post(one, "admit", amounts={"slots": 1})).json()["hold"]
+            assert (await post(other, "release", hold=hold, outcome=outcome)).json()["held"]
+            assert not (await post(other, "release", hold=hold)).json()["held"]
+        hold = (await post(one, "admit", amounts={"slots": 1})).json()["hold"]
+        await post(other, "settle", hold=hold, used={"slots": 0}, release=True, outcome="overload")
+        await post(other, "release", 400, hold=hold, outcome="fine")
+        adapting = (await other.get(LLM)).json()["limits"]["slots"]["adapting"]
+        assert adapting["outcomes"] == {"ok": 1, "overload": 2, "ignore": 1}

@@ -49,6 +49,7 @@ _SCRIPTS: Final = (
     "panel",
     "pools",
     "stores",
+    "strip",
     "words",
 )
 PAGE: Final = {

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from headgate import CreditTimeout
 from headgate.core.limiting.amounts import amounts_text, check_amounts
+from headgate.core.limiting.samples import Outcome, one_sample
 from headgate.explain.levels import LimitState
 from headgate.http import fields
 from headgate.limiting.hold import read_ttl
@@ -26,6 +27,7 @@ Amount = StrictInt | Annotated[str, Field(max_length=30)]
 Amounts = Annotated[dict[str, Amount], Field(max_length=MOST_AMOUNTS)]
 HoldId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_~-]{1,90}\.[1-9][0-9]{0,18}$")]
 Key = Annotated[str | None, Field(max_length=255)]
+OUTCOME: Final = "how it went, for a limit that adapts; each that is said counts"
 
 
 class _Body(BaseModel):
@@ -54,12 +56,14 @@ class Settling(_Body):
     hold: HoldId = Field(description="its id")
     used: Amounts = Field(min_length=1, description="by the names of limits; those not named were used whole")
     release: bool = Field(False, description="whether it ends with this")
+    outcome: Outcome | None = Field(None, description=OUTCOME)
 
 
 class Releasing(_Body):
     """A hold that ends."""
 
     hold: HoldId = Field(description="its id")
+    outcome: Outcome | None = Field(None, description=OUTCOME)
 
 
 class HoldingOff(_Body):
@@ -191,14 +195,15 @@ class Limits:
         used = amounts_text(check_amounts(body.used, limiter.limits))
         answer = await self._holds.ask(call.access, call.name, HoldCall("settle", body.hold, amounts=used))
         see_held(call.name, body.hold, answer)
-        if body.release:
-            await self._holds.ask(call.access, call.name, HoldCall("release", body.hold))
+        last = [*_told(body), *([HoldCall("release", body.hold)] if body.release else [])]
+        if last:
+            await self._holds.ask(call.access, call.name, *last)
         settled = Settled(limiter=call.name, hold=body.hold, counted=answer == "ok", released=body.release)
         return Answer(settled)
 
     async def _release(self, call: Call) -> Answer:
         body: Releasing = call.body
-        answer = await self._holds.ask(call.access, call.name, HoldCall("release", body.hold))
+        answer = await self._holds.ask(call.access, call.name, *_told(body), HoldCall("release", body.hold))
         return Answer(Released(limiter=call.name, hold=body.hold, held=answer == "ok"))
 
     async def _hold_off(self, call: Call) -> Answer:
@@ -213,6 +218,11 @@ class Limits:
         facts: dict[str, Any] = {name: getattr(state, name) for name in State.model_fields if name != "limiter"}
         answer = State(limiter=call.name, **facts)
         return Answer(answer, fields.policy(limiter.limits.values()) | fields.levels(state))
+
+
+def _told(body: Settling | Releasing) -> list[HoldCall]:
+    """Return the operation that says how a hold went, if that was said; its time is known to the script."""
+    return [HoldCall("sample", body.hold, amounts=one_sample(body.outcome))] if body.outcome else []
 
 
 def _operation(

@@ -154,6 +154,10 @@ OF_LIMITS: Final = (
               lambda limit, view: view.waiting_for.get(limit.name, 0)),
 )  # fmt: skip
 """Of each limit of each limiter."""
+FINISHED: Final = Declared(
+    "headgate_limit_finished", "counter", "Holds of a limit that adapts, by how they ended: ok, overload or ignore.",
+    ("namespace", "destination", "limit", "outcome"),
+)  # fmt: skip
 SHADOWED: Final = Declared(
     "headgate_shadow_limit_would_wait", "counter", "Admissions that a shadow limit would have kept waiting, or "
     "refused; it is of all keys together, or of each.", ("namespace", "destination", "limit", "of"),
@@ -207,7 +211,8 @@ WAITS: Final = Declared(
 METRICS: Final = (
     BUILD, UP, EVICTS, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS),
     *(declared for declared, _ in OF_STORES), *(declared for declared, _ in OF_POOLS),
-    *(declared for declared, _ in OF_LIMITERS), *(declared for declared, _ in OF_LIMITS), SHADOWED, NODE, STARTED,
+    *(declared for declared, _ in OF_LIMITERS), *(declared for declared, _ in OF_LIMITS), FINISHED, SHADOWED, NODE,
+    STARTED,
     READY, CONNECTIONS, LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED,
     FORWARDED_BYTES, PACKETS, BACKLOG,
     DEADLOCKS, FOUND, WAITS,
@@ -286,6 +291,11 @@ class _Scrape(Collector):
                 (self._namespace, name, one.name): amount_of(one, view) for name, one, view in limits
             }
             yield declared.family(amounts)
+        yield FINISHED.family({
+            (self._namespace, name, limit.name, outcome): times
+            for name, view in views.items() for limit in view.limits if limit.adapting
+            for outcome, times in limit.adapting.outcomes.items()
+        })  # fmt: skip
         yield SHADOWED.family({
             (self._namespace, name, *of.split(" of ")): times
             for name, view in views.items() for of, times in view.shadowed.items()

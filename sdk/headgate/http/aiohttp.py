@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
-from headgate.charge import Charge, Cost, Key, Settle, Source
+from headgate.charge import Charge, Cost, Key, Settle, Source, answered, failed
 from headgate.http.fields import read_retry_after
 
 
@@ -31,9 +31,10 @@ def limited(
         held = await charge.admit(request)
         try:
             response = await handler(request)
-        except BaseException:
-            held.release()
+        except BaseException as error:
+            failed(held, error)
             raise
+        answered(held, response.status)
         try:
             seconds = read_retry_after(response.status, response.headers.get("Retry-After"))
             if seconds is not None:

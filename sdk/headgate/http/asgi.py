@@ -5,8 +5,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
-from headgate.charge import Charge, Cost, Held, Key, Source
+from headgate.charge import Charge, Cost, Held, Key, Source, answered, failed
 from headgate.http.admission import Turned, admitted
+from headgate.limiting.hold import Hold
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -104,15 +105,32 @@ class LimitedApp:
             held = await (line.stand(admission) if self._charge.timeout else admission)
             if held is not None:
                 scope["headgate.held"] = held
-                await self._app(scope, line.receive, send)
+                await self._app(scope, line.receive, _noting(held, send))
         except Turned as refusal:
             if held is not None:  # of something that the application asked
                 raise
             await _refuse(refusal, send)
+        except BaseException as error:
+            if held is not None:
+                failed(held, error)
+            raise
         finally:
             line.leave()
             if held is not None:
                 held.release()
+
+
+def _noting(held: Held, send: Send) -> Send:
+    """Return what sends an answer, and notes what its status says, for a limit that adapts."""
+    if not isinstance(held, Hold):
+        return send
+
+    async def noting(event: MutableMapping[str, Any]) -> None:
+        if event["type"] == "http.response.start":
+            answered(held, event["status"])
+        await send(event)
+
+    return noting
 
 
 async def _refuse(refusal: Turned, send: Send) -> None:

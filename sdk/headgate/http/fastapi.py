@@ -5,7 +5,7 @@ from typing import Final
 
 from fastapi import HTTPException, Request
 
-from headgate.charge import Charge, Cost, Held, Key, Source
+from headgate.charge import Charge, Cost, Held, Key, Source, answered
 from headgate.http.admission import Turned
 from headgate.http.admission import admitted as admit
 from headgate.http.asgi import Line
@@ -44,6 +44,9 @@ def admitted(
             raise HTTPException(GONE, "the client hung up while it stood in line")
         try:
             yield held
+        except BaseException as error:
+            answered(held, error.status_code if isinstance(error, HTTPException) else 500)
+            raise
         finally:
             held.release()
 

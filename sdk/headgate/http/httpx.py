@@ -5,7 +5,7 @@ from typing import cast
 
 import httpx
 
-from headgate.charge import Charge, Cost, Held, Key, Settle, Source, SyncCharge, SyncSource
+from headgate.charge import Charge, Cost, Held, Key, Settle, Source, SyncCharge, SyncSource, answered, failed
 from headgate.http.fields import read_retry_after
 
 
@@ -72,9 +72,10 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         held = await self._charge.admit(request)
         try:
             response = await self._inner.handle_async_request(request)
-        except BaseException:
-            held.release()
+        except BaseException as error:
+            failed(held, error, httpx.TimeoutException)
             raise
+        answered(held, response.status_code)
         response.stream = _Body(cast("httpx.AsyncByteStream", response.stream), held)
         try:
             seconds = read_retry_after(response.status_code, response.headers.get("retry-after"))
@@ -109,9 +110,10 @@ class LimitedTransport(httpx.BaseTransport):
         held = self._charge.admit(request)
         try:
             response = self._inner.handle_request(request)
-        except BaseException:
-            held.release()
+        except BaseException as error:
+            failed(held, error, httpx.TimeoutException)
             raise
+        answered(held, response.status_code)
         response.stream = _SyncBody(cast("httpx.SyncByteStream", response.stream), held)
         try:
             seconds = read_retry_after(response.status_code, response.headers.get("retry-after"))

@@ -6,7 +6,7 @@ from typing import Any
 import requests
 from requests.adapters import HTTPAdapter
 
-from headgate.charge import Cost, Held, Key, Settle, SyncCharge, SyncSource
+from headgate.charge import Cost, Held, Key, Settle, SyncCharge, SyncSource, answered, failed
 from headgate.http.fields import read_retry_after
 
 
@@ -38,9 +38,10 @@ class LimitedAdapter(HTTPAdapter):
         held = self._charge.admit(request)
         try:
             response = super().send(request, *args, **named)
-        except BaseException:
-            held.release()
+        except BaseException as error:
+            failed(held, error, requests.Timeout)
             raise
+        answered(held, response.status_code)
         try:
             seconds = read_retry_after(response.status_code, response.headers.get("retry-after"))
             if seconds is not None:

@@ -255,3 +255,23 @@ async def test_a_route_of_fastapi_leaves_the_line_with_its_client_and_keeps_its_
         mine.release()
         assert [(await one).json() for one in asked] == [len(body), 3]
         await wait_until(lambda: _is(slots, 0))
+
+
+async def test_an_answer_that_says_too_much_is_an_overload_to_a_limit_that_adapts(
+    client: headgate.Client, session: headgate.Session, web: httpx.AsyncClient
+) -> None:
+    await client.apply("calls", kind="limiter", limits={"calls": {"at_once": {"min": 2, "max": 9, "adapt": "aimd"}}})
+    limiter = await session.limiter("calls", in_hand=False)
+    site = Site()
+    async with served(LimitedApp(site, limiter, calls=1)) as url:
+        for code in (503, 200, 500):
+            site.codes = [(code, {})]
+            assert (await web.get(url)).status_code == code
+
+        async def is_heard() -> bool:
+            await web.get(url)
+            found = (await limiter.state())["calls"].adapting
+            assert found is not None
+            return (found.outcomes["overload"], found.outcomes["ignore"]) == (1, 1)
+
+        await wait_until(is_heard)

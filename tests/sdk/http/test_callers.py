@@ -195,3 +195,22 @@ async def _left(limiter: headgate.Limiter, points: int) -> bool:
 
 async def _waits(limiter: headgate.Limiter) -> bool:
     return (await limiter.state()).waiting > 0
+
+
+async def test_what_is_too_much_for_a_server_is_an_overload_to_a_limit_that_adapts(
+    site: Site, client: headgate.Client, session: headgate.Session, caller: Caller
+) -> None:
+    await client.apply("calls", kind="limiter", limits={"calls": {"at_once": {"min": 2, "max": 9, "adapt": "aimd"}}})
+    limiter = await session.limiter("calls", in_hand=False)
+    await caller.open(session, "calls")
+    for code in (503, 429, 504, 500, 200, 404):
+        site.codes = [(code, {})]
+        assert await caller.get(site.url) == code
+
+    async def is_heard() -> bool:
+        await caller.get(site.url)
+        found = (await limiter.state())["calls"].adapting
+        assert found is not None
+        return found.outcomes["overload"] == 3 and found.outcomes["ignore"] == 1 and found.outcomes["ok"] >= 2
+
+    await wait_until(is_heard)

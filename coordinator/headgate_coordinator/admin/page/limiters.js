@@ -1,5 +1,6 @@
 // Limiters: each limit with its level, whether it is held off, who waits for which limit, and the keys that have most.
 
+import { fillStrip, makeStrip } from "./strip.js";
 import { duration, element, number, say, things } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -76,13 +77,13 @@ function makeLimit() {
   meter.setAttribute("role", "meter");
   meter.setAttribute("aria-valuemin", "0");
   meter.append(element("i", "pending"), element("i", "withheld"));
-  made.append(element("span", "limit-name"), meter, element("span", "quiet facts-line"));
+  made.append(element("span", "limit-name"), meter, element("span", "quiet facts-line"), makeStrip());
   return made;
 }
 
 // Of a shadow limit nobody waits: it says who would have.
 function fillLimit(made, { level: limit, would_wait: would }, others, limiter) {
-  const [name, meter, line] = made.children;
+  const [name, meter, line, strip] = made.children;
   const waiting = would === undefined ? others : 0;
   say(name, would === undefined ? limit.name : `${limit.name} (shadow)`);
   const share = (part) => `${Math.max(0, Math.min(100, (100 * part) / limit.limit)).toFixed(2)}%`;
@@ -104,6 +105,7 @@ function fillLimit(made, { level: limit, would_wait: would }, others, limiter) {
   meter.setAttribute("aria-label", `${limit.name} of ${limiter}: share that is taken`);
   say(line, text);
   line.classList.toggle("bad", waiting > 0);
+  fillStrip(strip, limiter, limit);
 }
 
 function makeKey() {

@@ -1,0 +1,236 @@
+"""A limit that adapts, beside a static one and one that each process adapts for itself, at a service of known capacity.
+
+    python -m bench.beside.adapting [--seconds 40] [--sessions 1 50] [--out FILE]
+
+The service is in this process: so many slots, a queue, and times that scatter; its capacity halves, and doubles again.
+All contenders meet it alone, one after the other, for the same time. Redis is a private one, clients are real sessions.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import random
+import sys
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, quantiles
+from time import monotonic
+from typing import Any, Final
+
+import headgate
+
+SLOTS: Final = 20
+TOOK: Final = 0.2
+SPREAD: Final = 0.3
+FLOOR: Final = 4
+CEILING: Final = 80
+CALLERS: Final = 60
+PHASES: Final = ((1.0, "cold"), (0.5, "halved"), (1.0, "doubled"))
+WITHIN: Final = {"cold": 20, "halved": 10, "doubled": 10}
+
+
+class Refused(Exception):
+    """The service is full."""
+
+
+class Service:
+    """A service: it does ``slots`` calls at a time, lets ``queue`` wait, and refuses more."""
+
+    def __init__(self, slots: int, queue: int, seed: int = 1) -> None:
+        self.slots, self.queue = slots, queue
+        self.busy, self.inside = 0, 0
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        self.random = random.Random(seed)
+        self.sigma = math.sqrt(math.log(1 + SPREAD**2))
+
+    async def call(self) -> None:
+        if self.busy >= self.slots and len(self.waiting) >= self.queue:
+            await asyncio.sleep(0.002)
+            raise Refused
+        self.inside += 1
+        try:
+            if self.busy >= self.slots:
+                turn = asyncio.get_running_loop().create_future()
+                self.waiting.append(turn)
+                await turn
+            self.busy += 1
+            try:
+                took = TOOK * math.exp(self.random.gauss(-(self.sigma**2) / 2, self.sigma))
+                await asyncio.sleep(took)
+            finally:
+                self.busy -= 1
+                while self.waiting and self.busy < self.slots:
+                    turn = self.waiting.popleft()
+                    if not turn.done():
+                        turn.set_result(None)
+                        break
+        finally:
+            self.inside -= 1
+
+
+@dataclass
+class Seen:
+    """The figures of one contender."""
+
+    begun: float = field(default_factory=monotonic)
+    good: Counter[int] = field(default_factory=Counter)
+    refused: Counter[int] = field(default_factory=Counter)
+    times: dict[int, list[float]] = field(default_factory=dict)
+    limits: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def second(self) -> int:
+        return int(monotonic() - self.begun)
+
+
+Enter = Callable[[], Any]
+
+
+async def call(service: Service, enter: Enter, seen: Seen, over: asyncio.Event) -> None:
+    """Call again and again, each time admitted first; the time counts from when it was wanted."""
+    while not over.is_set():
+        wanted = monotonic()
+        try:
+            async with enter():
+                began = monotonic()
+                await service.call()
+        except Refused:
+            seen.refused[seen.second] += 1
+            await asyncio.sleep(0.02)
+        else:
+            seen.good[seen.second] += 1
+            seen.times.setdefault(seen.second, []).append(monotonic() - began)
+        del wanted
+
+
+class Own:
+    """AIMD of one process: one more for each full round that went well, nine tenths after a refusal."""
+
+    def __init__(self) -> None:
+        self.limit, self.held = float(FLOOR), 0
+        self.free = asyncio.Condition()
+
+    @asynccontextmanager
+    async def enter(self) -> Any:
+        async with self.free:
+            await self.free.wait_for(lambda: self.held < int(self.limit))
+            self.held += 1
+        full = self.held >= int(self.limit) - 1
+        try:
+            yield
+            if full:
+                self.limit = min(CEILING, self.limit + 1 / self.limit)
+        except Refused:
+            self.limit = max(1.0, self.limit * 0.9)
+            raise
+        finally:
+            async with self.free:
+                self.held -= 1
+                self.free.notify(2)
+
+
+async def drive(service: Service, enters: list[Enter], seconds: int, watch: Callable[[], Awaitable[float]]) -> Seen:
+    """Have callers at work through all phases, and look at the limit each second."""
+    seen, over = Seen(), asyncio.Event()
+    tasks = [asyncio.create_task(call(service, enters[n % len(enters)], seen, over)) for n in range(CALLERS)]
+    try:
+        for phase, (part, _) in enumerate(PHASES):
+            service.slots = round(SLOTS * part)
+            while seen.second < (phase + 1) * seconds:
+                await asyncio.sleep(max(0.0, seen.begun + seen.second + 0.9 - monotonic()))
+                seen.limits[seen.second] = await watch()
+                await asyncio.sleep(max(0.001, seen.begun + seen.second + 1 - monotonic()))
+    finally:
+        over.set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return seen
+
+
+def figures(seen: Seen, seconds: int) -> dict[str, Any]:
+    """Return what came of each phase."""
+    found: dict[str, Any] = {}
+    for phase, (part, name) in enumerate(PHASES):
+        begin, end = phase * seconds, (phase + 1) * seconds
+        capacity = round(SLOTS * part)
+        limits = [seen.limits[at] / capacity for at in range(begin, end) if at in seen.limits]
+        settled = range(begin + WITHIN[name], end)
+        tail = [seen.limits[at] / capacity for at in settled if at in seen.limits]
+        times = sorted(one for at in settled for one in seen.times.get(at, ()))
+        middle = mean(tail)
+        found[name] = {
+            "found_after_s": next((at for at, one in enumerate(limits, 1) if 0.85 <= one <= 1.15), None),
+            "limit_to_capacity": round(middle, 3),
+            "lowest": round(min(tail), 3),
+            "highest": round(max(tail), 3),
+            "seconds_within_10_percent_of_its_mean": round(mean(abs(one - middle) <= 0.1 * middle for one in tail), 3),
+            "goodput_to_capacity": round(mean(seen.good[at] for at in settled) / (capacity / TOOK), 3),
+            "refused_per_good": round(
+                sum(seen.refused[at] for at in settled) / max(1, sum(seen.good[at] for at in settled)), 3
+            ),
+            "p99_ms": round(quantiles(times, n=100)[98] * 1000) if len(times) > 100 else None,
+        }
+    return found
+
+
+async def contender(kind: str, sessions: int, queue: int, seconds: int) -> Seen:
+    service = Service(SLOTS, queue)
+    if kind == "each for itself":
+        own = [Own() for _ in range(sessions)]
+
+        async def total() -> float:
+            return sum(one.limit for one in own)
+
+        return await drive(service, [one.enter for one in own], seconds, total)
+    adapts = {"min": FLOOR, "max": CEILING, "adapt": kind}
+    async with headgate.connect(namespace="bench") as client:
+        at_once: Any = adapts if kind in ("aimd", "gradient") else SLOTS
+        await client.apply("service", kind="limiter", limits={"calls": {"at_once": at_once}})
+        held = [client.session(f"c{number}") for number in range(sessions)]
+        limiters = [await one.limiter("service", in_hand=False) for one in held]
+
+        async def limit() -> float:
+            return (await limiters[0].state())["calls"].limit
+
+        def entering(limiter: headgate.Limiter) -> Enter:
+            def rule(error: BaseException) -> Any:
+                return "overload" if isinstance(error, Refused) else "ignore"
+
+            return lambda: limiter.admit(calls=1, timeout=60, outcome_of=rule)
+
+        try:
+            return await drive(service, [entering(one) for one in limiters], seconds, limit)
+        finally:
+            for one in held:
+                await one.close()
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for sessions in options.sessions:
+        for kind, queue in (("aimd", 0), ("static", 0), ("each for itself", 0), ("gradient", 200), ("static", 200)):
+            name = f"{kind}, {sessions} sessions, queue of {queue}"
+            found[name] = figures(await contender(kind, sessions, queue, options.seconds), options.seconds)
+            print(name, json.dumps(found[name]), flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--seconds", type=int, default=40, help="of each phase")
+    parser.add_argument("--sessions", type=int, nargs="+", default=[1, 50])
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    found = asyncio.run(run(options))
+    if options.out:
+        result = {"command": "python -m bench.beside.adapting " + " ".join(sys.argv[1:]), "found": found}
+        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
