@@ -188,13 +188,14 @@ async def test_only_declared_metrics_with_declared_labels(http: Http, client: he
     await client.apply("search", kind="limiter", limits=adapts)
     await client.apply("orders", limit=1000, limit_messages=5)
     await client.apply("sms", kind="bucket", rate="10/s")
-    await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 1}})
+    limits = {"slots": {"at_once": 1}}
+    await client.apply("llm", kind="limiter", enforce="shadow", limits=limits)
     await client.set_store("disk", "memory://metrics", limit="1MiB")
     await client.set_pool("memory", limit="1MiB")
     node.counters = Counters({"from client": 1}, {"from client": 1}, {"too-large": 1})
     node.bridges = (BridgeFacts("a>>q", "a", "239.1.2.3:7000", works=True, backlog=0),)
     node.deadlocks = DeadlockFacts(1, {"alert": 2})
-    await (await client.session("ann").limiter("llm")).admit(slots=1)
+    await (await client.session("ann").limiter("llm", in_hand=False)).admit(slots=2)
     found: dict[str, set[str]] = {}
     for name, labels in await scrape(http):  # the parts of a histogram are one
         found.setdefault(re.sub("(wait_seconds)_(bucket|count|sum)$", r"\1", name), set()).update(

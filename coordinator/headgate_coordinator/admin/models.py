@@ -384,6 +384,7 @@ class Planned(Answer):
     pools: list[dict[str, Any]]
     stores: list[dict[str, Any]]
     links: dict[str, list[dict[str, Any]]] = Field(description="that would begin, or end; of a channel, one a topic")
+    descriptors: dict[str, list[dict[str, Any]]] = Field({}, description="that proxies would ask anew, or no more")
 
 
 class Live(Answer):

@@ -59,6 +59,7 @@ class Machine(RuleBasedStateMachine):
         key_shadows = {name: data.draw(FORMS[name]) for name in key_shadowed if name in limits}
         self.model = Limiter(limits, key_limits, shadows, key_shadows)
         self.noted: dict[str, set[tuple[str, str]]] = {}
+        self.would_wait = 0
         self.tick(0)
         settings = {
             "kind": "limiter", "limits": ";".join(limit.text for limit in limits.values()),
@@ -162,7 +163,9 @@ class Machine(RuleBasedStateMachine):
             taken = self.amounts(amounts)
             assert hold not in self.model.holds
             assert self.model.fits(key, taken), f"{hold} of {key} was let in with {taken}"
-            assert self.noted.pop(hold, set()) == self.model.would_wait(key, taken)
+            above = self.model.would_wait(key, taken)
+            assert self.noted.pop(hold, set()) == above
+            self.would_wait += bool(above)
             self.model.take(hold, key, taken)
         elif event == "would-wait":
             self.noted.setdefault(hold, set()).add((amounts.split(":", maxsplit=1)[0], amounts.split(":")[1]))
@@ -187,6 +190,7 @@ class Machine(RuleBasedStateMachine):
                     assert int(most) - int(left) == self.model.used(owner, name)
                 else:
                     assert int(whole_us) == max(0, self.model.level(owner, name).tat - self.model.now)
+            assert levels.would_wait == self.would_wait
             of_key = "shadow" if key == "*" else f"shadow of {key}"
             for row in levels.shadows if key == "*" else levels.of_key_shadows:
                 name, form, most, left, whole_us, _, _ = row.removeprefix("S_").split()

@@ -134,9 +134,7 @@ class Allowance:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(waiter.due.wait(), seconds)
 
-    async def close(self) -> None:
+    def stop(self) -> None:
         """Ask for nothing any more."""
         if self._asking is not None:
             self._asking.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._asking

@@ -1,6 +1,7 @@
 """Quotas of users over all nodes: what of them this node holds for its clients."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
@@ -79,7 +80,8 @@ class Quotas:
         Raises:
             HeadgateError: it is not known whether it may come.
         """
-        await self._policies.current()
+        with contextlib.suppress(HeadgateError):  # without Redis, what is known of the policy holds
+            await self._policies.current()
         limit = self.of(user)
         if limit is None or not limit.has(CONNECTIONS):
             return
@@ -122,10 +124,16 @@ class Quotas:
             limiter = await self._limiter(limit)
             rates = {name: one for name, one in limits_of(limit.limits).items() if one.rate}
             why = f"the rate of the quota {limit.name!r} of user {user!r} is used up, over all nodes"
-            known = self._allowances.setdefault(user, (limit, Allowance(limiter, user, rates, why)))
-            if known[0] != limit:
+            known = self._allowances.get(user)
+            if known is None or known[0] != limit:
+                self._forget(user)
                 known = self._allowances[user] = limit, Allowance(limiter, user, rates, why)
         return known[1]
+
+    def _forget(self, user: str) -> None:
+        """Ask for nothing more under a quota that a user had."""
+        if (known := self._allowances.pop(user, None)) is not None:
+            known[1].stop()
 
     async def _limiter(self, limit: UserLimit) -> Limiter:
         async with self._opening:
@@ -141,10 +149,14 @@ class Quotas:
             policy = self._policies.policy
             changed = policy is not seen and (policy.user_limits or self._held or self._allowances)
             seen = policy
+            rated = set(self._allowances) if changed else None
+            for user in rated or ():
+                if self.of(user) != self._allowances[user][0]:
+                    self._forget(user)
             for connection in tuple(connections) if changed else tuple(self._held):
-                self._look_at(connection, changed=bool(changed))
+                self._look_at(connection, rated)
 
-    def _look_at(self, connection: Connection, *, changed: bool) -> None:
+    def _look_at(self, connection: Connection, rated: set[str] | None) -> None:
         user = connection.identity.name if connection.identity else None
         limit = self.of(user) if user is not None else None
         wanted = limit if limit is not None and limit.has(CONNECTIONS) else None
@@ -155,7 +167,8 @@ class Quotas:
             before = None
         if wanted is not None and user is not None and before is None and connection not in self._joining:
             self._joining[connection] = asyncio.create_task(self._join(connection, wanted, user))
-        if changed:
+        has_rates = limit is not None and (limit.has(MESSAGES) or limit.has(BYTES))
+        if rated is not None and (user in rated or has_rates):
             for end in tuple(connection.ends.values()):
                 end.rated()
 
@@ -171,6 +184,6 @@ class Quotas:
     async def close(self) -> None:
         """Let go of all that is held."""
         for _, allowance in self._allowances.values():
-            await allowance.close()
+            allowance.stop()
         if self._session is not None:
             await self._session.close()
