@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from headgate.core.policy import Policy
 from headgate.errors import CoordinatorUnavailable, MessageTooLarge, PolicyError
 from headgate.message import Receipt
 from headgate_coordinator.node.connection import Connection
@@ -143,7 +144,13 @@ class Playground:
             browse=lambda *_: self.seen(),
             unsubscribe=self.unsubscribe,
             remove=self.unsubscribe,
-            parts=SimpleNamespace(registry=SimpleNamespace(index=SimpleNamespace(entries=self.entries)), tracing=None),
+            parts=SimpleNamespace(
+                registry=SimpleNamespace(
+                    index=SimpleNamespace(entries=self.entries),
+                    policies=SimpleNamespace(policy=Policy(0, ()), current=self._redis),
+                ),
+                tracing=None,
+            ),
             destinations=self.names,
         )
         self._node = Node(
