@@ -75,6 +75,7 @@ def create_app(
     hosts: tuple[str, ...] = (),
     users: Users | None = None,
     rate_limits: RateLimits | None = None,
+    charge: Callable[[str], Awaitable[str]] | None = None,
 ) -> Starlette:
     """Return the admin application.
 
@@ -87,6 +88,7 @@ def create_app(
         hosts: names by which requests may call this host, beside localhost and addresses, where there is no token.
         users: of the node, who may use limits as their grants say; None where everybody may who may call at all.
         rate_limits: answers at ``/json`` what proxies ask the rate limit service for; None where there is none.
+        charge: counts a request of a user in its quota, and returns why it is refused; None where there are no quotas.
 
     Raises:
         InvalidValue: the token is empty or not printable ASCII, or ``destinations`` is negative.
@@ -99,7 +101,7 @@ def create_app(
     api = Api(client, node, watch)
     holds = Holds(client, "http")
     callers = Callers(users, token)
-    operations = (*api.operations, *limits.Limits(holds).operations)
+    operations = (*api.operations, *limits.Limits(holds, charge).operations)
     described = document(
         operations, token=token is not None, open_metrics=open_metrics, rate_limits=rate_limits is not None
     )

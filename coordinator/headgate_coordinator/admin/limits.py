@@ -140,8 +140,8 @@ class State(BaseModel):
 class Limits:
     """Answers requests about limiters and holds."""
 
-    def __init__(self, holds: Holds) -> None:
-        self._holds = holds
+    def __init__(self, holds: Holds, charge: Callable[[str], Awaitable[str]] | None = None) -> None:
+        self._holds, self._charge = holds, charge
         self.operations: Final = (
             _operation("GET", "", "Return how much of a limiter is taken", self._state, State, query=Looking),
             _operation("POST", "/admit", "Reserve amounts under all limits at once", self._admit, Admitted, Admitting),
@@ -153,6 +153,8 @@ class Limits:
 
     async def _admit(self, call: Call) -> Answer:
         body: Admitting = call.body
+        if self._charge is not None and (why := await self._charge(call.access.user)):
+            raise Refused(429, "quota-exceeded", why, headers={"Retry-After": "1"})
         try:
             limiter, hold = await self._holds.admit(
                 call.access,

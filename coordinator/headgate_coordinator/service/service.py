@@ -100,6 +100,7 @@ async def service(
                 hosts=names,
                 users=known,
                 rate_limits=proxies.answer_json if proxies else None,
+                charge=node.quotas.charge,
             )
             server = AdminServer(app, token=admin.token, host=admin.host, port=admin.port)
             port = await server.start()

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from proton import Message
 from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached
@@ -132,3 +133,16 @@ async def test_a_user_of_the_sdk_is_slowed_down_and_loses_nothing(client: Client
     async with client.session("look") as session:
         limiter = await session.limiter("user-limits.tenants", in_hand=False)
         assert (await limiter.state(key="ann")).key_limits["bytes"].taken >= 0
+
+
+async def test_requests_over_http_count_as_messages(client: Client, start_node: StartNode) -> None:
+    """Mutant: they take nothing of the quota."""
+    await grant(client, "ann", *EVERY)
+    await client.apply("llm", kind="limiter", limits={"calls": {"at_once": 100}})
+    await quota(client, 'rate = "2/h"')
+    node = start_node("--plain-without-tls", "--admin")
+    async with httpx.AsyncClient(base_url=node.admin, auth=("ann", "ANN"), timeout=60) as http:
+        body = {"amounts": {"calls": 1}}
+        answers = [await http.post("/v1/limits/llm/admit", json=body) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert "quota 'tenants' of user 'ann'" in answers[2].text

@@ -22,6 +22,8 @@ from headgate_coordinator.security import Identity
 _log = logging.getLogger("headgate.node")
 LOOK_EVERY: Final = 0.5
 """Seconds between looks at whether quotas changed, or a connection is counted no more."""
+PATIENCE: Final = 1.0
+"""Seconds that a request over HTTP waits for its user's quota."""
 REMEMBERED: Final = 10_000
 """Users whose quotas are remembered."""
 
@@ -129,6 +131,21 @@ class Quotas:
                 self._forget(user)
                 known = self._allowances[user] = limit, Allowance(limiter, user, rates, why)
         return known[1]
+
+    async def charge(self, user: str) -> str:
+        """Count a request of a user over HTTP as a message; returns why it is refused, empty where it is not.
+
+        Raises:
+            HeadgateError: the limiter cannot be opened.
+        """
+        allowance = await self.allowance(user)
+        if allowance is None:
+            return ""
+        await allowance.opened(PATIENCE)
+        if not allowance.is_open:
+            return allowance.why
+        allowance.spend(1, 0)
+        return ""
 
     def _forget(self, user: str) -> None:
         """Ask for nothing more under a quota that a user had."""
