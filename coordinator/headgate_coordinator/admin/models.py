@@ -17,8 +17,7 @@ from headgate_coordinator.admin.watch import Flow, Picture
 from headgate_coordinator.fleet.facts import LinkFacts
 from headgate_coordinator.fleet.registry import NodeEntry
 
-SHOWN_FOR: Final = 86_400.0
-"""Seconds for which a loss is shown."""
+SHOWN_FOR: Final = 86_400.0  # seconds for which a loss is shown
 State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
 
 
