@@ -10,6 +10,7 @@ SYSTEMS: Final = {
     "tibco_ems": "TIBCO EMS",
     "activemq_prefetch": "ActiveMQ Classic, prefetch",
     "blazingmq": "BlazingMQ",
+    "priority": "Priorities: JMS, ActiveMQ, Artemis, RabbitMQ",
     "later": "Later, and again: Artemis, ActiveMQ, RabbitMQ, NATS",
     "product": "The product itself",
 }
@@ -276,6 +277,32 @@ ROWS: Final = (
     Row("B05", "blazingmq", "0 of either: paused, nothing is routed to it, others get it", "`paused`"),
     Row("B06", "blazingmq", "1: one at a time", ""),
     Row("B07", "blazingmq", "Separately for every subscription", ""),
+    Row(
+        "H01",
+        "priority",
+        "JMS, so ActiveMQ `prioritizedMessages` and Artemis: priorities 0 to 9, 4 the usual one; 5 to 9, the expedited ones, "
+        "go before; of one priority in order",
+        '`fair_by = "priority"`; 3 and 2, and 1 and 0, are one',
+    ),
+    Row(
+        "H02",
+        "priority",
+        "ActiveMQ, RabbitMQ classic queues: only queues that are configured for it go by priority",
+        "likewise",
+    ),
+    Row(
+        "H03",
+        "priority",
+        "RabbitMQ 4 quorum queues: two of high priority (above 4), then one of normal, so that these come too",
+        "at most `max_overtaken` go before one that is next in its band",
+    ),
+    Row(
+        "H04",
+        "priority",
+        "RabbitMQ, Artemis: what consumers have prefetched is not put in order again; bound it",
+        "windows, and HG125 of `policy lint`",
+    ),
+    Row("H05", "priority", "RabbitMQ: one above the most that a queue has is of the most", "above 9 as 9"),
     Row(
         "L01",
         "later",
