@@ -3,8 +3,9 @@
 import pytest
 
 import headgate
-from headgate.core.amqp.message import AmqpMessage, Header
+from headgate.core.amqp.message import AmqpMessage
 from headgate.core.amqp.message import encode as encode_amqp
+from headgate.core.amqp.sections import Header
 from headgate.core.limits.fairness import fair_key
 from tests.sdk.observing import GUARD
 
