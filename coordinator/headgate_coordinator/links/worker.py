@@ -111,6 +111,8 @@ class LinkWorker:
         self._fair_by: str | None = None
         """By what keys take turns at the target, as its settings say; None while that is to be read."""
         self._recalled = False
+        self._failure: BaseException | None = None
+        """The error of a call that is not to be repeated: the work begins anew."""
         self.spool: SpooledWrites | None = None
 
     async def perform(self, call: Call) -> tuple[Opened | Read | Committed | NoStore | Paced, int]:
@@ -216,11 +218,17 @@ class LinkWorker:
         self.forwarder.left()
 
     async def run(self) -> int:
-        """Work until a later lease is in force, and return its number. Calls under way are then given up."""
+        """Work until a later lease is in force, and return its number. Calls under way are then given up.
+
+        Raises:
+            HeadgateError: a call failed otherwise than for want of an answer; what had begun is done anew.
+        """
         await self._listen()
         try:
             while self.forwarder.fence is None:
                 await self._turn()
+                if self._failure is not None:
+                    raise self._failure
             return self.forwarder.fence
         finally:
             for task in self._tasks:
@@ -277,6 +285,8 @@ class LinkWorker:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = error
         self._event.set()
 
     async def _listen(self, *, stop: bool = False) -> None:
