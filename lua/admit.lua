@@ -12,7 +12,7 @@
   ARGV[5..] op, id, key, amounts, ttl_ms, wait_ms  up to 128 of 'admit', 'settle', 'release', 'renew', 'claim' or 'sample'; hold; '*' or name; amounts; ttl; ms
                               `amounts` are <limit>=<number>,... or '-'; `wait_ms` 0: refused where it cannot be held now.
                               'sample' has <ok, us, squares, over, late, busy, ignored>=<number>,...: how holds ended
-  Returns {code, epoch, answer, ...}; for each operation 'held', 'wait <us> <limit> <all|key>', 'late <us or -> <limit> <all|key>',
+  Returns {code, epoch, answer, ...}; for each operation 'held', 'wait <us> <limit> <all|key>', 'late <us or -> <limit> <all|key>', 'hopeless <us> <limit> <all|key>', 'shed <band> <thousandths> <limit> <all|key>',
            'never <most> <limit> <all|key>', 'limit <name>', 'key', 'keys', 'holds', 'ok', 'again' or 'gone'. Without
            operations ms until a lease ends, or 0 to call again at once
   Codes    OK, STALE (a newer call was here), UNKNOWN, KIND (the kind follows)
@@ -20,7 +20,7 @@
 --- @include "lib/admitting"
 --- @include "lib/sampling"
 local run_id, sid, seq = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local frees, reply, receipt, waiting = seq == 0, {}, { ARGV[3] }, {}
+local frees, reply, receipt, waiting, stood = seq == 0, {}, { ARGV[3] }, {}, false
 
 -- For one that stood in line when its turn in the call came.
 local function tell_waiter(id)
@@ -44,6 +44,7 @@ if not load_limiter(run_id) then
 elseif d.kind ~= 'limiter' then
   return { 'KIND', d.kind }
 end
+stood = d.blocked > 0
 local stored = seq > 0 and redis.call('GET', K_RECEIPT)
 local last = stored and tonumber(string.match(stored, '^%d+')) or 0
 if seq > 0 and seq <= last then
@@ -100,9 +101,8 @@ if #notes > 0 then
   write_ledger('admit', sid, 0, 0, 0)
 end
 save_would_wait()
-if limiter.banded then
-  save_clocks()
-end
+if limiter.banded then save_clocks() end
+if limiter.pace then save_pace(stood) end
 save_holds()
 local more = sweep(seq == 0 and MAX_SWEPT or 1)
 save_limiter()

@@ -71,6 +71,10 @@
            key_weights           weights
            bands                 weights
            aging                 rate
+           reserve               weights
+           shed                  weights
+           order                 'deadline'
+           fail_if_late          'yes'
            zone                  offsets
            unknown_keys          'refuse'
            max_keys              1 to 10000000
@@ -108,7 +112,7 @@ end
 if settings.kind == '' then
   settings.kind = nil
 end
-local is_limited = settings.limits or settings.key_limits or settings.key_weights or settings.bands or settings.zone
+local is_limited = settings.limits or settings.key_limits or settings.key_weights or settings.bands or settings.zone or settings.reserve or settings.shed
   or settings.shadow_limits or settings.shadow_key_limits
 if is_limited and not are_limiter_settings(settings) then
   return redis.error_reply('ARGUMENT apply')

@@ -66,7 +66,7 @@ class Holds:
 
     async def admit(
         self, access: Access, name: str, amounts: Mapping[str, int | str], *, key: str | None, wait: float, ttl: float,
-        idempotency: str,
+        idempotency: str, band: int | None = None, fail_if_late: bool = False,
     ) -> tuple[Limiter, str]:  # fmt: skip
         """Admit, and return the limiter and the hold's id.
 
@@ -77,6 +77,8 @@ class Holds:
             key: for whom; None for no key.
             wait: seconds in line at the most.
             ttl: seconds of the lease.
+            band: 0 goes first of those who wait, 7 last; that of the key, or 3, when None.
+            fail_if_late: refuse at once what would not be admitted in time.
             idempotency: a hold that this user got with the same word, and holds still, is returned; empty for none.
 
         Raises:
@@ -90,7 +92,9 @@ class Holds:
         self._asked.add(hold)
         try:
             async with self._line(access, name) as line:
-                got: Hold = await line.limiter.admit_under(hold, amounts, key=key, timeout=wait, ttl=ttl)
+                got: Hold = await line.limiter.admit_under(
+                    hold, amounts, key=key, timeout=wait, ttl=ttl, band=band, fail_if_late=fail_if_late
+                )
                 hold = got.leave()
                 if idempotency:  # it may have been held for a while
                     see_held(name, hold, await line.ask(HoldCall("renew", hold, ttl_ms=int(ttl * 1000))))

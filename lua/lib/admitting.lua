@@ -1,5 +1,6 @@
 --- @include "lib/lapsing"
---- @include "lib/refused"
+--- @include "lib/shedding"
+--- @include "lib/estimate"
 -- One operation on one hold.
 local MAX_WAITING = 100000
 
@@ -16,7 +17,7 @@ end
 
 -- Returns the answer; nil for one that stands in line: it is known once the line was served.
 local function try_to_admit(id, key, text, ttl_ms, wait_ms)
-  if admitted[key] and admit_alike(admitted[key], id, text, ttl_ms) then
+  if admitted[key] and not (d.reserve or d.shed) and admit_alike(admitted[key], id, text, ttl_ms) then
     return 'held'
   end
   local h = read_hold(id)
@@ -48,6 +49,8 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
       limiter.banded, looked_at = '-', -1 -- what passes those who wait is counted from now on
     end
   end
+  local answer = d.shed and shed(key, amounts)
+  if answer then return answer end
   local wait, limit, whose, most = what_binds(key, amounts)
   h = { state = 'H', ttl = ttl_ms, strike = 0, since = now_ms, key = key, settled = 0, amounts = amounts, ticket = 0 }
   if most then
@@ -62,7 +65,9 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
     count_refusal(limit or 'line', whose or 'all')
     return table.concat({ 'late', wait and wait > 0 and int(wait) or '-', limit or 'line', whose or 'all' }, ' ')
   end
-  join_line(id, h)
+  answer = (d.fail_if_late or string.find(text, '!', 1, true)) and is_late(key, amounts, wait_ms)
+  if answer then return answer end
+  join_line(id, h, wait_ms)
   return stay(id, h)
 end
 

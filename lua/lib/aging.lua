@@ -4,10 +4,6 @@
 local DEARER = 16 -- times what a band takes, and for each band before it, until its turn comes again
 local clocks -- by line: what was let in, and the places of its bands
 
-local function steps_of(limit, number)
-  return number / math.max(limit.rate or limit.most, 1)
-end
-
 local function read_clocks()
   if clocks then
     return clocks
@@ -23,35 +19,35 @@ local function read_clocks()
   return clocks
 end
 
--- The clock of a line in which these bands wait: one that comes anew may be passed from now on.
-local function clock_of(line, bands)
-  local clock = read_clocks()[line] or { work = 0, places = {} }
-  local places = {}
-  for _, band in ipairs(bands) do
-    places[band] = math.min(clock.places[band] or math.huge, clock.work + ahead_of(band))
-  end
-  clock.places, clocks[line] = places, clock
-  return clock
-end
-
--- The bands that wait in a line.
-local function bands_in(line)
-  local from, to, found = line * SPAN, '(' .. int((line + 1) * SPAN), {}
-  for _ = 1, BANDS do
-    local first = redis.call('ZRANGEBYSCORE', K_LINE, int(from), to, 'WITHSCORES', 'LIMIT', 0, 1)
-    if not first[1] then
-      break
-    end
-    local part = math.floor((first[2] - line * SPAN) / BETWEEN)
-    found[#found + 1] = (part + USUAL) % BANDS
-    from = line * SPAN + (part + 1) * BETWEEN
-  end
-  table.sort(found)
-  return found
-end
-
 -- Whose turn it is in a line: of those that were passed as far as may be the one that was so first, else the best; and whether it was.
 local function band_in_turn(line)
+  -- The clock of a line in which these bands wait: one that comes anew may be passed from now on.
+  local function clock_of(line, bands)
+    local clock = read_clocks()[line] or { work = 0, places = {} }
+    local places = {}
+    for _, band in ipairs(bands) do
+      places[band] = math.min(clock.places[band] or math.huge, clock.work + ahead_of(band))
+    end
+    clock.places, clocks[line] = places, clock
+    return clock
+  end
+
+  -- The bands that wait in a line.
+  local function bands_in(line)
+    local from, to, found = line * SPAN, '(' .. int((line + 1) * SPAN), {}
+    for _ = 1, BANDS do
+      local first = redis.call('ZRANGEBYSCORE', K_LINE, int(from), to, 'WITHSCORES', 'LIMIT', 0, 1)
+      if not first[1] then
+        break
+      end
+      local part = math.floor((first[2] - line * SPAN) / BETWEEN)
+      found[#found + 1] = (part + USUAL) % BANDS
+      from = line * SPAN + (part + 1) * BETWEEN
+    end
+    table.sort(found)
+    return found
+  end
+
   local bands = bands_in(line)
   if line == NEW or not bands[1] then
     return bands[1], false
@@ -67,6 +63,10 @@ end
 
 -- What was let in, past those who wait in lines of its limits or from one of them.
 local function pass_bands(amounts, line)
+  local function steps_of(limit, number)
+    return number / math.max(limit.rate or limit.most, 1)
+  end
+
   local band = band_of(amounts)
   for _, amount in ipairs(limiter.banded and amounts_of(amounts) or {}) do
     local limit = limiter.forms[amount[1]]

@@ -4,14 +4,8 @@
 local SPAN = 140737488355328 -- between two lines: of the first limit, of the next ones, and of units that are to be looked at
 local NEW = 17
 local BANDS = 8
-local USUAL = 3
 local BETWEEN = 17592186044416 -- two bands of a line: the usual one comes first there, then those after it, around
 local AGING = 1 -- of a limit at once, or seconds of a rate, by which a band may be passed for each band before it
-
--- The band of what a hold asks for, as that keeps it.
-local function band_of(amounts)
-  return tonumber(string.match(amounts, '~([0-7])') or USUAL)
-end
 
 -- The band that a caller names, or that its key has.
 local function asked_band(key, text)

@@ -22,8 +22,8 @@ local function load_by_key(run_id)
   end
   d = load_destination(run_id, 0) or begin_by_key(run_id, own)
   if own[6] ~= '' then
-    local rules = redis.call('HMGET', K_LIMITED, 'bands', 'aging')
-    d.bands, d.aging = rules[1], rules[2]
+    local rules = redis.call('HMGET', K_LIMITED, 'bands', 'aging', 'reserve', 'shed', 'order', 'fail_if_late')
+    d.bands, d.aging, d.reserve, d.shed, d.order, d.fail_if_late = unpack(rules)
   end
   return d
 end

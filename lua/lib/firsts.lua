@@ -8,22 +8,22 @@ local function next_line(from)
   return first[1] and math.floor(first[2] / SPAN)
 end
 
--- Of the units of a key that has limits the one to be looked at first.
-local function earliest_of(unit)
-  local key, first = key_of(unit), nil
-  for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do
-    local score = tonumber(redis.call('ZSCORE', K_LINE, other) or 0)
-    local id = score >= NEW * SPAN and score < PARKED and first_waiter(other)
-    local h = id and read_hold(id)
-    if h and (not first or is_earlier(h, first)) then
-      unit, first = other, h
-    end
-  end
-  return unit
-end
-
 -- The first of a line; nil where nobody is in it.
 local function first_of(line)
+  -- Of the units of a key that has limits the one to be looked at first.
+  local function earliest_of(unit)
+    local key, first = key_of(unit), nil
+    for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do
+      local score = tonumber(redis.call('ZSCORE', K_LINE, other) or 0)
+      local id = score >= NEW * SPAN and score < PARKED and first_waiter(other)
+      local h = id and read_hold(id)
+      if h and (not first or is_earlier(h, first)) then
+        unit, first = other, h
+      end
+    end
+    return unit
+  end
+
   for _ = 1, MAX_EMPTY do
     local band, is_aged, begins, ends = nil, false, line * SPAN, (line + 1) * SPAN
     if limiter.banded then

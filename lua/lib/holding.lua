@@ -1,4 +1,5 @@
 --- @include "lib/shadow"
+--- @include "lib/reserve"
 -- All limits at once: which of them keeps amounts waiting, and what becomes of all when they are taken, settled, given back.
 
 -- The limit of a name that all have together (1) or that each key has (2), and what is taken of it.
@@ -25,7 +26,7 @@ local function what_binds(key, amounts)
     for i = 1, 2 do
       local limit, levels = limit_and_levels(k, i, amount[1])
       if limit then
-        local wait, most = judge(limit, levels, amount[3])
+        local wait, most = judge(limit, levels, amount[3], i == 1 and d.reserve and kept_from(amounts))
         if most then
           return nil, limit.name, i == 1 and 'all' or 'key', most
         elseif longest and (not wait or wait > longest) then
@@ -42,6 +43,7 @@ end
 
 -- What keys hold at once is counted also where only all together have a limit: it decides which key goes first.
 local function add_held(k, name, number)
+  if limiter.pace and number < 0 then came_back[name] = (came_back[name] or 0) - number end
   limiter.levels.held[name] = math.max(0, (limiter.levels.held[name] or 0) + number)
   k.levels.held[name] = math.max(0, (k.levels.held[name] or 0) + number)
 end

@@ -19,15 +19,15 @@ end
 
 local function turns_of(first)
   local line, longest, is_known = first.line, 0, true
-  local scarce = goes_by_share(line) and line or 0
-  each_limit(first.key, first.h.amounts, function(limit, levels, amount)
-    local wait = judge(limit, levels, amount)
+  local scarce, kept_back = goes_by_share(line) and line or 0, d.reserve and kept_from(first.h.amounts)
+  each_limit(first.key, first.h.amounts, function(limit, levels, amount, whose)
+    local wait = judge(limit, levels, amount, whose == NO_KEY and kept_back)
     longest, is_known = math.max(longest, wait or 0), is_known and wait ~= nil
     scarce = wait and scarce or math.max(scarce, (limiter.forms[limit.name] or limit).index)
   end)
   local turns, us = {}, is_known and longest or math.max(longest, SOON_US)
   each_limit(first.key, first.h.amounts, function(limit, levels, amount, whose)
-    local whole = judge(limit, levels, amount) ~= 0 or (whose == NO_KEY and limit.index == line)
+    local whole = judge(limit, levels, amount, whose == NO_KEY and kept_back) ~= 0 or (whose == NO_KEY and limit.index == line)
     if whole or limit.form ~= 'at_once' or (longest <= SOON_US and (is_known or limit.index < scarce)) then
       turns[#turns + 1] = { name = limit.name, whose = whose, amount = amount, us = us, whole = whole }
     end
@@ -64,41 +64,41 @@ local function next_kept(line)
   end
 end
 
--- Whether one in line comes before the first of another line, in the order of a limit for which both wait.
-local function is_before(limit, mine, first)
-  local own, its = mine.start, first.start
-  if limit.form == 'at_once' then
-    own, its = share_of(mine.key), share_of(first.key)
-  end
-  return own < its or (own == its and mine.ticket < first.ticket)
-end
-
--- Whether so much of a limit is more than whoever keeps a turn there leaves to others.
-local function takes_turn(turn, limit, levels, amount)
-  local both = amount + turn.amount
-  if turn.whole then
-    return true
-  elseif limit.form == 'at_once' then
-    return (levels.held[limit.name] or 0) + both > most_at_once(limit, levels)
-  elseif limit.form == 'rate' then
-    return owe(tat_of(limit, levels), both, limit.rate) - limit.tolerance - now_us > turn.us
-  end
-  return used_of(limit, levels) + both > limit.most and window_end(limit) * 1000 - clock_us > turn.us
-end
-
--- Whether it comes before the first of another line: of two bands the better one does, but for one that was passed far enough.
-local function goes_first(limit, mine, amounts, first)
-  local band, its = band_of(amounts), band_of(first.h.amounts)
-  if band == its then
-    return mine and is_before(limit, mine, first)
-  elseif mine and mine.is_aged ~= first.is_aged then
-    return mine.is_aged
-  end
-  return band < its and not first.is_aged
-end
-
 -- The limit at which it would take the turn of somebody before it; `mine` is its place, for whoever is in line.
 local function whose_turn(key, amounts, mine)
+  -- Whether one in line comes before the first of another line, in the order of a limit for which both wait.
+  local function is_before(limit, mine, first)
+    local own, its = mine.start, first.start
+    if limit.form == 'at_once' and not d.order then
+      own, its = share_of(mine.key), share_of(first.key)
+    end
+    return own < its or (own == its and mine.ticket < first.ticket)
+  end
+
+  -- Whether so much of a limit is more than whoever keeps a turn there leaves to others.
+  local function takes_turn(turn, limit, levels, amount)
+    local both = amount + turn.amount
+    if turn.whole then
+      return true
+    elseif limit.form == 'at_once' then
+      return (levels.held[limit.name] or 0) + both > most_at_once(limit, levels)
+    elseif limit.form == 'rate' then
+      return owe(tat_of(limit, levels), both, limit.rate) - limit.tolerance - now_us > turn.us
+    end
+    return used_of(limit, levels) + both > limit.most and window_end(limit) * 1000 - clock_us > turn.us
+  end
+
+  -- Whether it comes before the first of another line: of two bands the better one does, but for one that was passed far enough.
+  local function goes_first(limit, mine, amounts, first)
+    local band, its = band_of(amounts), band_of(first.h.amounts)
+    if band == its then
+      return mine and is_before(limit, mine, first)
+    elseif mine and mine.is_aged ~= first.is_aged then
+      return mine.is_aged
+    end
+    return band < its and not first.is_aged
+  end
+
   local found
   for at, first in pairs(kept) do
     if not mine or at ~= mine.line then

@@ -19,15 +19,21 @@ local function tat_of(limit, levels)
 end
 
 -- Whether an amount of one limit may be taken now: us until it may, 0 for now, nil where nobody knows, and the most that
--- there ever is where that is less.
-local function judge(limit, levels, amount)
-  if amount > (limit.floor or limit.most) then -- of one that adapts no more than there is always
-    return nil, limit.floor or limit.most
+-- there ever is where that is less. Of it `kept` thousandths are for others.
+local function judge(limit, levels, amount, kept)
+  local most, tolerance, least = limit.most, limit.tolerance, limit.floor or limit.most
+  if kept and kept > 0 then
+    most, least = most - math.ceil(most * kept / 1000), least - math.ceil(least * kept / 1000)
+    tolerance = limit.rate and math.floor(most * 1000000 / limit.rate)
+  end
+  if amount > least then -- of one that adapts no more than there is always
+    return nil, least
   elseif limit.form == 'rate' then
-    return math.max(0, owe(tat_of(limit, levels), amount, limit.rate) - limit.tolerance - now_us)
+    return math.max(0, owe(tat_of(limit, levels), amount, limit.rate) - tolerance - now_us)
   elseif limit.form == 'quota' then
-    return used_of(limit, levels) + amount <= limit.most and 0 or window_end(limit) * 1000 - clock_us
-  elseif (now_ms < d.learning_until and limit.most < MOST_COUNTED) or (levels.held[limit.name] or 0) + amount > most_at_once(limit, levels) then
+    return used_of(limit, levels) + amount <= most and 0 or window_end(limit) * 1000 - clock_us
+  elseif (now_ms < d.learning_until and limit.most < MOST_COUNTED)
+    or (levels.held[limit.name] or 0) + amount > math.min(most, most_at_once(limit, levels)) then
     limit.pressed = true
     return nil
   end

@@ -35,12 +35,15 @@ local function share_of(key)
   return math.floor(most / (1 + most) * SHARES)
 end
 
-local function start_of(key)
+local function start_of(key, unit)
+  if d.order then -- by the deadline of its first
+    return select(2, first_waiter(unit))
+  end
   return math.max(d.turns, math.min(read_key(key).levels.tat.TAG or 0, d.turns + MOST_AHEAD_STEPS))
 end
 
 local function goes_by_share(line)
-  return limiter.limits[line] and limiter.limits[line].form == 'at_once'
+  return not d.order and limiter.limits[line] and limiter.limits[line].form == 'at_once'
 end
 
 -- Those who hold alike go in turn.
@@ -52,7 +55,7 @@ end
 
 -- Whoever changes lines keeps its start.
 local function place_unit(unit, line, start)
-  redis.call('ZADD', K_LINE, int(line * SPAN + part_of_line(unit) * BETWEEN + (start or start_of(key_of(unit)))), unit)
+  redis.call('ZADD', K_LINE, int(line * SPAN + part_of_line(unit) * BETWEEN + (start or start_of(key_of(unit), unit))), unit)
   if goes_by_share(line) then
     place_share(unit, line)
   else
@@ -77,11 +80,12 @@ local function number_lines()
     d.turns = 0
     begin_line_anew()
   end
-  if limiter.lines ~= limiter.text then
+  local lines = (limiter.text or '') .. (d.order and ' ' .. d.order or '')
+  if limiter.lines ~= lines then
     begin_line_anew()
     forget_clocks()
-    limiter.lines = limiter.text
-    redis.call('HSET', K_DESTINATION, 'lines', limiter.text or '')
+    limiter.lines = lines
+    redis.call('HSET', K_DESTINATION, 'lines', lines)
   end
 end
 
@@ -93,7 +97,7 @@ local function take_turn(key, amounts)
       steps = math.max(steps, STEPS * amount[3] / math.max(limit.rate or limit.most, 1))
     end
   end
-  local start = start_of(key)
+  local start = math.max(d.turns, math.min(k.levels.tat.TAG or 0, d.turns + MOST_AHEAD_STEPS))
   k.levels.tat.TAG = start + math.ceil(math.min(steps, MOST_STEPS) / weight_of(key))
   d.turns = start
 end

@@ -2,6 +2,7 @@
 -- Those who wait in one unit, in turn, and the units of a key.
 local STALE_WAITER_MS = 3000
 local MAX_UNITS = 16
+local MOST_PATIENCE_MS = 300000 -- of a deadline: whoever waits for longer stands in line as if for that long
 local joined = {} -- in this call, by id
 
 -- Until when a waiter keeps its place after it asked; one that died meanwhile gets nothing that it would keep past its TTL + 1 s.
@@ -46,10 +47,18 @@ local function waiter_member(id, h)
   return string.format('%s %016d %s', unit_of(h.key, h.amounts), h.ticket, id)
 end
 
-local function join_line(id, h)
+-- With its first the deadline of a unit is another.
+local function place_anew(unit)
+  local score = tonumber(redis.call('ZSCORE', K_LINE, unit) or PARKED)
+  if score < PARKED then
+    place_unit(unit, math.floor(score / SPAN))
+  end
+end
+
+local function join_line(id, h, wait_ms)
   local unit = unit_of(h.key, h.amounts)
   d.tickets = d.tickets + 1
-  h.state, h.ticket = 'W', d.tickets
+  h.state, h.ticket = 'W', d.order and limiter.now_ms + math.min(wait_ms, MOST_PATIENCE_MS) or d.tickets
   limiter.banded = limiter.banded or (part_of_line(unit) > 0 and '-')
   d.blocked = d.blocked + redis.call('ZADD', K_WAITERS, 0, waiter_member(id, h))
   joined[id] = true
@@ -57,6 +66,8 @@ local function join_line(id, h)
   if not redis.call('ZSCORE', K_LINE, unit) then
     place_unit(unit, NEW)
     d.turns = d.turns + 1 -- whoever comes later is behind it
+  elseif d.order then
+    place_anew(unit)
   end
 end
 
@@ -74,6 +85,8 @@ local function leave_line(id, h)
     return false
   elseif tonumber(redis.call('ZSCORE', K_LINE, unit) or PARKED) >= PARKED then
     place_unit(unit, NEW)
+  elseif d.order then
+    place_anew(unit)
   end
   return true
 end

@@ -3,6 +3,7 @@
 HeadgateError
 ├── CreditTimeout           the credit did not come in time (also a TimeoutError)
 ├── DestinationFull         the destination refuses instead of blocking
+│   └── Shed                a limiter is so full that it refuses this band
 ├── MessageTooLarge         no amount of waiting will make it fit
 ├── DeadlockDetected        waiting would never end
 ├── SessionExpired          the lease ran out, what it held went to others
@@ -51,22 +52,10 @@ class CreditTimeout(HeadgateError, TimeoutError):
     """
 
     def __init__(
-        self,
-        destination: str,
-        waited: float,
-        size: int,
-        *,
-        place: int = 0,
-        reason: str = "",
-        explanation: Any = None,
-        gate: bool = False,
-        retry_after: float | None = None,
-        limit: str = "",
-        rule: str = "",
-        amounts: Mapping[str, int] | None = None,
-        key: str | None = None,
-        paid: bool = False,
-    ) -> None:
+        self, destination: str, waited: float, size: int, *, place: int = 0, reason: str = "", explanation: Any = None,
+        gate: bool = False, retry_after: float | None = None, limit: str = "", rule: str = "",
+        amounts: Mapping[str, int] | None = None, key: str | None = None, paid: bool = False,
+    ) -> None:  # fmt: skip
         self.destination = destination
         self.waited = waited
         self.size = size
@@ -125,6 +114,25 @@ class DestinationFull(HeadgateError):
             f"{destination!r} has no room for {size}{'' if gate else ' bytes'}{after}"
             f"{': ' + reason if reason else ''}; {remedy}"
         )
+
+
+class Shed(DestinationFull):
+    """A limiter is filled so far that it refuses calls of this band at once; nothing was taken.
+
+    Attributes:
+        band: of the call, 0 to 7.
+        fill: how far the limit is filled, from 0 to 1.
+        limit: its name.
+        rule: ``all`` for the limit of all callers together, ``key`` for that of one key.
+        key: for which key; None without one.
+    """
+
+    def __init__(
+        self, destination: str, size: int, band: int, fill: float, limit: str, rule: str, *, key: str | None = None
+    ) -> None:
+        self.band, self.fill = band, fill
+        self.limit, self.rule, self.key = limit, rule, key
+        super().__init__(destination, size, f"{limit!r} is filled to {fill:.0%}, where band {band} is shed", gate=True)
 
 
 class MessageTooLarge(HeadgateError):

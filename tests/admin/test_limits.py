@@ -103,6 +103,48 @@ async def waiting(http: Http, count: int) -> bool:
     return int((await http.get(LLM)).json()["waiting"]) == count
 
 
+async def test_who_goes_first_is_said_in_the_body_or_as_its_priority(llm: headgate.Client) -> None:
+    """Mutants: neither is heeded; the header counts for more than the body."""
+    await llm.apply("llm", aging=1, shed={"7": 0.5}, fail_if_late="no", ledger="all")
+    async with served(llm) as http:
+        first = await post(http, "admit", amounts={"slots": 2}, ttl=60)
+        for band, headers in ((7, None), (None, {"Priority": "i, u=7"})):
+            refused = await post(http, "admit", 429, headers, amounts={"slots": 1}, band=band)
+            assert refused.json()["type"].endswith(":shed")
+            assert [refused.json()[fact] for fact in ("band", "limit", "fill")] == [7, "slots", 1.0]
+        order: list[str] = []
+
+        async def call(name: str, headers: dict[str, str], **body: Any) -> None:
+            answer = await post(http, "admit", 200, {"Prefer": "wait=60"} | headers, amounts={"slots": 2}, **body)
+            order.append(name)
+            await post(http, "release", hold=answer.json()["hold"])
+
+        async with asyncio.TaskGroup() as group:
+            calls: tuple[tuple[str, dict[str, str], dict[str, Any]], ...] = (
+                ("late", {"Priority": "u=0"}, {"band": 6}), ("usual", {}, {}), ("first", {"Priority": "u=0"}, {}),
+            )  # fmt: skip
+            for count, (name, headers, body) in enumerate(calls, 1):
+                group.create_task(call(name, headers, **body))
+
+                async def waits(count: int = count) -> bool:
+                    return bool((await http.get(LLM)).json()["waiting"] == count)
+
+                await wait_until(waits, timeout=60)
+            await post(http, "release", hold=first.json()["hold"])
+        assert order == ["first", "usual", "late"]
+        for wrong in (8, -1, "3", 1.5):
+            await post(http, "admit", 400, amounts={"slots": 1}, band=wrong)
+
+
+async def test_what_would_not_be_admitted_in_time_is_refused_at_once(llm: headgate.Client) -> None:
+    async with served(llm) as http:
+        await post(http, "admit", amounts={"tokens": 1000})
+        refused = await post(http, "admit", 429, amounts={"tokens": 1000}, wait=2, fail_if_late=True)
+        assert refused.json()["limit"] == "tokens"
+        assert refused.json()["retry_after"] > 5
+        assert refused.json()["waited"] < 2
+
+
 async def test_who_hangs_up_leaves_the_line(two: tuple[Http, Http]) -> None:
     """A mutant that answers on although nobody listens holds a slot for its whole lease."""
     one, other = two

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-_BANDS = "test_bands"
+_BANDS, _TERMS = "test_bands", "test_terms"
 
 BANDS: Final = (
     ("P7", "lib/aging", "  return found or bands[1], found ~= nil", "  return bands[1], false",
@@ -28,8 +28,34 @@ BANDS: Final = (
      f"{_BANDS}::test_bands_of_a_rate_go_in_order"),
     ("P7", "lib/firsts", "      unit = earliest_of(unit)\n", "",
      f"{_BANDS}::test_of_a_limit_of_one_key_a_band_is_passed_for_its_seconds"),
-    ("P7", "lib/by_key", "d.bands, d.aging = rules[1], rules[2]", "",
+    ("P7", "lib/by_key", "d.bands, d.aging, d.reserve, d.shed, d.order, d.fail_if_late = unpack(rules)", "",
      "test_by_key::test_keys_of_a_gate_wait_in_the_bands_that_it_says"),
     ("P12", "lib/aging", "  if d.blocked == 0 then", "  if false then",
      f"{_BANDS}::test_nothing_of_bands_is_kept_once_nobody_waits"),
+    ("P1", "lib/reserve", "upto + 0 < band and", "upto + 0 < 0 and",
+     f"{_TERMS}::test_a_reserve_is_for_bands_up_to_its_own"),
+    ("P1", "lib/holding", "i == 1 and d.reserve and kept_from(amounts))", "nil)",
+     f"{_TERMS}::test_a_reserve_is_for_bands_up_to_its_own"),
+    ("P1", "lib/taking", "    tolerance = limit.rate and math.floor(most * 1000000 / limit.rate)", "",
+     f"{_TERMS}::test_a_reserve_is_for_bands_up_to_its_own"),
+    ("P1", "lib/admitting", "not (d.reserve or d.shed) and", "",
+     f"{_TERMS}::test_those_alike_in_one_call_are_judged_one_by_one"),
+    ("P12", "lib/shedding", "from + 0 <= band and", "from + 0 == band and",
+     f"{_TERMS}::test_a_band_is_shed_above_its_fill"),
+    ("P12", "lib/shedding", "    for i = 1, 2 do", "    for i = 1, 1 do",
+     f"{_TERMS}::test_a_band_is_shed_above_its_fill"),
+    ("P12", "lib/estimate", "    for _, unit in ipairs(units) do", "    for _, unit in ipairs({}) do",
+     f"{_TERMS}::test_what_would_be_too_late_is_refused_at_once_by_what_stands_before_it"),
+    ("P12", "lib/estimate", "math.min(other[1], own) * other[2]", "other[1] * other[2]",
+     f"{_TERMS}::test_what_would_be_too_late_is_refused_at_once_by_what_stands_before_it"),
+    ("P12", "lib/estimate", "amount * MEMORY + came_back[limit.name]", "amount * MEMORY",
+     f"{_TERMS}::test_how_fast_what_is_held_comes_back_is_learnt_while_somebody_waits"),
+    ("P12", "lib/admitting", "string.find(text, '!', 1, true)", "false",
+     f"{_TERMS}::test_a_caller_may_ask_for_it_alone"),
+    ("P7", "lib/turns", "  if d.order then -- by the deadline of its first", "  if false then",
+     f"{_TERMS}::test_the_earliest_deadline_goes_first_within_a_band"),
+    ("P7", "lib/turns", "not d.order and limiter.limits[line]", "limiter.limits[line]",
+     f"{_TERMS}::test_the_earliest_deadline_goes_first_within_a_band"),
+    ("P7", "lib/waiters", "    place_unit(unit, math.floor(score / SPAN))", "",
+     f"{_TERMS}::test_the_first_that_leaves_takes_its_deadline_along"),
 )  # fmt: skip

@@ -41,6 +41,10 @@ class Admitting(_Body):
     key: Key = Field(None, description="for whom, such as a tenant")
     wait: float = Field(0.0, ge=0, le=LONGEST_WAIT, allow_inf_nan=False, description="seconds in line at the most")
     ttl: float = Field(TTL, ge=1, le=3600, allow_inf_nan=False, description="seconds of the hold's lease")
+    band: Annotated[StrictInt, Field(ge=0, le=7)] | None = Field(
+        None, description="who goes first: 0, and 7 last; else the urgency of the header Priority, or that of the key"
+    )
+    fail_if_late: bool = Field(False, description="refuse at once what would not be admitted in time")
 
 
 class Renewing(_Body):
@@ -161,8 +165,10 @@ class Limits:
                 call.name,
                 body.amounts,
                 key=body.key,
-                wait=body.wait,
+                wait=body.wait if "wait" in body.model_fields_set else min(call.patience or 0.0, LONGEST_WAIT),
                 ttl=body.ttl,
+                band=call.priority if body.band is None else body.band,
+                fail_if_late=body.fail_if_late,
                 idempotency=call.idempotency,
             )
         except CreditTimeout as error:

@@ -65,6 +65,8 @@ class Call:
     Attributes:
         access: the rights of its caller, of an operation that takes one; else nobody's.
         idempotency: the key by which its repetition is known, empty without one.
+        priority: its urgency (RFC 9218), 0 to 7; None without one.
+        patience: seconds that it prefers to wait (RFC 7240); None where it does not say.
     """
 
     name: str
@@ -73,6 +75,8 @@ class Call:
     media_type: str
     access: Access
     idempotency: str = ""
+    priority: int | None = None
+    patience: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from headgate import (
     MessageTooLarge,
     PolicyConflict,
     PolicyError,
+    Shed,
 )
 from headgate.policy import BadDocument
 from headgate_coordinator.holds import HoldOver
@@ -33,6 +34,7 @@ STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
     (PolicyError, 409),
     (AccessDenied, 502),
     (CoordinatorUnavailable, 503),
+    (Shed, 429),
     (DestinationFull, 503),
     (MessageTooLarge, 422),
     (TooManyDestinations, 403),

@@ -1,6 +1,7 @@
 """Requests of the API: who may, what is asked, and the answer. Those to limiters come here past all other routes."""
 
 import asyncio
+import re
 from collections.abc import Awaitable
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote
@@ -123,6 +124,10 @@ async def _while_heard(receive: Receive, answering: Awaitable[T]) -> T:
             listening.cancel()
 
 
+_URGENCY: Final = re.compile(r"(?:^|,)\s*u=([0-7])\s*(?:$|[,;])", re.ASCII)
+_WAIT: Final = re.compile(r"(?:^|,)\s*wait=(\d{1,6})\s*(?:$|[,;])", re.ASCII | re.IGNORECASE)
+
+
 async def _read(operation: Operation, raw_name: str, scope: Scope, receive: Receive) -> Call:
     name, access = _name(raw_name), scope.get("access") or Access()
     if operation.right is not None and not access.may(operation.right, name):
@@ -138,7 +143,11 @@ async def _read(operation: Operation, raw_name: str, scope: Scope, receive: Rece
     again = headers.get("idempotency-key", "")
     if len(again) > LONGEST_IDEMPOTENCY_KEY:
         raise Refused(400, "invalid-value", f"Idempotency-Key: use up to {LONGEST_IDEMPOTENCY_KEY} characters")
-    return Call(name, parameters, body, media_type, access, again)
+    urgency, wait = _URGENCY.search(headers.get("priority", "")), _WAIT.search(headers.get("prefer", ""))
+    return Call(
+        name, parameters, body, media_type, access, again, int(urgency[1]) if urgency else None,
+        float(wait[1]) if wait else None,
+    )  # fmt: skip
 
 
 def _name(raw: str) -> str:

@@ -51,7 +51,8 @@ async def run_admitted(
                 await stack.enter_async_context(gate.admit(size, key=key, timeout=timeout, band=band))
             else:
                 limiter = await session.limiter(destination, in_hand=False)
-                await stack.enter_async_context(limiter.admit(key=key, timeout=timeout, ttl=None, band=band, **amounts))
+                admission = limiter.admit(key=key, timeout=timeout, ttl=None, band=band, fail_if_late=False, **amounts)
+                await stack.enter_async_context(admission)
         except (CreditTimeout, DestinationFull) as error:
             _say(f"{command[0]} was not run: {error}")
             return NOT_ADMITTED

@@ -1,10 +1,20 @@
-"""Levels of a destination that are in an order: a hard limit, the limit, and where it serves again."""
+"""Settings that exclude one another: levels of a destination that are in an order, and what a kind does not have."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from headgate.errors import PolicyError
 
+NOT_OF: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "queue": (
+        ("durable_window", "subscription_windows"), "belongs to a topic: a queue has no subscriptions; leave it out"
+    ),
+    "topic": (
+        ("fair_by", "fair_weights", "max_overtaken"),
+        "belongs to a queue: subscriptions of a topic share nothing; leave it out",
+    ),
+}  # fmt: skip
+"""Settings that destinations with messages of that kind do not have, and why."""
 _LEVELS: Final = (
     ("limit_bytes", "hard_bytes", "hard_limit {1} is below limit {0}", ("hard_limit", "limit")),
     ("retry_delay_ms", "retry_max_ms", "retry_max {1} ms is below retry_delay {0} ms", ("retry_max", "retry_delay")),

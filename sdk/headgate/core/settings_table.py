@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 from dataclasses import field as field_of
 from typing import Any, Final, Literal
 
-from headgate.core.levels import check_levels
-from headgate.core.limits.bands import AGING, KEY_BANDS
+from headgate.core.levels import NOT_OF, check_levels
+from headgate.core.limits.bands import AGING, FAIL_IF_LATE, KEY_BANDS, ORDER, SHARES
 from headgate.core.limits.fairness import FAIR_BY, FAIR_WEIGHTS, check_turns
 from headgate.core.limits.forms import (
     HOLD_OFF,
@@ -237,6 +237,14 @@ class Settings:
         'bands of keys that wait: ``{"batch-*": 6}``, 0 (first) to 7 (last); 3 where no pattern matches.')
     aging: float | str | None = _row(AGING, kinds=KEYED, doc=
         "seconds of a rate, or times a limit, that go before a band that waits, for each before it; else 1.")
+    reserve: dict[str, float] | str | None = _row(SHARES, kinds=KEYED, doc=
+        'part of each limit of all keys that only bands up to that one may use: ``{"0": 0.1}``.')
+    shed: dict[str, float] | str | None = _row(SHARES, kinds=KEYED, doc=
+        'bands from that one on are refused at once where a limit is filled so far: ``{"6": 0.8}``.')
+    order: str | None = _row(ORDER, kinds=KEYED, doc=
+        "``deadline``: within a band the earliest deadline goes first; else ``turn``, by key.")
+    fail_if_late: str | None = _row(FAIL_IF_LATE, kinds=KEYED, doc=
+        "``yes``: whoever would not be admitted in time is refused at once, as far as is known; else ``no``.")
     zone: str | None = _row(ZONE, path=None, kinds=LIMITERS, doc=
         "of a limiter, the time zone in which its quotas have their windows, such as ``Europe/Berlin``; else UTC.")
     unknown_keys: str | None = _row(UNKNOWN_KEYS, kinds=KEYED, doc=
@@ -291,7 +299,7 @@ class Settings:
                 text = f"nothing goes to {getattr(self, name)!r}, for when_full is not 'spool'; set both, or neither"
                 raise PolicyError(text, setting=name)
         self._limiter(out)
-        names, why = _NOT_OF.get(self.kind or "", ((), ""))
+        names, why = NOT_OF.get(self.kind or "", ((), ""))
         for name in names:
             if out.get(name):
                 raise PolicyError(f"{name} {why}", settings=(name,))
@@ -369,16 +377,6 @@ KEYED_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds 
 MESSAGE_FIELDS: Final = frozenset(row.field for row in ROWS.values() if row.kinds == MESSAGES)
 """Settings of destinations with messages: queues and topics, not gates."""
 
-_NOT_OF: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
-    "queue": (
-        ("durable_window", "subscription_windows"), "belongs to a topic: a queue has no subscriptions; leave it out"
-    ),
-    "topic": (
-        ("fair_by", "fair_weights", "max_overtaken"),
-        "belongs to a queue: subscriptions of a topic share nothing; leave it out",
-    ),
-}  # fmt: skip
-"""Settings that destinations with messages of that kind do not have, and why."""
 STORES: Final = ("store", "store_nonpersistent")
 """Fields that name a spool store."""
 

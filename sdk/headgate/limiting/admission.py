@@ -37,7 +37,7 @@ class Admits(Protocol):
 
     async def wait_for(
         self, key: str | None, amounts: dict[str, Any], timeout: float | str | None, ttl: float | str | None,
-        hold: str = "", band: int | None = None,
+        hold: str = "", band: int | None = None, *, late: bool = False,
     ) -> Hold:  # fmt: skip
         """Wait for an admission."""
 
@@ -45,21 +45,23 @@ class Admits(Protocol):
 class Admission:
     """``async with limiter.admit(...)``: held while inside; awaited, a :class:`Hold` to be released."""
 
-    __slots__ = ("_amounts", "_band", "_key", "_limiter", "_rule", "_timeout", "_ttl", "held")
+    __slots__ = ("_amounts", "_band", "_key", "_late", "_limiter", "_rule", "_timeout", "_ttl", "held")
     held: Hold  # there from entering on
 
     def __init__(
         self, limiter: Admits, key: str | None, amounts: dict[str, Any], timeout: float | str | None,
-        ttl: float | str | None, band: int | None, rule: OutcomeOf = outcome_of,
+        ttl: float | str | None, band: int | None, rule: OutcomeOf = outcome_of, *, late: bool,
     ) -> None:  # fmt: skip
         self._limiter, self._key, self._amounts = limiter, key, amounts
-        self._timeout, self._ttl, self._band, self._rule = timeout, ttl, band, rule
+        self._timeout, self._ttl, self._band, self._rule, self._late = timeout, ttl, band, rule, late
 
     async def __aenter__(self) -> Hold:
         limiter = self._limiter
         hold = limiter.from_hand(self._key, self._amounts, self._band) if self._ttl is None else None
         if hold is None:
-            hold = await limiter.wait_for(self._key, self._amounts, self._timeout, self._ttl, band=self._band)
+            hold = await limiter.wait_for(
+                self._key, self._amounts, self._timeout, self._ttl, band=self._band, late=self._late
+            )
         self.held = hold
         return hold
 

@@ -128,7 +128,7 @@ class Limiter:
 
     def admit(
         self, *, key: str | None = None, timeout: float | str | None = None, ttl: float | str | None = None,
-        band: int | None = None, outcome_of: Any = outcome_of, **amounts: int | str,
+        band: int | None = None, fail_if_late: int = False, outcome_of: Any = outcome_of, **amounts: int | str,
     ) -> Admission:  # fmt: skip
         """Return an ``async with`` block that is entered once all amounts are admitted; awaited, it gives the hold.
 
@@ -139,10 +139,12 @@ class Limiter:
             band: 0 goes first of those who wait, 7 last; that of the key, or 3, when None.
             outcome_of: returns an outcome, of the exception that ended the block; ``overload`` for a timeout, else
                 ``ignore``. Only a limit that adapts goes by it.
+            fail_if_late: refuse at once what, by all that is in line, would not be admitted in time.
             amounts: what is reserved, by the names of limits: ``requests=1, tokens=4000``.
 
         Raises:
             CreditTimeout: not admitted in time; nothing was taken. It names the limit that binds.
+            Shed: the limiter is filled so far that it refuses that band.
             MessageTooLarge: more than a limit ever admits.
             PolicyError: it is no limiter, or takes no such key.
             InvalidValue, InvalidName: an amount, a name of a limit, or a key cannot be used.
@@ -151,7 +153,7 @@ class Limiter:
         """
         check_timeout(timeout)
         check_band(band)
-        return Admission(self, key, amounts, timeout, ttl, band, outcome_of)
+        return Admission(self, key, amounts, timeout, ttl, band, outcome_of, late=bool(fail_if_late))
 
     def try_admit(
         self, *, key: str | None = None, band: int | None = None, **amounts: int | str
@@ -209,13 +211,14 @@ class Limiter:
             self._waits.ended(self._kind, self.name, now - waiter.since, "refused" if refusal else "admitted")
         if refusal is None:
             return waiter.hold
-        if refusal.why in ("late", "timeout"):  # it may be refused for what came in hand meanwhile
+        if refusal.why in ("late", "timeout", "shed"):  # it may be refused for what came in hand meanwhile
             return self.from_hand(key, checked, band) or refused_by(self.name, refusal, now, checked, key)
         raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
 
     async def admit_under(
         self, hold: str, amounts: Mapping[str, int | str], *, key: str | None = None,
         timeout: float | str | None = None, ttl: float | str | None = None, band: int | None = None,
+        fail_if_late: bool = False,
     ) -> Hold:  # fmt: skip
         """Admit under an id of the caller's own: asked for again, elsewhere too, it is taken once while it is held.
 
@@ -228,6 +231,7 @@ class Limiter:
             timeout: as for it.
             ttl: as for it.
             band: as for it.
+            fail_if_late: as for it.
 
         Raises:
             CreditTimeout, MessageTooLarge, PolicyError, InvalidValue, InvalidName, CoordinatorUnavailable, Closed: as
@@ -235,7 +239,7 @@ class Limiter:
         """
         check_hold(hold)
         await self._keeper.listen(hold.rpartition(".")[0])
-        return await self.wait_for(key, dict(amounts), timeout, ttl, hold, band)
+        return await self.wait_for(key, dict(amounts), timeout, ttl, hold, band, late=fail_if_late)
 
     async def hold(self, hold: str, *, ttl: float | str | None = None) -> Hold:
         """Take up a hold by its id, wherever it was admitted: it is renewed here from now on, until it is released.
@@ -308,7 +312,7 @@ class Limiter:
 
     async def wait_for(
         self, key: str | None, amounts: dict[str, Any], timeout: float | str | None, ttl: float | str | None,
-        hold: str = "", band: int | None = None,
+        hold: str = "", band: int | None = None, *, late: bool = False,
     ) -> Hold:  # fmt: skip
         """Wait for an admission; arguments and errors as :meth:`admit_under`."""
         checked = self._check(amounts)
@@ -318,7 +322,7 @@ class Limiter:
             self._hand.missed(key if band is None else (key, band), checked, now)
         ttl_ms, waits = self._ttl_ms if ttl is None else read_ttl(ttl), patience > 0 or not hold
         deadline = now + (patience if waits else ATTEMPT_WITHIN)
-        waiter = self._ask(key, checked, deadline, ttl_ms, waits=waits, hold=hold, band=band)
+        waiter = self._ask(key, checked, deadline, ttl_ms, waits=waits, hold=hold, band=band, late=late)
         with self._waits.timed(self._kind, self.name):
             refusal = await self.line.outcome(waiter)
             if refusal is None:
@@ -328,10 +332,12 @@ class Limiter:
 
     def _ask(
         self, key: str | None, amounts: dict[str, int], deadline: float, ttl_ms: int, *, waits: bool = True,
-        hold: str = "", band: int | None = None,
+        hold: str = "", band: int | None = None, late: bool = False,
     ) -> Waiter:  # fmt: skip
         self._check_open()
-        text = amounts_text({name: number for name, number in amounts.items() if number}) + terms_text(band)
+        text = amounts_text({name: number for name, number in amounts.items() if number}) + terms_text(
+            band, fail_if_late=late
+        )
         encoded = encode_key(key)
         if len(self._machine) >= MOST_HERE:
             reason = f"this session has {MOST_HERE} holds and waits there, as many as it may"

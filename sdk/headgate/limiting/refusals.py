@@ -15,6 +15,7 @@ from headgate.errors import (
     InvalidValue,
     MessageTooLarge,
     PolicyError,
+    Shed,
 )
 
 _UNSAFE: Final = "it was admitted, but not known in time to replicas, or to the disk, as its durability asks"
@@ -65,6 +66,14 @@ def error_of(
                 name, waited, size, limit=refusal.limit, rule=refusal.rule or "all", retry_after=after,
                 amounts=amounts, key=key, reason=_UNSAFE if refusal.limit == NOT_SAFE else "",
             )  # fmt: skip
+        case "hopeless":
+            late = max(0.0, (refusal.retry_at or now) - now)
+            return CreditTimeout(
+                name, waited, size, limit=refusal.limit, rule=refusal.rule or "all", retry_after=late,
+                amounts=amounts, key=key, reason=f"it would wait for {late:.3g} s, by what is in line",
+            )  # fmt: skip
+        case "shed":
+            return Shed(name, size, refusal.band, refusal.fill, refusal.limit, refusal.rule or "all", key=key)
         case "never":
             return MessageTooLarge(name, size, refusal.most, name=refusal.limit, rule=refusal.rule, gate=True)
         case "unanswered":

@@ -13,7 +13,7 @@ from pydantic import Field, PlainValidator, Strict, ValidationInfo, WithJsonSche
 from headgate.backends import REDIS_FORMS, REDIS_SCHEMES
 from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.core.limits.adapting import ADAPTS
-from headgate.core.limits.bands import AGING, BANDS, KEY_BANDS, LEAST_AGING, MOST_AGING
+from headgate.core.limits.bands import AGING, BANDS, KEY_BANDS, LEAST_AGING, MOST_AGING, SHARES
 from headgate.core.limits.descriptor import LONGEST, MOST_ENTRIES, MOST_OF_A_HIT, check_text, read_amounts, read_entries
 from headgate.core.limits.fairness import FAIR_BY
 from headgate.core.limits.forms import weights_text
@@ -282,6 +282,13 @@ FairBy = form(_as(FAIR_BY), _text("group-id|producer|priority|header:.+"))
 Overtaken = form(
     _as(MAX_OVERTAKEN), {"type": "integer", "minimum": LEAST_OVERTAKEN, "maximum": MOST_OVERTAKEN}, _text(DEFAULT)
 )
+BandShares = form(
+    _as(SHARES),
+    {
+        "type": "object", "propertyNames": {"pattern": "^[0-7]$"},
+        "additionalProperties": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+    },
+)  # fmt: skip
 Growth = form(_as(GROWTH), {"type": "number", "minimum": 1, "maximum": MOST_GROWTH}, _text(DEFAULT))
 Number = form(_as(NUMBER), {"type": "number", "exclusiveMinimum": 0}, _text(DEFAULT))
 Percent = form(_percent, {"type": "number", "exclusiveMinimum": 0, "maximum": 100})

@@ -9,6 +9,7 @@ from headgate.policy.forms import (
     Amount,
     AtOnce,
     Bands,
+    BandShares,
     DurabilityText,
     Duration,
     Entries,
@@ -79,6 +80,14 @@ class LimiterTable(Table):
     enforce: Enforce = Field(None, description="shadow: all of its limits are shadow limits")
     band: Bands = Field(None, description="of keys that wait, 0 (first) to 7 (last): { 'batch-*' = 6 }; else 3")
     aging: Aging = Field(None, description="seconds of a rate, or times a limit, that go before each band at the most")
+    reserve: BandShares = Field(None, description="part of each limit for bands up to that one: { 0 = 0.1 }")
+    shed: BandShares = Field(None, description="bands from that on are refused above that fill: { 6 = 0.8 }")
+    order: Literal["turn", "deadline", "default"] | None = Field(
+        None, description="deadline: within a band the earliest deadline goes first"
+    )
+    fail_if_late: Literal["yes", "no", "default"] | None = Field(
+        None, description="yes: whoever would not be admitted in time is refused at once"
+    )
     unknown_keys: Literal["allow", "refuse"] | None = Field(
         None, description="refuse: only keys that a pattern of weight matches are admitted"
     )

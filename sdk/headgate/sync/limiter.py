@@ -155,7 +155,7 @@ class Limiter:
 
     def admit(
         self, *, key: str | None = None, timeout: float | str | None = None, ttl: float | str | None = None,
-        band: int | None = None, outcome_of: Any = outcome_of, **amounts: int | str,
+        band: int | None = None, fail_if_late: int = False, outcome_of: Any = outcome_of, **amounts: int | str,
     ) -> Admission:  # fmt: skip
         """Return a ``with`` block that is entered once all amounts are admitted; as :meth:`headgate.Limiter.admit`."""
         check_timeout(timeout)
@@ -164,7 +164,7 @@ class Limiter:
         def ask() -> Hold:
             hold = self._from_hand(key, amounts, band) if ttl is None else None
             if hold is None:
-                work = self._inner.wait_for(key, amounts, timeout, ttl, band=band)
+                work = self._inner.wait_for(key, amounts, timeout, ttl, band=band, late=bool(fail_if_late))
                 hold = Hold(self, self._thread.run(work, undo=headgate.limiting.hold.Hold.release))
             return hold
 

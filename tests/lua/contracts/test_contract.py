@@ -318,12 +318,18 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for _, limit in ipairs(limiter.limits) do",
         "lib/holding": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
         "|for _, amount in ipairs(amounts_of(h.amounts)) do|for _, amount in ipairs(amounts_of(text)) do",
+        "lib/shedding": "for i = 1, 2 do|for _, amount in ipairs(above and amounts_of(amounts) or {}) do",
+        "lib/estimate": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
+        "|for _, limit in ipairs(limiter.limits) do",
         "lib/aging": "for _, amount in ipairs(limiter.banded and amounts_of(amounts) or {}) do",
         "lib/passing": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
         "|for _, turn in ipairs(first.turns) do",
         "lib/turns": "for _, amount in ipairs(amounts_of(amounts)) do|for _, limit in ipairs(limiter.limits) do",
     },
     "the 8 bands of a line": {
+        "lib/estimate": "for each = 0, band do",
+        "lib/reserve": "for upto, share in string.gmatch(d.reserve, '([0-7])=(%d+)') do",
+        "lib/shedding": "for from, share in string.gmatch(d.shed, '([0-7])=(%d+)') do",
         "lib/aging": "for _ = 1, BANDS do|for _, band in ipairs(bands) do|for band, place in pairs(clock.places) do"
         "|for band, place in string.gmatch(places, '(%d)@([%d.]+)') do",
     },
@@ -336,6 +342,10 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     "at most the operations of a call, MAX_LAPSED and those served of the line": {
         "lib/hold_records": "for i, text in ipairs(#ids > 0 and redis.call('HMGET', K_HOLDS, unpack(ids)) or {}) do"
         "|for id in pairs(changed) do|for id, ms in pairs(leases) do",
+    },
+    "at most MAX_COUNTED units of each band, and MAX_WEIGHED waiters of each": {
+        "lib/estimate": "for _, member in ipairs(some) do|for _, unit in ipairs(units) do"
+        "|for _, other in ipairs(others) do",
     },
     "at most MAX_UNITS": {
         "lib/waiters": "for _, unit in ipairs(d.blocked > 0 and units_of(key) or {}) do",

@@ -39,12 +39,15 @@ class Refusal:
     Attributes:
         why: ``late`` (not now, or not in time), ``timeout`` (it waited as long as it may), ``unanswered`` (Redis does
             not answer), ``never`` (more than the limit), ``limit`` (no such limit), ``key`` (a key that is not
-            allowed), ``keys`` or ``holds`` (no room for one more), ``kind`` (no limiter), ``failed``.
+            allowed), ``hopeless`` (it would not be admitted in time), ``shed`` (its band is refused above that fill),
+            ``keys`` or ``holds`` (no room for one more), ``kind`` (no limiter), ``failed``.
         limit: the name of the limit that binds; empty where none does.
         rule: ``all`` for the limit of all callers together, ``key`` for that of one key.
         retry_at: when it could be admitted, on the caller's clock; None where that is not known.
         most: the most that is ever admitted at once, for ``never``.
         error: for ``failed``: why it cannot be asked for.
+        band: for ``shed``: its band.
+        fill: for ``shed``: how far the limit is filled, from 0 to 1.
     """
 
     why: str
@@ -53,6 +56,8 @@ class Refusal:
     retry_at: float | None = None
     most: int = 0
     error: Exception | None = None
+    band: int = 0
+    fill: float = 0.0
 
     @classmethod
     def read(cls, words: Sequence[str], now: float) -> "Refusal":
@@ -62,6 +67,10 @@ class Refusal:
                 return cls("late", limit, rule)
             case ["wait" | "late", wait_us, limit, rule]:
                 return cls("late", limit, rule, now + int(wait_us) / 1e6)
+            case ["hopeless", wait_us, limit, rule]:
+                return cls("hopeless", limit, rule, now + int(wait_us) / 1e6)
+            case ["shed", band, fill, limit, rule]:
+                return cls("shed", limit, rule, band=int(band), fill=int(fill) / 1000)
             case ["never", most, limit, rule]:
                 return cls("never", limit, rule, most=int(most))
             case ["limit", name]:

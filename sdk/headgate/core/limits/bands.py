@@ -1,8 +1,9 @@
 """Bands of those who wait: 0 goes first, 7 last; whoever names none has 3, as an ``urgency`` of RFC 9218 does."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from headgate.core.limits.forms import weights_text
+from headgate.core.limits.forms import unless, weights_text
 from headgate.core.spellings import Form
 from headgate.errors import InvalidValue
 
@@ -22,13 +23,13 @@ def check_band(band: int | None) -> None:
         raise InvalidValue(f"{band!r:.80}; use 0 (first) to {BANDS - 1} (last)", setting="band")
 
 
-def terms_text(band: int | None) -> str:
+def terms_text(band: int | None, *, fail_if_late: bool = False) -> str:
     """Return what stands behind amounts as the script takes them; nothing where no band is named.
 
-    >>> terms_text(6), terms_text(None)
-    ('~6', '')
+    >>> terms_text(6), terms_text(None), terms_text(None, fail_if_late=True)
+    ('~6', '', '!')
     """
-    return "" if band is None else f"~{band}"
+    return ("" if band is None else f"~{band}") + ("!" if fail_if_late else "")
 
 
 def _bands(value: Any, what: str) -> str:
@@ -41,5 +42,21 @@ def _aging(value: Any, what: str) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".")
 
 
+def _shares(value: Any, what: str) -> str:
+    if not isinstance(value, Mapping):
+        raise InvalidValue(f"{value!r}; write a table of bands and shares, such as {{'6' = 0.8}}", setting=what)
+    found = {}
+    for band, share in value.items():
+        if not (str(band).isdigit() and 0 <= int(band) < BANDS):
+            raise InvalidValue(f"{band!r} is no band; use 0 (first) to {BANDS - 1} (last)", setting=what)
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+            raise InvalidValue(f"{band} = {share!r}; use a share above 0 and below 1, such as 0.8", setting=what)
+        found[int(band)] = max(1, round(share * 1000))
+    return ";".join(f"{band}={share}" for band, share in sorted(found.items()))
+
+
 KEY_BANDS: Final = Form(_bands, "Bands")
 AGING: Final = Form(_aging, "Aging")
+SHARES: Final = Form(_shares, "BandShares")
+ORDER: Final = unless("turn", "deadline")
+FAIL_IF_LATE: Final = unless("no", "yes")

@@ -89,7 +89,7 @@ def _keys(value: Any, what: str) -> str:
     return str(count)
 
 
-def _unless(usual: str, other: str) -> Form:
+def unless(usual: str, other: str) -> Form:
     """Return the form of one of two words, of which the state keeps nothing for the usual one."""
     words = word(usual, other)
     return Form(lambda value, what: "" if words.spell(value, what) == usual else other, words=(usual, other))
@@ -135,8 +135,8 @@ def weight_among(weights: str, key: str) -> int:
 
 WEIGHTS: Final = Form(weights_text)
 ZONE: Final = Form(lambda value, what: offsets_text(str(value), what))
-UNKNOWN_KEYS: Final = _unless("allow", "refuse")
-LEDGER_KEYS: Final = _unless("all", "off")
+UNKNOWN_KEYS: Final = unless("allow", "refuse")
+LEDGER_KEYS: Final = unless("all", "off")
 KEYS: Final = Form(_keys, "Amount")
 HOLD_OFF: Final = _up_to(MOST_HOLD_OFF)
 LEASE_AHEAD: Final = _up_to(MOST_LEASE_AHEAD)

@@ -21,7 +21,19 @@ FormOfLimit = Literal["rate", "at_once", "quota"]
 FORMS: Final = ("rate", "at_once", "quota")
 MOST_LIMITS: Final = 16
 RESERVED: Final = frozenset(
-    {"band", "durability", "hold_off", "key", "line", "outcome", "outcome_of", "timeout", "ttl", "weight"}
+    {
+        "band",
+        "durability",
+        "fail_if_late",
+        "hold_off",
+        "key",
+        "line",
+        "outcome",
+        "outcome_of",
+        "timeout",
+        "ttl",
+        "weight",
+    }
 )
 """Words that calls and answers have beside the names of limits."""
 WINDOWS: Final = {"hour": 60, "day": 1440, "week": 10080, "month": 40320}

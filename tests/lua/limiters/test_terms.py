@@ -1,0 +1,129 @@
+"""Reserves, bands that are shed, deadlines, and estimates of waits."""
+
+import pytest
+
+from headgate.errors import InvalidValue
+from headgate.redis.stores.limiters import HoldCall
+from tests.lua.limiters.trial import Limiter
+
+pytestmark = pytest.mark.one_server
+
+
+@pytest.mark.parametrize("limit", ["slots at_once 10", "slots rate 1 10", "slots quota 10 day 0"])
+async def test_a_reserve_is_for_bands_up_to_its_own(limiter: Limiter, limit: str) -> None:
+    await limiter.create(limit, reserve="0=100;2=300")
+    assert await limiter.admit("ann.1", "slots=8") == "never 7 slots all"
+    assert await limiter.admit("ann.2", "slots=7") == "held"
+    assert (await limiter.admit("ann.3", "slots=1")).startswith("late ")
+    assert await limiter.admit("ann.4", "slots=2~2") == "held"
+    assert (await limiter.admit("ann.5", "slots=1~1")).startswith("late ")
+    assert await limiter.admit("ann.6", "slots=1~0") == "held"
+    assert (await limiter.admit("ann.7", "slots=1~0")).startswith("late ")
+
+
+async def test_those_alike_in_one_call_are_judged_one_by_one(limiter: Limiter) -> None:
+    """Mutant: what was found of the first holds for all like it."""
+    await limiter.create("slots at_once 10", reserve="3=500", shed="5=300")
+    calls = [HoldCall("admit", f"ann.{number}", amounts="slots=1~5", ttl_ms=5000) for number in range(1, 6)]
+    assert [a.split()[0] for a in (await limiter.call("ann", *calls)).answers] == ["held"] * 3 + ["shed"] * 2
+    calls = [HoldCall("admit", f"bob.{number}", amounts="slots=1~4", ttl_ms=5000) for number in range(1, 5)]
+    assert [a.split()[0] for a in (await limiter.call("bob", *calls)).answers] == ["held"] * 2 + ["late"] * 2
+
+
+async def test_whoever_waits_for_what_is_not_reserved_keeps_nobody_from_what_is(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 4", reserve="0=500")
+    assert await limiter.admit("ann.1", "slots=2") == "held"
+    assert (await limiter.admit("ann.2", "slots=1", wait_ms=9000)).startswith("wait ")
+    assert await limiter.admit("bob.1", "slots=2~0") == "held"
+    await limiter.release("bob.1")
+    assert (await limiter.admit("ann.2", "slots=1", wait_ms=9000)).startswith("wait ")
+    await limiter.release("ann.1")
+    assert await limiter.admit("ann.2", "slots=1", wait_ms=9000) == "held"
+
+
+async def test_a_band_is_shed_above_its_fill(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 10;calls rate 1 10;mails quota 10 day 0", "slots at_once 5", shed="5=800;7=300")
+    assert await limiter.admit("ann.1", "slots=3,calls=8,mails=3", key="t") == "held"
+    assert await limiter.admit("bob.1", "mails=1~7", wait_ms=9000) == "shed 7 300 mails all"
+    assert await limiter.admit("bob.2", "mails=1~6") == "held"
+    assert await limiter.admit("bob.3", "calls=1~5") == "shed 5 800 calls all"
+    assert await limiter.admit("bob.4", "calls=1~4") == "held"
+    assert await limiter.admit("bob.5", "slots=1", key="t") == "held"
+    assert await limiter.admit("bob.6", "slots=1~6", key="t") == "shed 6 800 slots key"
+    await limiter.wait(1001)
+    await limiter.store.sweep(limiter.address)
+    assert "refused:slots:key:1" in [text for _, text in await limiter.events()]
+
+
+async def test_what_would_be_too_late_is_refused_at_once_by_what_stands_before_it(limiter: Limiter) -> None:
+    """Of a rate of 10 a second, with 30 in line, an amount of 5 waits for 3.5 s."""
+    await limiter.create("calls rate 10 10", fail_if_late="yes")
+    assert await limiter.admit("ann.1", "calls=10") == "held"
+    for number in range(2, 5):
+        assert (await limiter.admit(f"ann.{number}", "calls=10", wait_ms=9000)).startswith("wait ")
+    assert await limiter.admit("bob.1", "calls=5", wait_ms=3499) == "hopeless 3500000 calls all"
+    assert await limiter.admit("bob.1", "calls=5~0", wait_ms=499) == "hopeless 500000 calls all"
+    assert await limiter.admit("bob.1", "calls=5", key="t", wait_ms=999) == "hopeless 1000000 calls all"
+    assert (await limiter.admit("bob.1", "calls=5", wait_ms=3500)).startswith("wait ")
+
+
+async def test_a_caller_may_ask_for_it_alone(limiter: Limiter) -> None:
+    await limiter.create("calls rate 10 10")
+    assert await limiter.admit("ann.1", "calls=10") == "held"
+    assert await limiter.admit("ann.2", "calls=10!", wait_ms=900) == "hopeless 1000000 calls all"
+    assert await limiter.admit("ann.2", "calls=10~3!", wait_ms=900) == "hopeless 1000000 calls all"
+    assert (await limiter.admit("ann.2", "calls=10", wait_ms=900)).startswith("wait ")
+
+
+async def test_how_fast_what_is_held_comes_back_is_learnt_while_somebody_waits(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 2", fail_if_late="yes")
+    holds = [f"ann.{number}" for number in range(1, 3)]
+    for hold in holds:
+        assert await limiter.admit(hold, "slots=1", ttl=60_000) == "held"
+    for number in range(3, 13):
+        hold = f"ann.{number}"
+        assert (await limiter.admit(hold, "slots=1", wait_ms=60_000)).startswith("wait "), "nobody knows yet"
+        holds.append(hold)
+    for _ in range(6):
+        await limiter.wait(500)
+        await limiter.release(holds.pop(0))
+        for hold in holds:
+            await limiter.one("renew", hold, ttl=60_000)
+    answer = await limiter.admit("bob.1", "slots=1", wait_ms=1000)
+    word, us, *_ = answer.split()
+    assert word == "hopeless"
+    assert 2_400_000 <= int(us) <= 2_600_000, "four wait before it, and two come back in a second"
+
+
+async def test_the_earliest_deadline_goes_first_within_a_band(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 2", order="deadline")
+    assert await limiter.admit("ann.1", "slots=1") == "held"
+    assert await limiter.admit("ann.2", "slots=1", key="b", ttl=60_000) == "held"
+    waits = (("a", "", 90_000), ("a", "", 20_000), ("b", "", 50_000), ("b", "~0", 99_000), ("b", "", 10_000))
+    for number, (key, band, wait_ms) in enumerate(waits, 1):
+        answer = await limiter.admit(f"bob.{number}", f"slots=1{band}", key=key, wait_ms=wait_ms)
+        assert answer.startswith("wait ")
+    order, before = [], "ann.1"
+    for _ in waits:
+        await limiter.release(before)
+        before = next(e.split(":")[1] for _, e in reversed(await limiter.events()) if e.startswith("held:"))
+        order.append(before)
+    assert order == ["bob.4", "bob.5", "bob.2", "bob.3", "bob.1"]
+
+
+async def test_the_first_that_leaves_takes_its_deadline_along(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 1", order="deadline")
+    assert await limiter.admit("ann.1", "slots=1") == "held"
+    for number, (key, wait_ms) in enumerate((("a", 10_000), ("a", 90_000), ("b", 50_000)), 1):
+        assert (await limiter.admit(f"bob.{number}", "slots=1", key=key, wait_ms=wait_ms)).startswith("wait ")
+    await limiter.release("bob.1")
+    await limiter.release("ann.1")
+    assert await limiter.admit("bob.3", "slots=1", key="b", wait_ms=50_000) == "held"
+
+
+async def test_shares_that_are_none_are_refused(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 1")
+    for text in ("6=1001", "6", "6=-1"):
+        for field in ("reserve", "shed"):
+            with pytest.raises(InvalidValue):
+                await limiter.change(**{field: text})
