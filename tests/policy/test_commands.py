@@ -149,7 +149,7 @@ def test_every_setting_can_be_said_in_a_document() -> None:
     tables = schema()["$defs"]
     said = {*tables["LimiterTable"]["properties"], *tables["LimitTable"]["properties"], *tables["PerKey"]["properties"]}
     other = {"limits": "limit", "key_limits": "per_key", "key_weights": "weight", "zone": "resets"}
-    other |= {"shadow_limits": "limit", "shadow_key_limits": "shadow_per_key"}
+    other |= {"shadow_limits": "limit", "shadow_key_limits": "shadow_per_key", "bands": "band"}
     assert {other.get(name, name) for name in of_limiters} <= said
 
 
