@@ -311,8 +311,8 @@ class Limiter:
     # What holds and admissions ask of it.
 
     async def wait_for(
-        self, key: str | None, amounts: dict[str, Any], timeout: float | str | None, ttl: float | str | None,
-        hold: str = "", band: int | None = None, *, late: bool = False,
+        self, key: str | None, amounts: dict[str, Any], timeout: float | str | None = None,
+        ttl: float | str | None = None, hold: str = "", band: int | None = None, *, late: bool = False,
     ) -> Hold:  # fmt: skip
         """Wait for an admission; arguments and errors as :meth:`admit_under`."""
         checked = self._check(amounts)
