@@ -233,7 +233,7 @@ class LimiterView:
 
 def limit_text(limit: LimitState) -> str:
     """Return a limit and its level in words."""
-    return f"{limit.name}: {level_text(limit)}"
+    return f"{limit.name}: {level_text(limit)}{adapting_text(limit)}"
 
 
 def level_text(limit: LimitState) -> str:
@@ -241,7 +241,7 @@ def level_text(limit: LimitState) -> str:
     withheld = f", {limit.withheld} withheld after a hold-off" if limit.withheld and not limit.is_unlimited else ""
     text = f"{limit.taken} of {'unlimited' if limit.is_unlimited else limit.limit}"
     if limit.form == "at_once":
-        return f"{text} held at once{withheld}{adapting_text(limit)}"
+        return f"{text} held at once{withheld}"
     if limit.form == "quota":
         return f"{text} used{withheld}, begins anew in {duration(limit.reset_after)}"
     return f"{text} taken{withheld}{f', whole again in {duration(limit.reset_after)}' if limit.reset_after else ''}"
