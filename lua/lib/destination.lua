@@ -84,8 +84,9 @@ end
 local function count_losses()
   local before = redis.call('HMGET', K_DESTINATION, 'epochs', 'lost_messages', 'epoch_lost')
   local began, lost = d.new_epoch and 1 or 0, d.lost or 0
-  redis.call('HSET', K_DESTINATION, 'epochs', int((before[1] or 0) + began), 'lost_messages',
-    int((before[2] or 0) + lost), 'epoch_lost', int((began == 0 and before[3] or 0) + lost))
+  local all, here = (before[2] or 0) + lost, (began == 0 and before[3] or 0) + lost
+  redis.call('HSET', K_DESTINATION, 'epochs', int((before[1] or 0) + began), 'lost_messages', int(math.min(MOST, all)),
+    'epoch_lost', int(math.min(MOST, here)))
 end
 
 local function save_destination()
