@@ -18,6 +18,7 @@ BIG: Final = {
     "attach",
     "detach",
     "hold_off",
+    "levels",
     "link_commit",
     "link_open",
     "link_read",
