@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from headgate.core.limiting.amounts import NO_KEY
+from headgate.core.limits.bands import USUAL_BAND
 from headgate.core.limits.limit import limits_of
 from headgate.core.names import decode_name
 from headgate.explain.levels import LimitState, ShadowState, counts_of, held_off, read_limits, read_shadows
@@ -60,6 +61,7 @@ class Wait:
         rule: ``all`` for the limit of all keys together, ``key`` for that of its own.
         needs: its amounts, by limit.
         next_in: seconds until it could be admitted; None where nobody knows.
+        band: 0 goes first, 7 last.
     """
 
     key: str | None
@@ -70,6 +72,7 @@ class Wait:
     rule: Literal["all", "key"]
     needs: dict[str, int]
     next_in: float | None
+    band: int = USUAL_BAND
 
     @classmethod
     def read(cls, text: str, now_ms: int) -> "Wait":
@@ -78,6 +81,7 @@ class Wait:
         return cls(
             _name(key), int(waiting), hold.rpartition(".")[0], max(0.0, (now_ms - int(since)) / 1000), limit,
             "key" if rule == "key" else "all", _amounts(amounts), None if wait_us == "-" else int(wait_us) / 1e6,
+            int(amounts.partition("~")[2] or USUAL_BAND),
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -85,7 +89,8 @@ class Wait:
         own = " of its own" if self.rule == "key" else ""
         soon = f", next in {self.next_in:.3g} s" if self.next_in and self.limit != "line" else ""
         first = f"the first ({self.session}) for {self.seconds:.1f} s, for {what}{own}{soon}"
-        return f"{shown(self.key)}: {self.waiting} waiting, {first}"
+        band = "" if self.band == USUAL_BAND else f" in band {self.band}"
+        return f"{shown(self.key)}: {self.waiting} waiting{band}, {first}"
 
 
 @dataclass(frozen=True, slots=True)
