@@ -149,7 +149,7 @@ class Settings:
         "a link and its channel: receipts wait until it has sent the message; a policy's channels say so.")
     pools: str | None = _row(POOLS, doc=
         "names of the pools whose limits it shares, separated by blanks.")
-    reserved: str | None = _row(FLAG, doc=
+    reserved: bool | str | None = _row(FLAG, doc=
         "``yes`` when it may use what its pools keep in reserve; ``no`` when not.")
     pool_weight: int | str | None = _row(WEIGHT, doc=
         "its share of a pool beside others that wait for it, 1 to 1000; 1 when it does not say.")
@@ -243,8 +243,8 @@ class Settings:
         'bands from that one on are refused at once where a limit is filled so far: ``{"6": 0.8}``.')
     order: str | None = _row(ORDER, kinds=KEYED, doc=
         "``deadline``: within a band the earliest deadline goes first; else ``turn``, by key.")
-    fail_if_late: str | None = _row(FAIL_IF_LATE, kinds=KEYED, doc=
-        "``yes``: whoever would not be admitted in time is refused at once, as far as is known; else ``no``.")
+    fail_if_late: bool | str | None = _row(FAIL_IF_LATE, kinds=KEYED, doc=
+        "whether whoever would not be admitted in time is refused at once, as far as is known: ``yes``, or ``no``.")
     zone: str | None = _row(ZONE, path=None, kinds=LIMITERS, doc=
         "of a limiter, the time zone in which its quotas have their windows, such as ``Europe/Berlin``; else UTC.")
     unknown_keys: str | None = _row(UNKNOWN_KEYS, kinds=KEYED, doc=

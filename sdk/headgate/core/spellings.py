@@ -57,6 +57,8 @@ def word(*words: str) -> Form:
 
 
 def _flag(value: Any, what: str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
     return "yes" if word("yes", "no").spell(value, what) == "yes" else ""
 
 

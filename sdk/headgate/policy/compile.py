@@ -159,8 +159,6 @@ def _find(rule: Destination, setting: str, steps: Path) -> tuple[Any, Path]:
     if setting == "pools":
         pools = _get(rule, steps)
         return (None if pools is None else " ".join(pools) or DEFAULT), steps
-    if setting == "reserved":
-        return {None: None, True: "yes", False: "no"}[_get(rule, steps)], steps
     value = _get(rule, steps)
     return (None if isinstance(value, Table) else value), steps
 

@@ -13,6 +13,7 @@ from headgate.policy.forms import (
     DurabilityText,
     Duration,
     Entries,
+    Flag,
     HitAmounts,
     Kept,
     KeyLimit,
@@ -85,9 +86,7 @@ class LimiterTable(Table):
     order: Literal["turn", "deadline", "default"] | None = Field(
         None, description="deadline: within a band the earliest deadline goes first"
     )
-    fail_if_late: Literal["yes", "no", "default"] | None = Field(
-        None, description="yes: whoever would not be admitted in time is refused at once"
-    )
+    fail_if_late: Flag = Field(None, description="true: whoever would not be admitted in time is refused at once")
     unknown_keys: Literal["allow", "refuse"] | None = Field(
         None, description="refuse: only keys that a pattern of weight matches are admitted"
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from headgate.core.limits.forms import unless, weights_text
-from headgate.core.spellings import Form
+from headgate.core.spellings import FLAG, Form
 from headgate.errors import InvalidValue
 
 BANDS: Final = 8
@@ -59,4 +59,4 @@ KEY_BANDS: Final = Form(_bands, "Bands")
 AGING: Final = Form(_aging, "Aging")
 SHARES: Final = Form(_shares, "BandShares")
 ORDER: Final = unless("turn", "deadline")
-FAIL_IF_LATE: Final = unless("no", "yes")
+FAIL_IF_LATE: Final = FLAG
