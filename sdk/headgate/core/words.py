@@ -57,6 +57,10 @@ PRODUCTS: Final[dict[str, dict[str, Foreign]]] = {
         "slow-consumer-check-period": Foreign("slow_period", "with its unit: '5s'"),
         "slow-consumer-policy": Foreign("slow_action", "notify for NOTIFY, detach for KILL"),
         "max-delivery-attempts": Foreign("max_attempts"),
+        "redelivery-delay": Foreign("retry_delay", "with its unit: '5s'"),
+        "redelivery-delay-multiplier": Foreign("retry_factor"),
+        "max-redelivery-delay": Foreign("retry_max", "with its unit: '5s'"),
+        "setDeliveryDelay": Foreign("", "session.producer(...).send(..., delay=5) delivers later"),
         "dead-letter-address": Foreign("dead_letter"),
         "expiry-delay": Foreign("message_ttl", "in ms there; write its unit"),
     },
@@ -64,6 +68,12 @@ PRODUCTS: Final[dict[str, dict[str, Foreign]]] = {
         "memoryLimit": Foreign("limit", "1mb is 1048576 bytes there: write '1MiB'"),
         "producerFlowControl": Foreign("enforce", "'off' for false, 'always' for true"),
         "sendFailIfNoSpace": Foreign("when_full", "'fail' for true"),
+        "prioritizedMessages": Foreign("fair_by", "'priority' for true"),
+        "maximumRedeliveries": Foreign("max_attempts", "one more, for the first attempt counts here"),
+        "initialRedeliveryDelay": Foreign("retry_delay", "with its unit: '1s'"),
+        "backOffMultiplier": Foreign("retry_factor"),
+        "maximumRedeliveryDelay": Foreign("retry_max", "with its unit: '5s'"),
+        "nonBlockingRedelivery": Foreign("", "session.consumer(...) gets others while one waits, always"),
         "sendFailIfNoSpaceAfterTimeout": Foreign("when_full", "'fail-after 3s' for 3000, which is in ms there"),
         "ProducerWindowSize": Foreign("producer_window", "in bytes"),
         "vmQueueCursor": Foreign("when_full", "'block': all stays in memory"),
@@ -91,9 +101,9 @@ PRODUCTS: Final[dict[str, dict[str, Foreign]]] = {
         "abortSlowConsumerStrategy": Foreign("slow_action", "'detach', with slow_rate or slow_multiple"),
         "slowConsumerStrategy": Foreign("slow_action", "'detach' for abortSlowConsumerStrategy"),
         "sendTimeout": Foreign("producer_timeout", "in ms there; write its unit"),
-        "maximumRedeliveries": Foreign("max_attempts"),
     },
     "TIBCO EMS": {
+        "redeliveryDelay": Foreign("retry_delay", "with its unit: '15s'"),
         "flowControl": Foreign("limit", "with enforce = 'with-consumers'; 256KB where it has no value there"),
         "flow_control_only_with_active_consumer": Foreign(
             "enforce", "'with-consumers' for enable, 'always' for disable"
@@ -105,6 +115,11 @@ PRODUCTS: Final[dict[str, dict[str, Foreign]]] = {
         "prefetch": _PREFETCH,
         "maxRedelivery": Foreign("max_attempts"),
         "expiration": Foreign("message_ttl", "with its unit: '5s'"),
+    },
+    "NATS": {
+        "MaxDeliver": Foreign("max_attempts"),
+        "NakWithDelay": Foreign("", "session.consumer(...): modify(after=...) gives a message back for later"),
+        "AckWait": Foreign("", "session.consumer(...) holds messages while its session lives, which its ttl says"),
     },
     "BlazingMQ": {
         "maxUnconfirmedMessages": Foreign("consumer_window", "'paused' for 0", "messages"),

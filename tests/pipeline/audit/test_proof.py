@@ -27,7 +27,7 @@ def runs_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "SHORT", 2)
 
 
-OF_ONE_ENTRY = {"_bands", "_shadows", "ms", "_new", "_handlers", "_violated"}
+OF_ONE_ENTRY = {"_bands", "_shadows", "_steps", "ms", "_new", "_handlers", "_violated"}
 
 
 def batch(rows: Sequence[Row]) -> pa.RecordBatch:
@@ -55,7 +55,7 @@ def state(replay: Replay) -> dict[str, Any]:
         "holds": {name: value for name, value in vars(replay.holds).items() if name not in OF_ONE_ENTRY},
         "parts": [
             {name: value for name, value in vars(part).items() if name != "_violated"}
-            for part in (replay.holds._bands, replay.holds._shadows, replay.overtaking)
+            for part in (replay.holds._bands, replay.holds._shadows, replay.holds._steps, replay.overtaking)
         ],
     }  # fmt: skip
 

@@ -21,6 +21,7 @@ _TIME: Final = re.compile(r"([0-9]{1,9})\s*(msec|sec|min|hour|day)?", re.IGNOREC
 _MILLISECONDS: Final = {"msec": 1, "sec": 1000, "min": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _PREFETCH: Final = {"queue": 5, "topic": 64}
 _BARE: Final = "256KB"
+_MOST_ATTEMPTS: Final = 255
 _BEFORE: Final = "default of EMS before 8.4; since then it is always"
 _UNKNOWN: Final = "this word is not known; look it up in the User's Guide of EMS, and whether a rule can say the same"
 _NO_VALUE: Final = "the value is none that EMS would take; mend it there"
@@ -71,6 +72,9 @@ def read(files: Sequence[Path]) -> Imported:
         for line in read_lines(file):
             known.get(file.stem, _other)(reading, line)
     _take_back_channels(reading)
+    for table in reading.draft.tables.values():
+        if "retry.delay" in table.values and "max_attempts" not in table.values:
+            table.set("max_attempts", _MOST_ATTEMPTS, "the most that EMS takes, so that nothing comes again for ever")
     names = printable(", ".join(file.name for file in files))
     return Imported(reading.draft.text(f"From {names} of TIBCO EMS."), reading.rows)
 
