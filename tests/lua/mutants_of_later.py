@@ -33,7 +33,7 @@ LATER: Final = (
         "lib/aside",
         "and redis.call('ZREM', K_LATER, id) == 1 then",
         "and false then",
-        f"{_T}::test_what_nobody_read_before_it_was_due_is_delivered_in_its_place",
+        f"{_T}::test_of_many_that_are_due_at_once_each_is_delivered_once",
     ),
     ("P8", "lib/aside", "before + #early >= MAX_PASSED_OVER", "false", _PASSES),
     ("P8", "lib/aside", "  return now, #early\n", "  return now, 0\n", _PASSES),
@@ -68,7 +68,13 @@ LATER: Final = (
     ),
     ("P8", "lib/promote", "d.next_due > now_ms then", "false then", _BACK),
     ("P8", "lib/promote", "'-inf', int(now_ms), 'WITHSCORES'", "'-inf', '+inf', 'WITHSCORES'", _WAITS),
-    ("P8", "lib/promote", "and waits_so(sub, id, own, sure) then", "then", _TOPIC),
+    (
+        "P8",
+        "lib/promote",
+        "and waits_so(sub, id, own, sure) then",
+        "then",
+        f"{_T}::test_a_delivery_that_failed_does_not_come_with_the_message_it_belongs_to",
+    ),
     (
         "P8",
         "lib/promote",
@@ -82,13 +88,6 @@ LATER: Final = (
     ("P8", "remove", "    elseif entry[2] == LATER then", "    elseif false then", _PURGE),
     ("P8", "remove", "  forget_later(ids)\n", "", _PURGE),
     ("P8", "lib/aside", "  set_aside('queue', early)\n", "", _TURNS),
-    (
-        "P8",
-        "lib/in_turn",
-        "turns.file((timely('queue', entries)))",
-        "turns.file(entries)",
-        f"{_T}::test_what_was_there_before_keys_took_turns_waits_too",
-    ),
     (
         "P8",
         "settle",

@@ -76,6 +76,22 @@ async def test_what_nobody_read_before_it_was_due_is_delivered_in_its_place(plac
     await truth(place)
 
 
+async def test_of_many_that_are_due_at_once_each_is_delivered_once(place: Place) -> None:
+    """More than one call moves: the last are read by themselves, and not given back when their turn to move comes."""
+    await place.create(limit="unlimited")
+    ann, bob, cid = place.producer("ann"), await place.consumer("bob"), await place.consumer("cid")
+    for _ in range(38):
+        await ann.send(*[1] * 8, later="500 " * 8)
+    await place.wait(500)
+    got = [*await bob.fetch(200), *await cid.fetch(200)]
+    for _ in range(3):
+        await place.reap()
+    got += [*await bob.fetch(200), *await cid.fetch(200)]
+    assert len(got) == len(set(got)) == 304
+    assert await waiting(place) == {}
+    await truth(place)
+
+
 async def test_no_message_waits_for_more_than_a_year(place: Place) -> None:
     await place.create()
     ann, bob = place.producer("ann"), await place.consumer("bob")
@@ -200,17 +216,20 @@ async def test_a_delivery_that_failed_does_not_come_with_the_message_it_belongs_
     await place.create("topic", retry_delay_ms="1000")
     readers = [await place.consumer(f"c{number}", f"s{number}") for number in range(2)]
     ann = place.producer("ann")
-    for _ in range(200):
-        await ann.send(1, later="500")  # more than one call moves
+    for _ in range(56):
+        await ann.send(*[1] * 8, later="500 " * 8)  # more than three calls move
     await ann.send(2, later="500")
     await place.wait(500)
-    last = b"201-2"
-    await readers[0].call(fetch=1, max_messages=256, max_bytes=1000)
+    last = b"449-2"
+    for number in (1, 2):
+        await readers[0].call(fetch=number, max_messages=256, max_bytes=1000)
     await readers[0].call(failed=[last])
-    assert (await waiting(place))["s0|201-2"] == 1000
-    for _ in range(4):
+    assert (await waiting(place))["s0|449-2"] == 1000
+    for _ in range(6):
         await place.reap()
-    assert set(await waiting(place)) == {"s0|201-2"}
+    assert set(await waiting(place)) == {"s0|449-2"}
+    again = await readers[0].call(fetch=3, max_messages=256, max_bytes=1000)
+    assert not again.messages, "it has all others, and that one waits"
     await truth(place)
 
 
@@ -319,7 +338,7 @@ async def test_a_fetch_passes_over_what_is_not_due_and_over_no_more(place: Place
     await ann.send(2)
     got, calls = list[bytes](), 0
     while not got:
-        got, calls = await bob.fetch(1), calls + 1
+        got, calls = await bob.fetch(8), calls + 1
     assert (got, calls) == ([b"601-2"], 3)
     await truth(place)
     await place.wait(500)
