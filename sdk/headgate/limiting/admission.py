@@ -50,7 +50,7 @@ class Admission:
 
     def __init__(
         self, limiter: Admits, key: str | None, amounts: dict[str, Any], timeout: float | str | None,
-        ttl: float | str | None, band: int | None, rule: OutcomeOf = outcome_of, *, late: bool,
+        ttl: float | str | None, band: int | None, rule: OutcomeOf = outcome_of, late: int = 0,
     ) -> None:  # fmt: skip
         self._limiter, self._key, self._amounts = limiter, key, amounts
         self._timeout, self._ttl, self._band, self._rule, self._late = timeout, ttl, band, rule, late
@@ -60,7 +60,7 @@ class Admission:
         hold = limiter.from_hand(self._key, self._amounts, self._band) if self._ttl is None else None
         if hold is None:
             hold = await limiter.wait_for(
-                self._key, self._amounts, self._timeout, self._ttl, band=self._band, late=self._late
+                self._key, self._amounts, self._timeout, self._ttl, band=self._band, late=bool(self._late)
             )
         self.held = hold
         return hold

@@ -152,8 +152,9 @@ class Limiter:
             Closed: the limiter is closed.
         """
         check_timeout(timeout)
-        check_band(band)
-        return Admission(self, key, amounts, timeout, ttl, band, outcome_of, late=bool(fail_if_late))
+        if band is not None:
+            check_band(band)
+        return Admission(self, key, amounts, timeout, ttl, band, outcome_of, fail_if_late)
 
     def try_admit(
         self, *, key: str | None = None, band: int | None = None, **amounts: int | str
@@ -165,7 +166,8 @@ class Limiter:
         Raises:
             InvalidValue, InvalidName: as :meth:`admit`.
         """
-        check_band(band)
+        if band is not None:
+            check_band(band)
         return self.from_hand(key, amounts, band) or self.known(key, amounts, band)
 
     def from_hand(self, key: str | None, amounts: dict[str, Any], band: int | None = None) -> Hold | None:
