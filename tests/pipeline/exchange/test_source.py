@@ -241,6 +241,7 @@ def test_a_job_that_drains_settles_when_it_succeeds(
 
 def test_a_trace_goes_through_a_job(spark: SparkSession, client: headgate.sync.Client, said: dict[str, str]) -> None:
     """Its source gives the context of a trace, and its sink takes it."""
+    register(spark)
     with client.session("writer") as session:
         session.producer("orders").send("a", headers={"traceparent": PARENT})
     with drained(spark, **said) as frame:
