@@ -120,6 +120,13 @@ def test_no_sense_is_reported_and_sets_nothing(tmp_path: Path, text: str) -> Non
     assert imported.document == entry(tmp_path, 'queue="a"')[0].document
 
 
+def test_a_pattern_of_redelivery_that_no_rule_can_have_is_reported(tmp_path: Path) -> None:
+    policy = '<redeliveryPolicy queue="A.&gt;.B" maximumRedeliveries="4"/>'
+    imported = of(tmp_path, f"<plugins><redeliveryPlugin>{policy}</redeliveryPlugin></plugins>")
+    assert [row.verdict for row in imported.rows] == [NOT_COVERED] * 2
+    assert not lint(documents.loads(imported.document))
+
+
 def test_a_file_without_a_broker_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "activemq.xml"
     file.write_text("<configuration/>")

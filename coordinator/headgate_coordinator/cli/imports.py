@@ -1,7 +1,8 @@
 """The commands `headgate import ...`: configurations of other brokers become policies."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -28,63 +29,38 @@ Output = Annotated[
 Check = Annotated[bool, typer.Option("--check", help="Compare with what is in force; exits with 1 where they differ.")]
 
 
-@app.command()
-def activemq(
-    files: Files,
-    output: Output = None,
-    check: Check = False,
-    redis: Redis = None,
-    namespace: Namespace = "default",
-    as_json: Json = False,
-) -> None:
-    """Read an activemq.xml of ActiveMQ Classic.
-
-    The policy goes to stdout, or to --output. A report says what became of each setting: kept exactly, kept with a
-    difference, or not covered.
-    """
-    _import(of_activemq.read(files), output, redis, namespace, check=check, as_json=as_json)
+_REPORT: Final = (
+    "The policy goes to stdout, or to --output. A report says what became of each setting: kept exactly, kept with a "
+    "difference, or not covered."
+)
+_PRODUCTS: Final = {
+    "activemq": (of_activemq.read, "Read an activemq.xml of ActiveMQ Classic."),
+    "artemis": (of_artemis.read, "Read a broker.xml of Apache Artemis, and files that it includes."),
+    "ems": (of_ems.read, "Read tibemsd.conf of TIBCO EMS, and queues.conf, topics.conf and others beside it."),
+}
 
 
-@app.command()
-def artemis(
-    files: Files,
-    output: Output = None,
-    check: Check = False,
-    redis: Redis = None,
-    namespace: Namespace = "default",
-    as_json: Json = False,
-) -> None:
-    """Read a broker.xml of Apache Artemis, and files that it includes.
+def _command(read: Callable[[Sequence[Path]], Imported]) -> Callable[..., None]:
+    """Return the command that reads the files of one product."""
 
-    The policy goes to stdout, or to --output. A report says what became of each setting: kept exactly, kept with a
-    difference, or not covered.
-    """
-    _import(of_artemis.read(files), output, redis, namespace, check=check, as_json=as_json)
+    def command(
+        files: Files,
+        output: Output = None,
+        check: Check = False,
+        redis: Redis = None,
+        namespace: Namespace = "default",
+        as_json: Json = False,
+    ) -> None:
+        imported = read(files)
+        _show(imported, output, as_json=as_json)
+        if check:
+            _compare(imported, redis, namespace)
 
-
-@app.command()
-def ems(
-    files: Files,
-    output: Output = None,
-    check: Check = False,
-    redis: Redis = None,
-    namespace: Namespace = "default",
-    as_json: Json = False,
-) -> None:
-    """Read tibemsd.conf of TIBCO EMS, and queues.conf, topics.conf, bridges.conf, channels.conf and others beside it.
-
-    The policy goes to stdout, or to --output. A report says what became of each setting: kept exactly, kept with a
-    difference, or not covered.
-    """
-    _import(of_ems.read(files), output, redis, namespace, check=check, as_json=as_json)
+    return command
 
 
-def _import(
-    imported: Imported, output: Path | None, redis: str | None, namespace: str, *, check: bool, as_json: bool
-) -> None:
-    _show(imported, output, as_json=as_json)
-    if check:
-        _compare(imported, redis, namespace)
+for _name, (_read, _help) in _PRODUCTS.items():
+    app.command(_name, help=f"{_help}\n\n{_REPORT}")(_command(_read))
 
 
 def _show(imported: Imported, output: Path | None, *, as_json: bool) -> None:

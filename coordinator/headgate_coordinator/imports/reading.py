@@ -43,10 +43,10 @@ class Reading:
         """Note what the table says of a word."""
         self.note(one, word, word.verdict, value, ours or word.ours, word.differs)
 
-    def take_back(self, place: str, ours: str, why: str) -> None:
-        """Note that what a setting became cannot be, after all."""
+    def take_back(self, places: set[str], ours: str, why: str) -> None:
+        """Note that what settings became cannot be, after all."""
         for at, row in enumerate(self.rows):
-            if row.ours == ours and f"{row.file}:{row.line}" == place:
+            if row.ours == ours and f"{row.file}:{row.line}" in places:
                 self.rows[at] = replace(row, verdict=NOT_COVERED, ours="", why=why)
 
     def free_dead_letters(self) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.core.addresses.pattern import Pattern
 from headgate.core.names import encode_name
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.draft import Table
+from headgate_coordinator.imports.names import check_pattern
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.report import Imported
 from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Word, words
@@ -120,8 +120,7 @@ def _policy_entry(reading: Reading, entry: Element) -> None:
     written = entry.attributes.get(kind, ">")
     match = re.sub(r"(^|\.)>$", r"\1#", written)
     try:
-        Pattern.parse(match)
-        encode_name(re.sub("[*#>]", "x", match))
+        check_pattern(match)
     except HeadgateError as error:
         for key, value in entry.attributes.items():
             word = known.get(key, Word("policyEntry", key))
@@ -340,6 +339,13 @@ def _plugins(reading: Reading, element: Element) -> None:
 def _redelivery(reading: Reading, policy: Element) -> None:
     known, said = words("activemq")["redelivery"], policy.attributes
     match = re.sub(r"(^|\.)>$", r"\1#", said.get("queue", ">"))
+    try:
+        check_pattern(match)
+    except HeadgateError as error:
+        for key, value in said.items():
+            why = f"no rule can have the pattern {match!r}: {error}"
+            reading.note(policy, known.get(key, Word("redelivery", key)), NOT_COVERED, value, why=why)
+        return
     rule, place = reading.draft.rule(match, "queue"), reading.place(policy)
     for key, value in said.items():
         word = known.get(key, Word("redelivery", key, differs=_UNKNOWN))

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate import policy as documents
-from headgate.core.addresses.pattern import Pattern
-from headgate.core.names import encode_name
 from headgate.errors import HeadgateError
 from headgate_coordinator.imports.artemis.settings import DEFAULTS, FOLDER, KINDS, UNKNOWN, setting, value_of
 from headgate_coordinator.imports.draft import Table
+from headgate_coordinator.imports.names import check_pattern, example_of
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Word, words
 from headgate_coordinator.imports.xml_tree import Element
@@ -39,8 +38,7 @@ def _address_setting(reading: Reading, its: Element) -> None:
     known = words("artemis")["address-setting"]
     match = its.attributes.get("match", "")
     try:
-        Pattern.parse(match)
-        encode_name(re.sub("[*#>]", "x", match))
+        check_pattern(match)
     except HeadgateError as error:
         for one in (its, *its.children):
             word = known.get(one.name, Word("address-setting", "match"))
@@ -109,9 +107,9 @@ def _store(reading: Reading, place: str) -> Table:
 
 def page_where_full(reading: Reading) -> None:
     """Have destinations with a limit page, as Artemis does where nothing else is said, and those without one not."""
-    policy = documents.loads(reading.draft.text(""))
+    policy, without = documents.loads(reading.draft.text("")), set[str]()
     for table in [table for table in reading.draft.tables.values() if table.kind == "destination"]:
-        example, kind = re.sub("[*#>]", "x", table.values["match"]), table.values.get("kind", "queue")
+        example, kind = example_of(table.values["match"]), table.values.get("kind", "queue")
         resolved = policy.resolve(example, kind)
         fields = resolved.fields
         is_limited = fields.get("limit_bytes", "").isdigit()
@@ -119,9 +117,10 @@ def page_where_full(reading: Reading) -> None:
         if not is_limited and not fields.get("pools"):
             if table.values.get("when_full") == "spool":
                 del table.values["when_full"], table.values["store"]
-                reading.take_back(table.places["when_full"], _SPOOLS, _WITHOUT_LIMIT)
+                without.add(table.places["when_full"])
         elif pages and (is_limited or table.values["match"] == "#"):
             _spool(reading, table, table.places.get("when_full", "Artemis pages where nothing else is said"))
+    reading.take_back(without, _SPOOLS, _WITHOUT_LIMIT)
     stored = any(table.values.get("store") for table in reading.draft.tables.values())
     if not stored:
         reading.draft.tables.pop(("store", _STORE), None)

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from headgate.core.names import encode_name
 from headgate.core.printable import printable
-from headgate.errors import InvalidName, InvalidValue
+from headgate.errors import InvalidValue
 from headgate_coordinator.imports.artemis.address_settings import (
     address_settings,
     in_bytes,
@@ -15,6 +14,7 @@ from headgate_coordinator.imports.artemis.address_settings import (
     part_of_the_limit,
 )
 from headgate_coordinator.imports.artemis.settings import DEFAULTS, FOLDER, KINDS, UNKNOWN, setting, value_of
+from headgate_coordinator.imports.names import is_name
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.report import Imported
 from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Word, words
@@ -71,7 +71,7 @@ def _addresses(reading: Reading, element: Element) -> None:
         if len(kinds) > 1:
             why = "it is both anycast and multicast; a destination is a queue or a topic: give one of them another name"
             reading.note(address, word, NOT_COVERED, name, why=why)
-        elif not _is_name(name):
+        elif not is_name(name):
             reading.note(address, word, NOT_COVERED, name, why="no destination can have this name; choose another")
         else:
             rule = reading.draft.rule(name, kind)
@@ -153,7 +153,7 @@ def _diverts(reading: Reading, element: Element) -> None:
 def _bridge(reading: Reading, element: Element, name: str, values: dict[str, str | bool]) -> bool:
     """Return whether a bridge became one of ours."""
     word = Word(element.name, "name", "bridge.name", states="the name of it")
-    if not (_is_name(str(values["from"])) and _is_name(str(values["to"])) and name):
+    if not (is_name(str(values["from"])) and is_name(str(values["to"])) and name):
         why = "a bridge has a name, a source and a target here, none of them a pattern; write [[bridge]] yourself"
         reading.note(element, word, NOT_COVERED, name, why=why)
         return False
@@ -183,14 +183,6 @@ def _of_link(reading: Reading, one: Element, group: str, name: str, *, made: boo
             reading.plain(reference, word, reference.text)
     else:
         reading.plain(one, word, value_of(one))
-
-
-def _is_name(text: str) -> bool:
-    try:
-        encode_name(text)
-    except InvalidName:
-        return False
-    return True
 
 
 def _global_size(reading: Reading, element: Element) -> None:

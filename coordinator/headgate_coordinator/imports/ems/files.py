@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headgate.core.addresses.pattern import Pattern
-from headgate.core.names import encode_name
 from headgate.core.printable import printable
-from headgate.errors import HeadgateError, InvalidName, InvalidValue
+from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.lines import Line, read_lines, unquoted
+from headgate_coordinator.imports.names import check_pattern, is_name
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.report import Imported
 from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Word, words
@@ -126,8 +125,7 @@ def _destinations(reading: _Files, line: Line) -> None:
         "destination", "name", "match", states="Destinations: a name, or a pattern whose properties it hands on"
     )
     try:
-        Pattern.parse(match)
-        encode_name(re.sub("[*#>]", "x", match))
+        check_pattern(match)
     except HeadgateError as error:
         for one in (match, *properties):
             why = f"no rule can have the pattern {match!r}: {error}"
@@ -251,7 +249,7 @@ def _failsafe(reading: _Files, rule: Table, line: Line, _value: str) -> tuple[st
 
 
 def _channel(reading: _Files, rule: Table, line: Line, value: str) -> tuple[str, str]:
-    if not _is_name(rule.values["match"]):
+    if not is_name(rule.values["match"]):
         return "", "a channel names its topics one by one; write them into topics = [...] of a [[channel]]"
     channel = reading.draft.named("channel", value)
     channel.set("topics", [*channel.values.get("topics", ()), rule.values["match"]], reading.place(line))
@@ -275,14 +273,6 @@ _SAY: Final[dict[str, Say]] = {
 # -- bridges.conf, channels.conf --------------------------------------------------------------------------------------
 
 
-def _is_name(text: str) -> bool:
-    try:
-        encode_name(text)
-    except InvalidName:
-        return False
-    return True
-
-
 def _bridges(reading: _Files, line: Line) -> None:
     source_kind, _, source = line.section.partition(":")
     if not line.text:
@@ -291,7 +281,7 @@ def _bridges(reading: _Files, line: Line) -> None:
     target, *properties = line.parts
     kind, _, name = target.partition("=")
     name = unquoted(name)
-    if not (_is_name(source) and _is_name(name) and source_kind in _PREFETCH and kind in _PREFETCH):
+    if not (is_name(source) and is_name(name) and source_kind in _PREFETCH and kind in _PREFETCH):
         why = "a bridge has one source and targets, none of them a pattern; write [[bridge]] yourself"
         reading.note(line, word, NOT_COVERED, line.text, why=why)
         return

@@ -1,0 +1,31 @@
+"""Names and patterns of others, as far as destinations and rules can have them."""
+
+import re
+
+from headgate.core.addresses.pattern import Pattern
+from headgate.core.names import encode_name
+from headgate.errors import InvalidName
+
+
+def is_name(text: str) -> bool:
+    """Return whether a destination can have this name."""
+    try:
+        encode_name(text)
+    except InvalidName:
+        return False
+    return True
+
+
+def example_of(pattern: str) -> str:
+    """Return a name that a pattern matches."""
+    return re.sub("[*#>]", "x", pattern)
+
+
+def check_pattern(text: str) -> None:
+    """See that a rule can have this pattern.
+
+    Raises:
+        PolicyError, InvalidName: it cannot.
+    """
+    Pattern.parse(text)
+    encode_name(example_of(text))
