@@ -1,4 +1,5 @@
 --- @include "lib/limiter_keys"
+--- @enclose
 -- The records of the holds that a call meets, and when their leases are looked at: read at once, and written at once.
 local MAX_HOLDS = 1000000
 local hold_count

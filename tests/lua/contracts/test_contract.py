@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from redis import Redis
 
 from headgate.redis.keys import (
     INDEX,
@@ -44,6 +45,8 @@ KEYS: Final = {
     "pool_forget": _POOL,
 }
 """What a script's header says of its keys, and where it has them from."""
+COMPILED: Final = "local made, why = loadstring(ARGV[1]); return { made and 1 or 0, why or '' }"
+"""Lua takes at most 200 local names, and 60 of outer functions, in one function."""
 FILES: Final = sorted(path.relative_to(LUA).as_posix() for path in LUA.rglob("*.lua"))
 
 
@@ -480,6 +483,14 @@ return short()
 
     def test_what_follows_a_mark_is_a_function_of_its_own(self) -> None:
         assert hasten("local d\n--- @enclose\nreturn d\n") == "local d\nreturn (function()\nreturn d\nend)()\n"
+
+    @pytest.mark.one_server
+    def test_every_script_has_room_for_more_names(self, redis_url: str) -> None:
+        more = f"local {', '.join(f'more_{number}' for number in range(20))}\n"
+        for name in script_names():
+            source = script(name).source.replace("return (function()", f"return (function() {more}")
+            compiled, why = Redis.from_url(redis_url).eval(COMPILED, 0, more + source)
+            assert compiled, f"{name}: {why}; a part that goes before, such as lib/hold_records, may be enclosed"
 
     def test_arguments_are_numbered_without_a_gap(self) -> None:
         with pytest.raises(ScriptError, match=r"x\.lua.*ARGV\[3\]"):
