@@ -29,8 +29,8 @@ from headgate.redis.store import Store
 
 Ensure = Callable[[bool], Any]
 """Makes a destination exist; its argument says whether it was known before and is gone."""
-Refill = Callable[[Callable[[str, int], None]], None]
-"""Begins to fetch what is missing from a destination's pools, if it has any."""
+Refill = Callable[[Callable[[str, int], None], Callable[[], None]], None]
+"""Begins to fetch what is missing from a destination's pools, if it has any; calls the second once all were asked."""
 
 
 def any_incarnation() -> int:
@@ -274,7 +274,7 @@ class Calls:
 
     def refill(self) -> None:
         """Fetch what is missing from the destination's pools, or leave their lines."""
-        self._refill(self._beyond_pool)
+        self._refill(self._beyond_pool, self._pools_asked)
 
     @property
     def _held(self) -> Held | None:
@@ -288,4 +288,8 @@ class Calls:
 
     def _beyond_pool(self, pool: str, limit: int) -> None:
         self.account.beyond_pool(pool, limit)
+        self.stir()
+
+    def _pools_asked(self) -> None:
+        self.account.pools_asked(self._loop.time())
         self.stir()

@@ -43,20 +43,25 @@ class Pools:
         self._ttl_ms = ttl_ms
         self._tasks: set[asyncio.Task[None]] = set()
         self._until: dict[str, float] = {}  # of the destinations that are being refilled
+        self._asking: dict[str, list[Callable[[], None]]] = {}  # who hears that the pools of one were all asked
         self._drawn: dict[str, tuple[Address, str]] = {}
         self._in_line: set[tuple[str, str]] = set()
         self._known: dict[str, dict[str, str]] = {}
         self._trickle: asyncio.Task[None] | None = None
 
-    def refill(self, address: Address, names: str, tell: Tell) -> None:
+    def refill(self, address: Address, names: str, tell: Tell, asked: Callable[[], None] | None = None) -> None:
         """Fetch what the first in line of a destination lacks; when that is nothing, leave the lines of its pools.
 
         Args:
             address: the destination.
             names: its pools, encoded, separated by blanks; none is fine.
             tell: called with each pool that fell short.
+            asked: called once each pool was asked for what is lacking, up to the first that falls short.
         """
+        if asked is not None:
+            self._asking.setdefault(address.key, []).append(asked)
         if not names:
+            self._tell_asked(address.key)
             return
         running = address.key in self._until
         self._until[address.key] = asyncio.get_running_loop().time() + PATIENCE
@@ -83,16 +88,28 @@ class Pools:
         try:
             with contextlib.suppress(HeadgateError):  # whoever is still blocked starts the next refill
                 while loop.time() < self._until[address.key]:
+                    begun = len(self._asking.get(address.key, ()))
                     # In the order of names, each only when those before it suffice: nobody waits in a circle.
                     for name in sorted(names.split()):
                         if not await self.step(address, name, tell, asked):
                             break
                     else:
-                        return
+                        if len(self._asking.get(address.key, ())) == begun:
+                            return
+                    self._tell_asked(address.key, begun)
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
             del self._until[address.key]
+            self._tell_asked(address.key)
+
+    def _tell_asked(self, key: str, most: int | None = None) -> None:
+        """Tell those who came before the pools of a destination were asked that they have been."""
+        waiting = self._asking.pop(key, [])
+        for asked in waiting[:most]:
+            asked()
+        if most is not None and waiting[most:]:  # who came since is told after the next round
+            self._asking[key] = waiting[most:] + self._asking.get(key, [])
 
     async def step(self, address: Address, encoded: str, tell: Tell, asked: set[str]) -> bool:
         """Take every step that may bring a destination what it lacks of one pool; returns whether it lacks nothing."""

@@ -141,8 +141,8 @@ class Presences:
                     self.context.options,
                     ensure,
                     lambda: self.context.registry.forget(presence.address),
-                    lambda tell: self.context.pools.refill(
-                        presence.address, self.context.registry.pools(presence.address), tell
+                    lambda tell, asked: self.context.pools.refill(
+                        presence.address, self.context.registry.pools(presence.address), tell, asked
                     ),
                     holds_messages=kinds != ("gate",),
                     credit=before.credit if before else line,
@@ -160,9 +160,6 @@ class Presences:
                 wish = presence.following.use(account, window, weight)
             account.users += 1
         return account, wish
-
-    def _refill(self, address: Address, tell: Callable[[str, int], None]) -> None:
-        self.context.pools.refill(address, self.context.registry.pools(address), tell)
 
     def _writer(self, account: CreditAccount) -> Writer | NodeWriter | None:
         if not self.context.spooling.reaches:
@@ -193,7 +190,7 @@ class Presences:
                     replace(self.context.options, resumes=False),
                     ensure,
                     lambda: None,
-                    lambda _: None,
+                    lambda _tell, _asked: None,
                     holds_messages=False,
                 )
                 account.resize(2 * spool.settings.segment, 1)

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 import headgate
-from headgate import CreditTimeout, InvalidValue, MessageTooLarge, PolicyError
+from headgate import CreditTimeout, DestinationFull, InvalidValue, MessageTooLarge, PolicyError
 from headgate.redis import scripts
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.pools import PoolStore, Slice
@@ -443,3 +443,38 @@ async def test_a_pool_that_redis_lost_is_made_again_and_counts_what_is_held(clie
     found = await state(client)
     assert (found.limit, found.learning) == (500, False)
     assert 404 <= found.used <= 500
+
+
+@pytest.mark.parametrize("when_full", ["fail", "drop"])
+async def test_those_that_do_not_wait_get_what_the_pool_has_and_no_more(
+    client: headgate.Client, when_full: str
+) -> None:
+    await client.set_pool("memory", limit=200_000)
+    names = [f"a{at}" for at in range(4)]
+    for name in names:
+        await client.apply(name, pools="memory", limit=90_000, when_full=when_full)
+    async with client.session("s") as session:
+        senders = [await session.producer(name, window=1) for name in names]
+
+        async def sends(at: int, size: int) -> bool:
+            try:
+                return not (await senders[at].send(bytes(size))).dropped
+            except DestinationFull:
+                return False
+
+        assert [await sends(at, 60_000) for at in range(4)] == [True, True, True, False]
+        assert not await sends(0, 60_000)  # its own limit
+        assert await sends(3, 15_000)
+        await client.purge("a1")
+        assert await sends(3, 60_000), "what another gave back is lent at once"
+        assert (await state(client)).used <= 200_000
+        await asyncio.gather(*(sends(at % 4, 20_000) for at in range(40)))
+        assert (await state(client)).used <= 200_000
+    await all_back(client, names)
+
+
+async def test_a_send_that_does_not_wait_is_refused_where_its_pool_is_not_there(client: headgate.Client) -> None:
+    await client.apply("a", pools="nowhere", when_full="fail")
+    async with client.session("s") as session:
+        with pytest.raises(DestinationFull, match="nowhere"):
+            await asyncio.wait_for((await session.producer("a")).send(b"x", timeout="unlimited"), GUARD)

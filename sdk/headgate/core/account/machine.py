@@ -97,6 +97,8 @@ class Account:
         self._give_back = self._wanted = self._removed = False
         self._share = self._used_before = (0, 0)
         self._used_at, self._uses_seen = 0.0, 0
+        self._pools_asked_at = math.inf
+        """When the pools had been asked for what is lacking; infinite until they have been, for those that wait now."""
         self._asked_for: Outgoing | None = None
         self._sweeps = True
         """Whether the next call for whoever stands in line is a sweep."""
@@ -522,8 +524,16 @@ class Account:
             self.resumed = answer.first
             self.outbox.next_seq = answer.first + 1
         healing, waiting = self._ensure or self._claim, self.outbox.waiting
-        if self.open and not healing and not self.credit.frozen and waiting and waiting[0] is self._asked_for:
+        was_asked = waiting and waiting[0] is self._asked_for
+        if self.open and not healing and not self.credit.frozen and was_asked and self._had_of_pools(answer, asked_at):
             self.waiters.refuse(asked_at, now)  # those that came during the call were not asked for
+
+    def _had_of_pools(self, answer: Credit, asked_at: float) -> bool:
+        """Return whether an answer is the last word: one from before the pools lent what they have is not."""
+        if not self._destination.pooled or answer.place != 1:
+            return True
+        asked, self._pools_asked_at = self._pools_asked_at <= asked_at, math.inf
+        return asked
 
     def _published(self, batch: Batch, answer: Credit, asked_at: float, now: float) -> None:
         """Take in what became of a batch.
@@ -653,6 +663,12 @@ class Account:
         elif head:
             self._ends.too_large(head, limit)
 
+    def pools_asked(self, now: float) -> None:
+        """Note that the pools lent what they have: those that do not wait go by the next answer."""
+        if self.outbox.waiting and any(self.waiters.impatient()):
+            self._pools_asked_at = now
+            self._ask_at = 0.0
+
     def beyond_pool(self, pool: str, limit: int) -> None:
         """Note that the destination can have at most ``limit`` bytes of a pool: more can never be sent at once."""
         head = self.outbox.head()
@@ -665,6 +681,8 @@ class Account:
     def admit(self) -> bool:
         """Pay for as many of those that wait as the credit covers; returns whether anybody was paid."""
         paid = self.outbox.admit()
+        if paid:
+            self._pools_asked_at = math.inf  # for those, not for who comes next
         if paid and self.waiters.announced:
             self.waiters.stir()
         return paid
