@@ -9,7 +9,7 @@ from typing import Final
 from headgate_coordinator.imports.words import words
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
-PRODUCTS: Final = ("activemq", "artemis", "ems")
+PRODUCTS: Final = ("activemq", "artemis", "blazingmq", "ems", "rabbitmq")
 HEAD: Final = "| setting | its default | ours | difference, or what to do instead |\n|---|---|---|---|\n"
 BEGIN: Final = "<!-- settings, as `python -m tests.docs.imports_page` writes them -->\n"
 

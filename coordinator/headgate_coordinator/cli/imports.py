@@ -13,7 +13,9 @@ from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
 from headgate_coordinator.imports.activemq import broker as of_activemq
 from headgate_coordinator.imports.artemis import broker as of_artemis
+from headgate_coordinator.imports.blazingmq import files as of_blazingmq
 from headgate_coordinator.imports.ems import files as of_ems
+from headgate_coordinator.imports.rabbitmq import definitions as of_rabbitmq
 from headgate_coordinator.imports.report import Imported
 from headgate_coordinator.policy.lint import Known
 from headgate_coordinator.policy.lint import lint as find_traps
@@ -36,7 +38,9 @@ _REPORT: Final = (
 _PRODUCTS: Final = {
     "activemq": (of_activemq.read, "Read an activemq.xml of ActiveMQ Classic."),
     "artemis": (of_artemis.read, "Read a broker.xml of Apache Artemis, and files that it includes."),
+    "blazingmq": (of_blazingmq.read, "Read domains/*.json of BlazingMQ, and bmqbrkrcfg.json and clusters.json."),
     "ems": (of_ems.read, "Read tibemsd.conf of TIBCO EMS, and queues.conf, topics.conf and others beside it."),
+    "rabbitmq": (of_rabbitmq.read, "Read exported definitions of RabbitMQ, or policies, in JSON."),
 }
 
 

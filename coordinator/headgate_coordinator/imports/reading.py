@@ -1,17 +1,24 @@
 """A reading of a broker's files: the policy so far, and what became of each setting."""
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from headgate.core.printable import printable
 from headgate.errors import InvalidValue
 from headgate_coordinator.imports.draft import Draft
 from headgate_coordinator.imports.report import Row
-from headgate_coordinator.imports.words import NOT_COVERED, Verdict, Word
+from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Verdict, Word
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Of one file."""
+HIDDEN: Final = "***"
+"""In place of a password."""
 _MOST_SHOWN: Final = 200
+_MOST_REASON: Final = 1000
+_SECRET: Final = re.compile("passw|secret|credential", re.IGNORECASE)
+_IN_URL: Final = re.compile(r"//[^/@\s]*@")
 
 
 class Placed(Protocol):
@@ -35,13 +42,21 @@ class Reading:
         return f"{self.file}:{one.line}"
 
     def note(self, one: Placed, word: Word, verdict: Verdict, value: str, ours: str = "", why: str = "") -> None:
-        """Note what became of a setting."""
+        """Note what became of a setting; a password is not shown, nor what stands beside such a word."""
+        shown = HIDDEN if is_secret(word.name) or is_secret(value) else _IN_URL.sub(f"//{HIDDEN}@", value)
         about = f"{word.group}.{word.name}"
-        self.rows.append(Row(verdict, self.file, one.line, about, value[:_MOST_SHOWN], ours, why, word.states))
+        shown = printable(shown, _MOST_SHOWN)
+        about, ours, why = printable(about), printable(ours), printable(why, _MOST_REASON)
+        self.rows.append(Row(verdict, self.file, one.line, about, shown, ours, why, word.states))
 
     def plain(self, one: Placed, word: Word, value: str, ours: str = "") -> None:
         """Note what the table says of a word."""
         self.note(one, word, word.verdict, value, ours or word.ours, word.differs)
+
+    def become(self, one: Placed, word: Word, value: str, ours: str, why: str = "") -> None:
+        """Note what a value became: ours, unless that is empty; ``why`` goes above what the table says of the word."""
+        why = why or word.differs
+        self.note(one, word, NOT_COVERED if not ours else DIFFERS if why else KEPT, value, ours, why)
 
     def take_back(self, places: set[str], ours: str, why: str) -> None:
         """Note that what settings became cannot be, after all."""
@@ -52,11 +67,16 @@ class Reading:
     def free_dead_letters(self) -> None:
         """Have no limit hold up dead letters, which nobody may be reading: else they hold up the living."""
         names = [table.values["dead_letter"] for table in self.draft.tables.values() if "dead_letter" in table.values]
-        for name in dict.fromkeys(names):
+        for name in dict.fromkeys(name for name in names if name != "default"):
             rule = self.draft.rule(name, "queue")
             if not {"limit.bytes", "limit.messages"} & rule.values.keys():
                 rule.set("limit", "unlimited", "so that dead letters hold up nobody")
                 rule.set("pools", [])
+
+
+def is_secret(text: str) -> bool:
+    """Return whether a word or a value speaks of passwords, so that what stands beside it is not shown."""
+    return _SECRET.search(text) is not None
 
 
 def data_of(file: Path) -> bytes:

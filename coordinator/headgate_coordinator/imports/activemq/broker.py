@@ -10,13 +10,12 @@ from headgate.core.printable import printable
 from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.names import check_pattern
-from headgate_coordinator.imports.reading import Reading
+from headgate_coordinator.imports.reading import HIDDEN, Reading, is_secret
 from headgate_coordinator.imports.report import Imported
+from headgate_coordinator.imports.sizes import bytes_of
 from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Word, words
 from headgate_coordinator.imports.xml_tree import Element, read_xml
 
-_SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmg]?)b?", re.IGNORECASE)
-_UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _COUNT: Final = re.compile("[0-9]{1,9}")
 _TRUTH: Final = {"true": True, "false": False}
 _KINDS: Final = ("queue", "topic")
@@ -105,8 +104,8 @@ def _other(reading: Reading, element: Element, area: str) -> None:
 
 def _note_other(reading: Reading, element: Element, area: str, name: str, value: str) -> None:
     found = words("activemq")["area"].get(area)
-    hidden = any("assword" in text for text in (name, *element.attributes.values()))
-    value = "***" if hidden else re.sub(r"//[^/@\s]*@", "//***@", value)
+    if any(is_secret(text) for text in element.attributes.values()):
+        value = HIDDEN
     word = Word("broker", name, states=found.states if found else "")
     reading.note(element, word, NOT_COVERED, value, why=found.differs if found else _UNKNOWN)
 
@@ -151,10 +150,8 @@ def _say(reading: Reading, rule: Table, element: Element, word: Word, value: str
     try:
         ours, why = _turn(rule, word.name, value, said, place)
     except (ValueError, KeyError):
-        reading.note(element, word, NOT_COVERED, value, why=_NO_VALUE)
-        return
-    why = why or (word.differs if ours or not word.ours else "")
-    reading.note(element, word, NOT_COVERED if not ours else DIFFERS if why else KEPT, value, ours, why)
+        ours, why = "", _NO_VALUE
+    reading.become(element, word, value, ours, why)
 
 
 def _turn(rule: Table, name: str, value: str, said: dict[str, str], place: str) -> tuple[str, str]:
@@ -165,7 +162,7 @@ def _turn(rule: Table, name: str, value: str, said: dict[str, str], place: str) 
 
 
 def _memory(rule: Table, value: str, _said: dict[str, str], place: str) -> tuple[str, str]:
-    size = _bytes(value)
+    size = bytes_of(value)
     if size:
         rule.set("limit.bytes", size, place)
     return f"limit.bytes = {size}" if size else "no limit.bytes", ""
@@ -234,13 +231,6 @@ def _window(rule: Table, name: str, value: str, place: str) -> tuple[str, str]:
     return f"{_WINDOWS[name]} = {window}", ""
 
 
-def _bytes(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    if not found:
-        raise ValueError(text)
-    return int(found[1]) * _UNITS[found[2].lower()]
-
-
 def _count(text: str) -> int:
     if not _COUNT.fullmatch(text):
         raise ValueError(text)
@@ -304,9 +294,9 @@ def _usage(reading: Reading, usage: Element, word: Word) -> None:
     is_memory = usage.name == "memoryUsage"
     try:
         if "limit" in said:
-            limit: dict[str, Any] = {"limit": _bytes(said["limit"])}
+            limit: dict[str, Any] = {"limit": bytes_of(said["limit"])}
         elif "percentLimit" in said and "total" in said:
-            limit = {"percent": _count(said["percentLimit"]), "total": _bytes(said["total"])}
+            limit = {"percent": _count(said["percentLimit"]), "total": bytes_of(said["total"])}
         else:
             why = "a share of the JVM's heap, or of a disk; write bytes, or percent with a total"
             reading.note(usage, word, NOT_COVERED, text, why=why)

@@ -10,12 +10,11 @@ from headgate_coordinator.imports.artemis.settings import DEFAULTS, FOLDER, KIND
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.names import check_pattern, example_of
 from headgate_coordinator.imports.reading import Reading
-from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Word, words
+from headgate_coordinator.imports.sizes import bytes_of
+from headgate_coordinator.imports.words import NOT_COVERED, Word, words
 from headgate_coordinator.imports.xml_tree import Element
 
-_SIZE: Final = re.compile(r"(-?[0-9]{1,15})\s*([kmg]?)(i?b?)", re.IGNORECASE)
 _WHOLE: Final = re.compile(r"-?[0-9]{1,12}")
-_UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _EACH: Final = {"SECOND": "s", "MINUTE": "min", "HOUR": "h", "DAY": "day"}
 _WHEN_FULL: Final = {"PAGE": "spool", "DROP": "drop", "FAIL": "fail", "BLOCK": "block"}
 _STORE: Final = "paging"
@@ -55,14 +54,10 @@ def _address_setting(reading: Reading, its: Element) -> None:
         word = known[one.name]
         turn = _TURNS.get(one.name)
         try:
-            ours, why = turn(reading, rule, one, said) if turn else ("", word.differs)
+            ours, why = turn(reading, rule, one, said) if turn else ("", "")
         except ValueError:
-            reading.note(
-                one, word, NOT_COVERED, one.text, why="the value is none that Artemis would take; mend it there"
-            )
-            continue
-        why = why or (word.differs if ours else "")
-        reading.note(one, word, NOT_COVERED if not ours else DIFFERS if why else KEPT, one.text, ours, why)
+            ours, why = "", "the value is none that Artemis would take; mend it there"
+        reading.become(one, word, one.text, ours, why)
 
 
 Turn = Callable[[Reading, Table, Element, dict[str, str]], tuple[str, str]]
@@ -76,11 +71,8 @@ def _number(text: str) -> int:
 
 
 def in_bytes(text: str) -> int:
-    """Return a size, whose units are of 1024 each; raises ValueError where it is none."""
-    found = _SIZE.fullmatch(text)
-    if not found:
-        raise ValueError(text)
-    return int(found[1]) * _UNITS[found[2].lower()]
+    """Return a size, of which -1 is none; raises ValueError where it is nonsense."""
+    return bytes_of(text, least=-1)
 
 
 def _limit(key: str, none: str = "unlimited") -> Turn:

@@ -112,7 +112,7 @@ def _connectors(reading: Reading, element: Element) -> None:
 
 def _acceptors(reading: Reading, element: Element) -> None:
     for one in element.children:
-        _url(reading, one, "headgate node --listen HOST:PORT takes AMQP 1.0, with --tls-cert for amqps")
+        _url(reading, one, "headgate node --host HOST --port PORT takes AMQP 1.0, with --tls-cert for amqps")
 
 
 def _url(reading: Reading, one: Element, instead: str) -> None:
@@ -124,7 +124,7 @@ def _url(reading: Reading, one: Element, instead: str) -> None:
         known = words("artemis")["url"].get(
             key, Word("url", key, differs="a setting of the transport; a node has its own")
         )
-        reading.plain(one, known, "***" if "assword" in key else value)
+        reading.plain(one, known, value)
 
 
 def _bridges(reading: Reading, element: Element) -> None:

@@ -11,9 +11,9 @@ from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.lines import Line, read_lines, unquoted
 from headgate_coordinator.imports.names import check_pattern, is_name
-from headgate_coordinator.imports.reading import Reading
+from headgate_coordinator.imports.reading import HIDDEN, Reading
 from headgate_coordinator.imports.report import Imported
-from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Word, words
+from headgate_coordinator.imports.words import KEPT, NOT_COVERED, Word, words
 
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*(KB|MB|GB)?", re.IGNORECASE)
 _TIME: Final = re.compile(r"([0-9]{1,9})\s*(msec|sec|min|hour|day)?", re.IGNORECASE)
@@ -86,8 +86,8 @@ def _other(reading: _Files, line: Line) -> None:
 
 
 def _hidden(text: str) -> str:
-    """Return a line without passwords: ``name:password:...`` is how users.conf has them."""
-    return "***" if "assword" in text or re.match(r"[^:\s=]+:[^:\s]*(:|$)", text) else text
+    """Return a line without a password that no word gives away: ``name:password:...`` is how users.conf has them."""
+    return HIDDEN if re.match(r"[^:\s=]+:[^:\s]*(:|$)", text) else text
 
 
 # -- tibemsd.conf -----------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def _server(reading: _Files, line: Line) -> None:
         found = word or (areas[max(begins, key=len)] if begins else None)
         about = Word("tibemsd", name, states=found.states if found else "")
         why = _NO_VALUE if word and word.ours and is_on is None else found.differs if found else _UNKNOWN
-        reading.note(line, about, NOT_COVERED, "***" if "assword" in name else value, why=why)
+        reading.note(line, about, NOT_COVERED, value, why=why)
 
 
 # -- queues.conf, topics.conf -----------------------------------------------------------------------------------------
@@ -143,12 +143,10 @@ def _destinations(reading: _Files, line: Line) -> None:
             reading.note(line, Word("destination", name), NOT_COVERED, value, why=_UNKNOWN)
             continue
         try:
-            ours, why = _SAY[name](reading, rule, line, value) if name in _SAY else ("", word.differs)
+            ours, why = _SAY[name](reading, rule, line, value) if name in _SAY else ("", "")
         except ValueError:
-            reading.note(line, word, NOT_COVERED, value, why=_NO_VALUE)
-            continue
-        why = why or (word.differs if ours else "")
-        reading.note(line, word, NOT_COVERED if not ours else DIFFERS if why else KEPT, value, ours, why)
+            ours, why = "", _NO_VALUE
+        reading.become(line, word, value, ours, why)
 
 
 def _size(text: str) -> str | int:
