@@ -1,6 +1,6 @@
 """Policies and queues as rules: which policy holds for a queue there is what comes of the rules here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -8,6 +8,7 @@ from headgate.errors import HeadgateError
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.json_tree import Value
 from headgate_coordinator.imports.names import check_pattern, is_name
+from headgate_coordinator.imports.rabbitmq.keys import QUORUM_ATTEMPTS, TURNS
 from headgate_coordinator.imports.rabbitmq.patterns import Glob, finds, globs_of, pattern_of
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.words import NOT_COVERED, Word, words
@@ -15,10 +16,7 @@ from headgate_coordinator.imports.words import NOT_COVERED, Word, words
 UNKNOWN: Final = "this word is not known; look it up in RabbitMQ's documentation, and whether a rule can say the same"
 _NO_VALUE: Final = "the value is none that RabbitMQ would take; mend it there"
 _OF_QUEUES: Final = ("queues", "all", "", "classic_queues", "quorum_queues")
-_QUORUM_ATTEMPTS: Final = 21
-"""The first, and 20 times again: the limit of quorum queues that say nothing, since 4.0."""
 _ONE_POLICY: Final = "one policy holds for a queue there, as a whole"
-_MOST: Final = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +259,7 @@ class Rules:
         if kind == "quorum":
             own.setdefault("durability", ("replicas:1", place))
             if "max_attempts" not in own | inherited:
-                own["max_attempts"] = (_QUORUM_ATTEMPTS, "default of quorum queues")
+                own["max_attempts"] = (QUORUM_ATTEMPTS, "default of quorum queues")
         queue = _Policy(name, [], [name], inherited | own)
         rule = self.reading.draft.rule(name, "queue")
         rule.places["match"] = place
@@ -314,8 +312,8 @@ class Rules:
         place = self.reading.place(its)
         if key.startswith("dead-letter-") and key != "dead-letter-strategy":
             return self._dead_letter(rule, said, place)
-        if key in _TURNS:
-            return _TURNS[key](rule, its, said, place)
+        if key in TURNS:
+            return TURNS[key](rule, its, said, place)
         if key == "dead-letter-strategy" and "dead-letter-exchange" in said:
             return "dead_letter", ""
         return "", ""
@@ -355,95 +353,3 @@ def _covers(wide: str, narrow: str) -> bool:
     if wide in ("#", narrow):
         return True
     return wide.endswith(".>") and narrow.startswith(wide[:-1])
-
-
-def _positive(its: Value) -> int:
-    if not 0 < its.number < _MOST:
-        raise ValueError(its.text)
-    return its.number
-
-
-Turn = Callable[[Table, Value, dict[str, Value], str], tuple[str, str]]
-
-
-def _limit(key: str) -> Turn:
-    def turn(rule: Table, its: Value, said: dict[str, Value], place: str) -> tuple[str, str]:
-        if its.number == 0:
-            return "", "0 keeps nothing; have no queue, and senders without grants for it"
-        rule.set(key, _positive(its), place)
-        if "when_full" not in rule.values:
-            rule.set("when_full", "fail", "the oldest is never dropped" if "overflow" not in said else "overflow")
-        return f"{key} = {its.number}", ""
-
-    return turn
-
-
-def _overflow(rule: Table, its: Value, _said: dict[str, Value], place: str) -> tuple[str, str]:
-    whys = {
-        "reject-publish": "",
-        "reject-publish-dlx": "senders get an error; what is refused is no dead letter",
-        "drop-head": "the oldest is never dropped: senders get an error",
-    }
-    if its.text not in whys:
-        raise ValueError(its.text)
-    rule.set("when_full", "fail", place)
-    return 'when_full = "fail"', whys[its.text]
-
-
-def _time(key: str) -> Turn:
-    def turn(rule: Table, its: Value, said: dict[str, Value], place: str) -> tuple[str, str]:
-        if its.number == 0:
-            return "", "0 keeps nothing that is not delivered at once; give at least 1 ms"
-        if key.startswith("retry.") and not _retries(said):
-            return "", "delayed-retry-type has nothing wait, or delayed-retry-min is not there"
-        rule.set(key, f"{_positive(its)}ms", place)
-        if key == "retry.delay":
-            rule.values.setdefault("max_attempts", _QUORUM_ATTEMPTS)
-        return f'{key} = "{its.number}ms"', ""
-
-    return turn
-
-
-def _retries(said: dict[str, Value]) -> bool:
-    on = said.get("delayed-retry-type")
-    return on is not None and on.text in ("all", "failed", "returned") and "delayed-retry-min" in said
-
-
-def _retry_type(_rule: Table, its: Value, said: dict[str, Value], _place: str) -> tuple[str, str]:
-    if its.text == "disabled":
-        return "no retry", ""
-    if its.text not in ("all", "failed", "returned"):
-        raise ValueError(its.text)
-    if not _retries(said):
-        return "", "without delayed-retry-min nothing waits"
-    return "retry", "" if its.text == "failed" else "what failed waits; what is given back comes again at once"
-
-
-def _attempts(rule: Table, its: Value, _said: dict[str, Value], place: str) -> tuple[str, str]:
-    if its.number == -1:
-        rule.set("max_attempts", "default", place)
-        return 'max_attempts = "default", which is no bound', ""
-    if not 0 <= its.number < _MOST:
-        raise ValueError(its.text)
-    rule.set("max_attempts", its.number + 1, place)
-    return f"max_attempts = {its.number + 1}, for the first attempt counts here", ""
-
-
-def _priorities(rule: Table, its: Value, _said: dict[str, Value], place: str) -> tuple[str, str]:
-    if not 1 <= its.number <= 255:
-        raise ValueError(its.text)
-    rule.set("fair_by", "priority", place)
-    return 'fair_by = "priority"', ""
-
-
-_TURNS: Final[dict[str, Turn]] = {
-    "max-length": _limit("limit.messages"),
-    "max-length-bytes": _limit("limit.bytes"),
-    "overflow": _overflow,
-    "message-ttl": _time("message_ttl"),
-    "delivery-limit": _attempts,
-    "delayed-retry-type": _retry_type,
-    "delayed-retry-min": _time("retry.delay"),
-    "delayed-retry-max": _time("retry.max"),
-    "max-priority": _priorities,
-}

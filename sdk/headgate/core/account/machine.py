@@ -97,8 +97,7 @@ class Account:
         self._give_back = self._wanted = self._removed = False
         self._share = self._used_before = (0, 0)
         self._used_at, self._uses_seen = 0.0, 0
-        self._pools_asked_at = math.inf
-        """When the pools had been asked for what is lacking; infinite until they have been, for those that wait now."""
+        self._pools_asked_at = math.inf  # until they are, for those that wait now
         self._asked_for: Outgoing | None = None
         self._sweeps = True
         """Whether the next call for whoever stands in line is a sweep."""
