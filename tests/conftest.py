@@ -3,7 +3,8 @@
 A test that takes `redis_url` runs on the oldest Redis of this machine and on the newest, and, marked `one_server`,
 on the newest only: stories in which servers make no difference. `cluster_url` is a cluster of three masters of the
 newest, or, marked `every_cluster`, of the oldest too.
-If `HEADGATE_REDIS_SERVER` names a server, there is no other: so `make test-servers` runs all tests on each.
+If `HEADGATE_REDIS_SERVER` names a server, there is no other: so `make test-servers` runs on each what depends on it
+(`tests.support.servers`).
 All are shared by the tests of one process, so a test that changes settings or kills its server starts its own
 `tests.support.servers.RedisServer`.
 """

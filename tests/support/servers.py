@@ -1,4 +1,7 @@
-"""The Redis servers of this machine, and one that a test may kill, freeze and restart."""
+"""The Redis servers of this machine, and one that a test may kill, freeze and restart.
+
+As a plugin, `-p tests.support.servers`, for `make test-servers`, it leaves out the tests of :data:`ELSEWHERE`.
+"""
 
 import functools
 import os
@@ -10,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from headgate.redis.embedded import EmbeddedRedis, bundled_servers, find_server
 from tests.support.waiting import is_alive, wait_for
@@ -19,9 +22,35 @@ if TYPE_CHECKING:
     from tests.support.images import Container
 
 NAMED = "HEADGATE_REDIS_SERVER"
+TESTS: Final = Path(__file__).parents[1]
+ELSEWHERE: Final = {
+    "admin": "pages and HTTP of what the SDK and the commands do",
+    "amqp/clients": "libraries of others before a node: it is tried on each server without them",
+    "amqp/engine": "AMQP alone",
+    "deploy": "files",
+    "docs": "texts",
+    "envoy": "a door before limiters",
+    "imports": "settings of other products",
+    "keda": "a door before counters",
+    "packaging": "the repository",
+    "pipeline": "Spark: what is in a ledger, the scripts alone say",
+    "policy/documents": "texts",
+    "sdk/core": "decisions without I/O",
+    "sdk/http": "doors before limiters",
+    "sdk/jobs": "the same",
+    "sdk/llm": "the same",
+    "support": "what tests stand on",
+}
+"""Folders in which the server makes no difference, and why. What is new is on each until it is named here."""
 _SYSTEM = [
     Path(folder) / name for folder in ("/usr/bin", "/usr/local/bin") for name in ("redis-server", "valkey-server")
 ]
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    if not collection_path.is_relative_to(TESTS):
+        return None
+    return True if collection_path.relative_to(TESTS).as_posix() in ELSEWHERE else None  # None: others may say
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
 import redis.asyncio
 
 from headgate.redis.keys import Address
+from tests.support import servers
 from tests.support.audited import audited
 from tests.support.cluster import SLOTS, RedisCluster3
 from tests.support.extent import each
@@ -35,6 +37,23 @@ def test_each_case_of_a_table_is_tried_whichever_fails() -> None:
     assert first.__notes__ == ["in the case 'a'"]
     assert isinstance(first, BaseExceptionGroup)
     assert [error.__notes__ for error in first.exceptions] == [["in the case 1"], ["in the case 3"]]
+
+
+def test_each_server_runs_all_tests_but_those_in_which_it_makes_no_difference() -> None:
+    tests = Path(__file__).parents[2]
+    kept = {
+        path.parent.relative_to(tests).as_posix()
+        for path in tests.rglob("test_*.py")
+        if not any(servers.pytest_ignore_collect(one) for one in (path, *path.parents))
+    }
+    named = {"amqp", "amqp/doors", "deadlock", "doctor", "embedded", "faults", "links/forwarding", "remote", "security"}
+    assert named <= kept
+    assert {folder.name for folder in (tests / "lua").iterdir() if any(folder.glob("test_*.py"))} <= {
+        path.rpartition("/")[2] for path in kept if path.startswith("lua/")
+    }
+    assert not kept & servers.ELSEWHERE.keys()
+    assert [name for name in servers.ELSEWHERE if not (tests / name).exists()] == []
+    assert servers.pytest_ignore_collect(tests / "new" / "test_new.py") is None, "what is new is among them"
 
 
 class TestWaiting:
