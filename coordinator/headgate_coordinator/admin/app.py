@@ -102,9 +102,12 @@ def create_app(
     holds = Holds(client, "http")
     callers = Callers(users, token)
     operations = (*api.operations, *limits.Limits(holds, charge).operations)
-    described = document(
-        operations, token=token is not None, open_metrics=open_metrics, rate_limits=rate_limits is not None
-    )
+
+    @functools.cache
+    def described() -> bytes:
+        with_rates = rate_limits is not None
+        found = document(operations, token=token is not None, open_metrics=open_metrics, rate_limits=with_rates)
+        return bytes(JSONResponse(found).body)
 
     waited = WaitTimes(destinations)
     client.parts.waits.listeners.append(waited.hear)
@@ -140,7 +143,8 @@ def create_app(
         return Response(text, status, media_type="application/json")
 
     async def openapi(_: Request) -> Response:
-        return JSONResponse(described)
+        # In a thread, when first asked for: it takes longer than a node takes to begin.
+        return Response(await asyncio.to_thread(described), media_type="application/json")
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
