@@ -102,6 +102,7 @@ if #notes > 0 then
 end
 save_would_wait()
 if limiter.banded then save_clocks() end
+by_band.save()
 if limiter.pace then save_pace(stood) end
 save_holds()
 local more = sweep(seq == 0 and MAX_SWEPT or 1)

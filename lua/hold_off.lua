@@ -51,6 +51,7 @@ end
 if limiter.banded then
   save_clocks()
 end
+by_band.save()
 note('off', of_ledger(key), int(ms))
 save_holds()
 write_ledger('hold_off', sid, 0, 0, 0)

@@ -7,7 +7,7 @@
   ARGV[3] who     '-' or id    the session whose holds are looked for among 10,000; '-' for none
   ARGV[4] most    0 to 1000    how many records of keys, holds and waiters are looked at; 0 lists none of them
   Returns {code, epoch, all, of key, keys, waiting, {key, record, ...}, {waiter, ...}, {hold, record, ...}, {hold, record or
-           waiter, ...}, learning_ms, off_reason, now_ms, clock_ms, head, admitted, refused, all holds}, and where there are
+           waiter, ...}, learning_ms, off_reason, now_ms, clock_ms, head, admitted, refused, all holds, by band}, and where there are
            shadow limits {..., all, of key, would_wait, shadowed}; of a limit '<name> <form> <most> <left> <us until whole> <taken> <withheld>', with blanks and ';' between; records as they are.
            Of one that adapts also '<floor> <ceiling> <aimd|gradient> <why it changed last> <from> <ms ago> <ok> <overloads>
            <mean us> <all ok> <all overloads> <all ignored>': the three in the middle are of the second that it changed for.
@@ -81,4 +81,4 @@ end
 return { 'OK', int(d.epoch), tell(limiter.limits, limiter.levels), of_key, int(redis.call('HLEN', K_KEYED)), int(d.blocked),
   records(most), rows, holds, own, int(math.max(0, d.learning_until - now_ms)), redis.call('HGET', K_DESTINATION, 'off_reason') or '',
   int(now_ms), int(limiter.now_ms), string.match(rows[1] or '', '(%S+ %S+ %S+ %S+)$') or '', int(limiter.admitted),
-  int(limiter.refused), int(redis.call('HLEN', K_HOLDS)), unpack(shadows()) }
+  int(limiter.refused), int(redis.call('HLEN', K_HOLDS)), redis.call('HGET', K_DESTINATION, 'by_band') or '', unpack(shadows()) }

@@ -1,4 +1,4 @@
---- @include "lib/holding"
+--- @include "lib/by_band"
 -- Bands: 0 goes first, 7 last; whoever names none has 3, or what the policy says of its key. In each line every band has a part of
 -- its own.
 local SPAN = 140737488355328 -- between two lines: of the first limit, of the next ones, and of units that are to be looked at

@@ -4,12 +4,14 @@ local admitted = {} -- by key: the hold of this call that was admitted last
 
 local function count_in(id, h)
   limiter.admitted = limiter.admitted + 1
+  by_band.count(h.band, 2, 1)
   charge_shadows(id, h.key, h.amounts)
   take_amounts(h.key, h.amounts)
 end
 
 local function hold_now(id, h, from_ms)
-  h.state, h.since, h.ticket, h.amounts = 'H', now_ms, 0, without_band(h.amounts)
+  h.state, h.since, h.ticket, h.band = 'H', now_ms, 0, band_of(h.amounts)
+  h.amounts = h.band == USUAL and h.amounts or without_band(h.amounts)
   count_in(id, h)
   renew_hold(id, h, h.ttl, from_ms)
   save_hold(id, h)

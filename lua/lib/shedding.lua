@@ -31,6 +31,7 @@ local function shed(key, amounts)
       if fill >= above then
         local whose = i == 1 and 'all' or 'key'
         count_refusal(limit.name, whose)
+        by_band.count(band, 3, 1)
         return table.concat({ 'shed', int(band), int(fill), limit.name, whose }, ' ')
       end
     end

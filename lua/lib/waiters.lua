@@ -60,7 +60,9 @@ local function join_line(id, h, wait_ms)
   d.tickets = d.tickets + 1
   h.state, h.ticket = 'W', d.order and limiter.now_ms + math.min(wait_ms, MOST_PATIENCE_MS) or d.tickets
   limiter.banded = limiter.banded or (part_of_line(unit) > 0 and '-')
-  d.blocked = d.blocked + redis.call('ZADD', K_WAITERS, 0, waiter_member(id, h))
+  local more = redis.call('ZADD', K_WAITERS, 0, waiter_member(id, h))
+  d.blocked = d.blocked + more
+  by_band.count(band_of(h.amounts), 1, more)
   joined[id] = true
   save_hold(id, h)
   if not redis.call('ZSCORE', K_LINE, unit) then
@@ -79,7 +81,9 @@ end
 -- Returns whether others of its unit wait still. The next may need less than it did.
 local function leave_line(id, h)
   local unit = unit_of(h.key, h.amounts)
-  d.blocked = d.blocked - redis.call('ZREM', K_WAITERS, waiter_member(id, h))
+  local less = redis.call('ZREM', K_WAITERS, waiter_member(id, h))
+  d.blocked = d.blocked - less
+  by_band.count(band_of(h.amounts), 1, -less)
   if not first_waiter(unit) then
     forget_unit(unit)
     return false

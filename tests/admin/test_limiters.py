@@ -41,8 +41,8 @@ class Busy:
 
         await wait_until(in_line)
 
-    async def _wait(self, key: str) -> headgate.Hold:
-        return await self.limiter.admit(in_flight=1, key=key, timeout="unlimited")
+    async def _wait(self, key: str | None, band: int | None = None) -> headgate.Hold:
+        return await self.limiter.admit(in_flight=1, key=key, band=band, timeout="unlimited")
 
     async def stop(self) -> None:
         for wait in self.waits:
@@ -105,6 +105,42 @@ async def test_metrics_are_of_limiters_and_limits_and_never_of_keys(http: httpx.
     assert "gold" not in text
 
 
+async def _name_bands(busy: Busy) -> None:
+    busy.waits.append(asyncio.create_task(busy._wait(None, band=6)))
+    busy.holds.append(await busy.limiter.admit(requests=1, band=0))
+
+    async def in_line() -> bool:
+        return (await busy.limiter.state()).waiting == 4
+
+    await wait_until(in_line)
+
+
+async def test_bands_are_told_once_one_was_named(http: httpx.AsyncClient, busy: Busy) -> None:
+    """Mutant: a limiter without bands has a row of the usual one."""
+    (one,) = (await http.get("/api/v1/limiters")).json()["limiters"]
+    assert one["view"]["bands"] == []
+    assert "headgate_limiter_band_waiting{" not in (await http.get("/metrics")).text
+    await _name_bands(busy)
+    expected = {
+        ("waiting", "0"): 0, ("waiting", "3"): 3, ("waiting", "6"): 1,
+        ("admitted_total", "0"): 1, ("admitted_total", "3"): 4, ("admitted_total", "6"): 0,
+        ("shed_total", "0"): 0, ("shed_total", "3"): 0, ("shed_total", "6"): 0,
+    }  # fmt: skip
+
+    async def told() -> bool:
+        found = {
+            (sample.name.removeprefix("headgate_limiter_band_"), sample.labels["band"]): sample.value
+            for family in text_string_to_metric_families((await http.get("/metrics")).text)
+            for sample in family.samples
+            if sample.name.startswith("headgate_limiter_band_")
+        }
+        return found == expected
+
+    await wait_until(told)
+    (one,) = (await http.get("/api/v1/limiters")).json()["limiters"]
+    assert one["view"]["bands"][2] == {"band": 6, "waiting": 1, "admitted": 0, "shed": 0}
+
+
 page_of = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="no chromium and chromedriver on PATH: run .ci/ensure-chromium as root"
 )
@@ -134,6 +170,7 @@ def test_the_page_shows_limits_holders_and_the_bound_of_what_it_looked_at(
     async def begin() -> Busy:
         busy = Busy(site.client)
         await busy.start()
+        await _name_bands(busy)
         await _many(site.client, 100_000)
         await site.client.apply("http", kind="limiter", limits={"requests": {"rate": "10/s"}, "slots": {"at_once": 8}})
         await (await busy.session.limiter("http", in_hand=False)).hold_off(600, reason="503 from <b>upstream</b>")
@@ -141,9 +178,17 @@ def test_the_page_shows_limits_holders_and_the_bound_of_what_it_looked_at(
 
     busy = site.run(begin())
     try:
-        shown = page.wait(f"/mails/.test({TEXT}) && /held off/.test({TEXT}) && /3 waiting/.test({TEXT}) && {TEXT}",
+        shown = page.wait(f"/mails/.test({TEXT}) && /held off/.test({TEXT}) && /4 waiting/.test({TEXT}) && {TEXT}",
                           "#limiters")  # fmt: skip
-        for words in ("llm", "4 of 4 in flight", "tenant-7", "gold-1", "503 from <b>upstream</b>", "100 k keys in use"):
+        for words in (
+            "llm",
+            "4 of 4 in flight",
+            "tenant-7",
+            "gold-1",
+            "503 from <b>upstream</b>",
+            "100 k keys in use",
+            "band 0: 0 waiting, 1 admitted · band 3: 3 waiting, 4 admitted · band 6: 1 waiting, 0 admitted",
+        ):
             assert words in shown.replace("\u202f", " "), words
         assert "of 100000 keys" in shown
         assert page.run("return document.documentElement.scrollWidth") <= width, "nothing is cut off"

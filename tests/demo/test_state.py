@@ -50,6 +50,32 @@ async def test_it_shows_what_is_taken_and_who_has_most(redis_url: str, cleanup_n
 
 
 @pytest.mark.one_server
+async def test_it_shows_bands_where_somebody_names_one(redis_url: str, cleanup_namespace: str) -> None:
+    """Mutant: what is of no other band is not counted as of band 3."""
+    place = ["--redis", redis_url, "--namespace", cleanup_namespace]
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 4}}, shed={"6": 0.5})
+        async with client.session("shop") as session:
+            llm = await session.limiter("llm", in_hand=False)
+            first = await llm.admit(slots=1)
+            assert "shed" not in run("status", *place).stdout
+            second = await llm.admit(slots=1, band=0)
+            assert isinstance(await llm.attempt(slots=1, band=7), headgate.Refused)
+            found = [["0", "0", "1", "0"], ["3", "0", "1", "0"], ["7", "0", "0", "1"]]
+            rows = [line.split()[-4:] for line in run("state", "llm", *place).stdout.splitlines()]
+            assert [row for row in found if row in rows] == found
+            for command in (["status"], ["top", "--once"]):
+                rows = [line.split()[-4:] for line in run(*command, *place).stdout.splitlines()]
+                assert [row for row in found if row in rows] == found, command
+            assert "band 7: 0 waiting, 0 admitted, 1 shed" in run("explain", "llm", *place).stdout
+            told = json.loads(run("state", "llm", *place, "--json").stdout)
+            assert told["bands"][2] == {"band": 7, "waiting": 0, "admitted": 0, "shed": 1}
+            first.release()
+            second.release()
+        await client.remove("llm")
+
+
+@pytest.mark.one_server
 async def test_it_shows_gates_and_buckets_and_their_keys(redis_url: str, cleanup_namespace: str) -> None:
     """Mutant: only limiters are looked for."""
     place = ["--redis", redis_url, "--namespace", cleanup_namespace]

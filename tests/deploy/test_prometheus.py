@@ -161,6 +161,7 @@ def test_a_panel_asks_for_what_is_exported(panel: Any) -> None:
             "kind",
             "outcome",
             "limit",
+            "band",
             "store",
             "pool",
             "source",

@@ -10,7 +10,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from headgate import LimitState, PoolState, StoreState, __version__
-from headgate.explain.limiter_view import LimiterView
+from headgate.explain.limiter_view import BandUse, LimiterView
 from headgate_coordinator.admin.figures import Figures
 from headgate_coordinator.admin.watch import Picture
 from headgate_coordinator.fleet.facts import NodeFacts
@@ -158,6 +158,22 @@ FINISHED: Final = Declared(
     "headgate_limit_finished", "counter", "Holds of a limit that adapts, by how they ended: ok, overload or ignore.",
     ("namespace", "destination", "limit", "outcome"),
 )  # fmt: skip
+
+
+def _of_band(
+    name: str, kind: Literal["gauge", "counter"], meaning: str, value: Callable[[BandUse], float]
+) -> tuple[Declared, Callable[[BandUse], float]]:
+    return Declared(f"headgate_limiter_band_{name}", kind, meaning, ("namespace", "destination", "band")), value
+
+
+OF_BANDS: Final = (
+    _of_band("waiting", "gauge", "Admissions of a band that wait; 0 goes first, 7 last.", lambda one: one.waiting),
+    _of_band("admitted", "counter", "Holds of a band that were admitted; what a session takes in hand counts once.",
+             lambda one: one.admitted),
+    _of_band("shed", "counter", "Admissions of a band that were refused as the limiter was filled too far for it.",
+             lambda one: one.shed),
+)  # fmt: skip
+"""Of each band of a limiter, where callers or keys have any but the usual one."""
 SHADOWED: Final = Declared(
     "headgate_shadow_limit_would_wait", "counter", "Admissions that a shadow limit would have kept waiting, or "
     "refused; it is of all keys together, or of each.", ("namespace", "destination", "limit", "of"),
@@ -211,8 +227,8 @@ WAITS: Final = Declared(
 METRICS: Final = (
     BUILD, UP, EVICTS, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS),
     *(declared for declared, _ in OF_STORES), *(declared for declared, _ in OF_POOLS),
-    *(declared for declared, _ in OF_LIMITERS), *(declared for declared, _ in OF_LIMITS), FINISHED, SHADOWED, NODE,
-    STARTED,
+    *(declared for declared, _ in OF_LIMITERS), *(declared for declared, _ in OF_LIMITS), FINISHED,
+    *(declared for declared, _ in OF_BANDS), SHADOWED, NODE, STARTED,
     READY, CONNECTIONS, LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED,
     FORWARDED_BYTES, PACKETS, BACKLOG,
     DEADLOCKS, FOUND, WAITS,
@@ -296,6 +312,11 @@ class _Scrape(Collector):
             for name, view in views.items() for limit in view.limits if limit.adapting
             for outcome, times in limit.adapting.outcomes.items()
         })  # fmt: skip
+        for declared, count_of in OF_BANDS:
+            yield declared.family({
+                (self._namespace, name, str(use.band)): count_of(use)
+                for name, view in views.items() for use in view.bands
+            })  # fmt: skip
         yield SHADOWED.family({
             (self._namespace, name, *of.split(" of ")): times
             for name, view in views.items() for of, times in view.shadowed.items()

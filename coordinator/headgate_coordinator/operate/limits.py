@@ -11,7 +11,7 @@ from rich.text import Text
 
 from headgate import Client, Explanation, LimitState, PolicyError, ShadowState
 from headgate.errors import UnknownDestination
-from headgate.explain.limiter_view import KeyUse, LimiterView, duration, shown
+from headgate.explain.limiter_view import BandUse, KeyUse, LimiterView, duration, shown
 from headgate.explain.limiters import explain_limiter
 from headgate.limiting.by_key import read_state
 from headgate.redis.keys import Address
@@ -82,6 +82,8 @@ def render(found: Explanation, view: LimiterView) -> RenderableType:
         parts.append(Text(f"held off for {view.held_off:.3g} s more: {view.off_reason or 'no reason was given'}"))
     if view.learning:
         parts.append(Text(f"learns for {view.learning:.3g} s more what is held: Redis may have lost state"))
+    if view.bands:
+        parts.append(_bands(view.bands))
     if view.top:
         parts.append(_keys(view.top))
     if view.seen:
@@ -116,6 +118,13 @@ def _keys(top: Sequence[KeyUse]) -> Table:
     return table
 
 
+def _bands(bands: Sequence[BandUse]) -> Table:
+    table = _table("band", right=("waiting", "admitted", "shed"))
+    for use in bands:
+        table.add_row(str(use.band), str(use.waiting), str(use.admitted), str(use.shed))
+    return table
+
+
 def _key(use: KeyUse) -> str:
     return use.key if use.key is not None else "(none)"
 
@@ -140,6 +149,21 @@ def limiters(found: Sequence[Explanation], width: int, narrow: int) -> list[Rend
             name.append(f"\nheld off {duration(view.held_off)}", style="bold red")
         top = "\n".join(str(use).removeprefix("key ") for use in view.top[:NAMED])
         table.add_row(name, *(Text("\n").join(column) for column in zip(*lines, strict=True)), Text(top))
+    return [table]
+
+
+def bands(found: Sequence[Explanation]) -> list[RenderableType]:
+    """Return the table of limiters whose callers name bands, a line for each band; none where there are none."""
+    named = [(one.destination, one.limiter.bands) for one in found if one.limiter is not None and one.limiter.bands]
+    if not named:
+        return []
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("bands", overflow="fold", min_width=10)
+    for column in ("band", "waiting", "admitted", "shed"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, uses in named:
+        rows = [(use.band, use.waiting, use.admitted, use.shed) for use in uses]
+        table.add_row(Text(name), *("\n".join(map(str, column)) for column in zip(*rows, strict=True)))
     return [table]
 
 

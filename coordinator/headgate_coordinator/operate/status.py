@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate import Client, Explanation, PolicyError, PoolState, StoreState
-from headgate_coordinator.operate.limits import limiters, turns
+from headgate_coordinator.operate.limits import bands, limiters, turns
 from headgate_coordinator.operate.terminal import WIDE, number
 from headgate_coordinator.operate.terminal import size as size_of
 
@@ -96,14 +96,17 @@ def render(
         stores: spool stores, in a table of their own.
         pools: likewise.
     """
-    in_turn = turns(ordered(found, by), width)
-    shared = (*limiters(ordered(found, by), width, NARROW), *in_turn, *_pools(pools, width), *_stores(stores, width))
+    in_order = ordered(found, by)
+    fair = (*bands(in_order), *turns(in_order, width))
+    shared = (*limiters(in_order, width, NARROW), *fair, *_pools(pools, width), *_stores(stores, width))
     if not found:
         return Group(Text(f"There are no destinations in namespace {namespace!r}."), *shared)
     if most is not None and shared:
-        limits = [limit for one in found if one.limiter is not None for limit in one.limiter.limits]
-        fair = [one for one in found if one.turns is not None]
-        most = max(6, most - sum(len(some) + 3 for some in (limits, fair, pools, stores) if some))
+        views = [one.limiter for one in found if one.limiter is not None]
+        limits = [limit for view in views for limit in view.limits]
+        named = [use for view in views for use in view.bands]
+        in_turn = [one for one in found if one.turns is not None]
+        most = max(6, most - sum(len(some) + 3 for some in (limits, named, in_turn, pools, stores) if some))
     shown = ordered(found, by)
     held_up = [one for one in shown if one.state != "open"]
     if most is not None:

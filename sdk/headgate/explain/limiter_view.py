@@ -94,6 +94,26 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class BandUse:
+    """What became of the admissions of one band.
+
+    Attributes:
+        band: 0 goes first, 7 last.
+        waiting: in line.
+        admitted: so far; what a session takes in hand counts once.
+        shed: refused so far, for the limiter was filled above what its ``shed`` says.
+    """
+
+    band: int
+    waiting: int
+    admitted: int
+    shed: int
+
+    def __str__(self) -> str:
+        return f"band {self.band}: {self.waiting} waiting, {self.admitted} admitted, {self.shed} shed"
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """Holds of one session for one key: its amounts by limit, and the seconds since the oldest was admitted."""
 
@@ -144,6 +164,7 @@ class LimiterView:
         shadows: shadow limits, those of each key only where one was asked about.
         would_wait: admissions so far that a shadow limit would have kept waiting, or refused.
         shadowed: the same of each, by ``<limit> of <all|key>``; an admission may count for several.
+        bands: those that were ever named, and the usual one; none where nobody named one.
     """
 
     limits: tuple[LimitState, ...]
@@ -171,6 +192,7 @@ class LimiterView:
     shadows: tuple[ShadowState, ...] = ()
     would_wait: int = 0
     shadowed: dict[str, int] = field(default_factory=dict)
+    bands: tuple[BandUse, ...] = ()
 
     @classmethod
     def of(cls, levels: LimiterLevels, key: str | None, key_limits: str) -> "LimiterView":
@@ -194,6 +216,7 @@ class LimiterView:
             top=_top(levels, holds, line, limits, key_limits), keys_seen=len(levels.records),
             holds_seen=len(levels.holds), shadows=read_shadows(levels), would_wait=levels.would_wait,
             shadowed={f"{name} of {rule}": times for name, rule, times, _ in counts_of(levels.shadowed)},
+            bands=_bands(levels),
         )  # fmt: skip
 
     @property
@@ -229,6 +252,7 @@ class LimiterView:
             yield f"{self.would_wait} admitted so far would have waited for shadow limits"
         so_far = f"{self.admitted} admitted, {self.refused} refused so far"
         yield f"{self.waiting} waiting, {self.keys} keys in use, {so_far}"
+        yield from map(str, self.bands)
         yield from dict.fromkeys(map(str, self.own))
         yield from (f"{number}. {wait}" for number, wait in enumerate(self.line[:TOP], 1))
         yield from map(str, self.holders)
@@ -292,6 +316,18 @@ def duration(seconds: float) -> str:
 def shown(key: str | None) -> str:
     """Return a key as texts name it."""
     return "no key" if key is None else f"key {key}"
+
+
+def _bands(levels: LimiterLevels) -> tuple[BandUse, ...]:
+    """Return the bands that were named, the first ones first; what is not theirs is of the usual one."""
+    named = {use.band: use for use in (BandUse(*map(int, row.split(" "))) for row in levels.by_band)}
+    if named:
+        others = [use for use in named.values() if use.band != USUAL_BAND]
+        waiting = max(0, levels.waiting - sum(use.waiting for use in others))
+        admitted = max(0, levels.admitted - sum(use.admitted for use in others))
+        shed = named[USUAL_BAND].shed if USUAL_BAND in named else 0
+        named[USUAL_BAND] = BandUse(USUAL_BAND, waiting, admitted, shed)
+    return tuple(use for _, use in sorted(named.items()))
 
 
 def _name(encoded: str) -> str | None:

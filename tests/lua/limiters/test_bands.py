@@ -3,6 +3,7 @@
 import pytest
 
 from headgate.errors import InvalidValue
+from headgate.redis.stores.limiters import HoldCall
 from tests.lua.limiters.trial import Limiter
 
 pytestmark = pytest.mark.one_server
@@ -130,6 +131,34 @@ async def test_bands_of_a_rate_go_in_order(limiter: Limiter) -> None:
             await limiter.one("renew", f"bob.{number}")
     order = [text.split(":")[1] for _, text in await limiter.events() if text.startswith("held:bob")]
     assert order == ["bob.5", "bob.4", "bob.3", "bob.2", "bob.1"]
+
+
+async def test_each_band_is_counted(limiter: Limiter) -> None:
+    """Of band 3 only what was shed is kept; the rest is what the others leave of all."""
+    await limiter.create("slots at_once 4", shed="3=750;6=500")
+    calls = [HoldCall("admit", f"ann.{number}", amounts="slots=1~5", ttl_ms=5000) for number in (1, 2)]
+    await limiter.call("ann", *calls)
+    assert await limiter.field("by_band") == b"5 0 2 0"
+    assert (await limiter.admit("bob.1", "slots=1~6", wait_ms=9000)).startswith("shed 6 ")
+    assert await limiter.admit("bob.2", "slots=1") == "held"
+    assert (await limiter.admit("bob.3", "slots=1", wait_ms=9000)).startswith("shed 3 ")
+    for number in (4, 5, 6):
+        assert (await limiter.admit(f"bob.{number}", "slots=2~1", wait_ms=9000)).startswith("wait ")
+    await limiter.release("bob.5")
+    await limiter.release("ann.1")
+    assert [row.split() for row in sorted((await limiter.look()).by_band)] == [
+        ["1", "1", "1", "0"], ["3", "0", "0", "1"], ["5", "0", "2", "0"], ["6", "0", "0", "1"],
+    ]  # fmt: skip
+    await limiter.sweep(5000)
+    assert [row.split()[1] for row in (await limiter.look()).by_band] == ["0"] * 4, "it left the line with its lease"
+
+
+async def test_who_is_let_in_as_a_hold_off_ends_is_counted(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 1")
+    await limiter.store.hold_off(limiter.address, "ann", key="*", ms=9000, reason="")
+    assert (await limiter.admit("ann.1", "slots=1~0", wait_ms=9000)).startswith("wait ")
+    await limiter.store.hold_off(limiter.address, "ann", key="*", ms=0, reason="")
+    assert (await limiter.look()).by_band == ("0 0 1 0",)
 
 
 async def test_bands_that_are_none_are_refused(limiter: Limiter) -> None:

@@ -33,7 +33,8 @@ function make(open) {
   first.append(name, element("span", "tags"));
   const keys = element("ol", "keys");
   made.append(
-    first, element("p", "why"), element("ul", "limits"), element("p", "quiet facts-line"), keys,
+    first, element("p", "why"), element("ul", "limits"), element("p", "quiet facts-line"),
+    element("p", "quiet facts-line"), keys,
     element("p", "quiet facts-line"),
   );
   return made;
@@ -41,7 +42,7 @@ function make(open) {
 
 function fill(made, one) {
   const { view } = one;
-  const [first, why, limits, line, keys, bound] = made.children;
+  const [first, why, limits, line, bands, keys, bound] = made.children;
   say(first.children[0], one.name);
   tag(first.children[1], [
     ...(view.held_off ? [[`held off ${duration(view.held_off)}`, "bad"]] : []),
@@ -57,6 +58,11 @@ function fill(made, one) {
   say(line, [
     `${things(view.keys, "key")} in use`, `${number(view.admitted)} admitted`, `${number(view.refused)} refused`,
   ].join(" · "));
+  say(bands, view.bands.map((use) => [
+    `band ${use.band}: ${number(use.waiting)} waiting`, `${number(use.admitted)} admitted`,
+    use.shed ? `${number(use.shed)} shed` : "",
+  ].filter(Boolean).join(", ")).join(" · "));
+  bands.hidden = view.bands.length === 0;
   const top = view.top.filter((use) => use.key !== null).slice(0, TOP);
   fit(keys, top.length, makeKey);
   keys.hidden = top.length === 0;

@@ -73,6 +73,7 @@ class LimiterLevels:
         admitted: holds that were admitted so far.
         refused: admissions that were refused, or gave up waiting, so far.
         all_holds: how many holds and waits there are.
+        by_band: ``<band> <waiting> <admitted> <shed>`` of those that were named; of band 3 only what was shed.
         shadows: shadow limits, as ``limits``; the names of those that have a level of their own begin with ``S_``.
         of_key_shadows: the same of the key that was asked for.
         would_wait: admissions so far that a shadow limit would have kept waiting, or refused.
@@ -95,6 +96,7 @@ class LimiterLevels:
     admitted: int
     refused: int
     all_holds: int
+    by_band: tuple[str, ...] = ()
     shadows: tuple[str, ...] = ()
     of_key_shadows: tuple[str, ...] = ()
     would_wait: int = 0
@@ -166,7 +168,7 @@ class LimiterStore:
             records=_pairs(reply[6]), line=tuple(_texts(reply[7])), holds=_pairs(reply[8]), own=_pairs(reply[9]),
             learning_ms=int(reply[10]), reason=reply[11].decode("utf-8", "replace"), now_ms=int(reply[12]),
             clock_ms=int(reply[13]), head=reply[14].decode(), admitted=int(reply[15]), refused=int(reply[16]),
-            all_holds=int(reply[17]), **_shadows(reply[18:]),
+            all_holds=int(reply[17]), by_band=_rows(reply[18]), **_shadows(reply[19:]),
         )  # fmt: skip
 
 
