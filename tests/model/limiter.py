@@ -11,21 +11,29 @@ TEN_YEARS_US: Final = 315_576_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit by name: ``rate`` with a burst, ``at_once``, or ``quota`` of a day. ``most``: the burst of a rate."""
+    """A limit by name: ``rate`` with a burst, ``at_once``, or ``quota`` of a day. ``most``: the burst of a rate.
+
+    One that adapts has a ``floor``, and says how.
+    """
 
     name: str
     form: str
     most: int
     rate: float = 0.0
+    floor: int = 0
+    adapt: str = ""
 
     @property
     def text(self) -> str:
-        more = {"rate": f"{self.rate} {self.most}", "at_once": f"{self.most}", "quota": f"{self.most} day 0"}
+        more = {"rate": f"{self.rate} {self.most}", "at_once": self._at_once, "quota": f"{self.most} day 0"}
         return f"{self.name} {self.form} {more[self.form]}"
 
     @property
-    def tolerance(self) -> int:
-        return math.floor(self.most * 1_000_000 / self.rate)
+    def _at_once(self) -> str:
+        return f"{self.most} {self.floor} {self.adapt}" if self.adapt else str(self.most)
+
+    def burst_us(self, most: int) -> int:
+        return math.floor(most * 1_000_000 / self.rate)
 
 
 @dataclass(slots=True)
@@ -49,10 +57,16 @@ class Level:
 
 @dataclass(slots=True)
 class Limiter:
-    """All limits, those of all keys and those of each, and what is taken of them at ``now``, in us of its own clock."""
+    """All limits, those of all keys and those of each, and what is taken of them at ``now``, in us of its own clock.
+
+    ``reserve`` and ``shed`` are thousandths by band; ``now_most`` says where a limit is that adapts.
+    """
 
     limits: dict[str, Limit]
     key_limits: dict[str, Limit]
+    reserve: dict[int, int] = field(default_factory=dict)
+    shed: dict[int, int] = field(default_factory=dict)
+    now_most: dict[str, int] = field(default_factory=dict)
     shadows: dict[str, Limit] = field(default_factory=dict)
     key_shadows: dict[str, Limit] = field(default_factory=dict)
     now: int = 0
@@ -94,21 +108,47 @@ class Limiter:
         cost = min(math.ceil(amount * 1_000_000 / limit.rate), TEN_YEARS_US)
         return max(self.level(owner, limit.name).tat, self.now) + cost
 
-    def fits(self, key: str, amounts: dict[str, int]) -> bool:
+    def kept_from(self, band: int) -> int:
+        """Return the thousandths of each limit of all keys that are for better bands."""
+        return max((share for upto, share in self.reserve.items() if upto < band), default=0)
+
+    def fits(self, key: str, amounts: dict[str, int], band: int) -> bool:
         """Return whether all of it may be taken now."""
         for name, amount in amounts.items():
-            if not all(self.has_room(owner, owner, limit, amount) for owner, limit in self.owners(key, name)):
-                return False
+            for owner, limit in self.owners(key, name):
+                kept = self.kept_from(band) if owner == ALL else 0
+                if not self.has_room(owner, owner, limit, amount, kept):
+                    return False
         return True
 
-    def has_room(self, owner: str, holder: str, limit: Limit, amount: int) -> bool:
-        if amount > limit.most:
+    def has_room(self, owner: str, holder: str, limit: Limit, amount: int, kept: int = 0) -> bool:
+        most = self.most(owner, limit)
+        most -= math.ceil(most * kept / 1000)
+        least = limit.floor or limit.most
+        if amount > least - math.ceil(least * kept / 1000):
             return False
         if limit.form == "at_once":
-            return self.held(holder, limit.name) + amount <= limit.most
+            return self.held(holder, limit.name) + amount <= most
         if limit.form == "quota":
-            return self.used(owner, limit.name) + amount <= limit.most
-        return self.tokens_owed_until(owner, limit, amount) - limit.tolerance <= self.now
+            return self.used(owner, limit.name) + amount <= most
+        return self.tokens_owed_until(owner, limit, amount) - limit.burst_us(most) <= self.now
+
+    def most(self, owner: str, limit: Limit) -> int:
+        """Return the most that may be taken of it now."""
+        return self.now_most.get(limit.name, limit.most) if owner == ALL else limit.most
+
+    def shed_above(self, band: int) -> int | None:
+        """Return the fill from which on a band is shed, in thousandths; None where it never is."""
+        return self.shed.get(max((of for of in self.shed if of <= band), default=-1))
+
+    def fill(self, owner: str, limit: Limit) -> int:
+        """Return how much of a limit is taken, in thousandths."""
+        taken: float = self.held(owner, limit.name)
+        if limit.form == "rate":
+            taken = max(0, self.level(owner, limit.name).tat - self.now) * limit.rate / 1_000_000
+        elif limit.form == "quota":
+            taken = self.used(owner, limit.name)
+        return math.floor(1000 * taken / self.most(owner, limit))
 
     def would_wait(self, key: str, amounts: dict[str, int]) -> set[tuple[str, str]]:
         """Return the shadow limits that have no room for it: name, and ``all`` or ``key``."""

@@ -9,6 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from headgate.redis.stores.limiters import HoldCall, LimiterStore
 from tests.lua.place import BEGIN_MS
 from tests.lua.world import World
+from tests.model.adaptive import Adaptive
+from tests.model.bands import USUAL, Bands, Waiter
 from tests.model.limiter import ALL, Limit, Limiter
 from tests.support.audited import audit
 
@@ -23,9 +25,26 @@ FORMS: Final = {
     "seats": st.builds(Limit, st.just("seats"), st.just("at_once"), st.integers(1, 4)),
     "mails": st.builds(Limit, st.just("mails"), st.just("quota"), st.integers(1, 30)),
 }
+OF_ALL: Final = FORMS | {
+    "slots": st.one_of(
+        FORMS["slots"],
+        st.builds(
+            Limit, st.just("slots"), st.just("at_once"), st.integers(4, 9), floor=st.integers(1, 4),
+            adapt=st.sampled_from(("aimd", "gradient")),
+        ),
+    ),
+}  # fmt: skip
+"""Those of all keys together may adapt."""
+KEY_BANDS: Final = {"t2": 5}
+MOST_PATIENCE_MS: Final = 300_000
+some_shares = st.dictionaries(st.integers(0, 7), st.sampled_from((250, 500, 800)), max_size=2)
 some_limits = st.lists(st.sampled_from(sorted(FORMS)), min_size=1, unique=True)
 some_shadows = st.lists(st.sampled_from(sorted(FORMS)), unique=True)
 numbers = st.fixed_dictionaries({}, optional={name: st.integers(0, 12) for name in FORMS})
+
+
+def shares_text(shares: dict[int, int]) -> str:
+    return ";".join(f"{band}={share}" for band, share in sorted(shares.items()))
 
 
 def amounts_text(amounts: dict[str, int]) -> str:
@@ -45,19 +64,31 @@ class Machine(RuleBasedStateMachine):
         self.seq = dict.fromkeys(SESSIONS, 0)
         self.last: dict[str, tuple[int, tuple[HoldCall, ...], Any]] = {}
         self.numbers = dict.fromkeys(SESSIONS, 0)
-        self.seen = 0
+        self.seen = self.tickets = 0
+        self.decides = False
 
     @initialize(
-        data=st.data(), names=some_limits, of_keys=some_limits, shadowed=some_shadows, key_shadowed=some_shadows
-    )
+        data=st.data(), names=some_limits, of_keys=some_limits, shadowed=some_shadows, key_shadowed=some_shadows,
+        alone=st.booleans(), by_deadline=st.booleans(), aging=st.sampled_from((0.1, 0.5)),
+    )  # fmt: skip
     def create(
-        self, data: st.DataObject, names: list[str], of_keys: list[str], shadowed: list[str], key_shadowed: list[str]
-    ) -> None:
-        limits = {name: data.draw(FORMS[name]) for name in names}
-        key_limits = {name: data.draw(FORMS[name]) for name in of_keys if name in limits}
+        self, data: st.DataObject, names: list[str], of_keys: list[str], shadowed: list[str], key_shadowed: list[str],
+        alone: bool, by_deadline: bool, aging: float,
+    ) -> None:  # fmt: skip
+        """Make it. Where one limit stands ``alone`` the model knows of each that is let in whether it was its turn."""
+        limits = {name: data.draw(OF_ALL[name]) for name in (names[:1] if alone else names)}
+        key_limits = {name: data.draw(FORMS[name]) for name in of_keys if name in limits and not alone}
         shadows = {name: data.draw(FORMS[name]) for name in shadowed if name in limits}
         key_shadows = {name: data.draw(FORMS[name]) for name in key_shadowed if name in limits}
-        self.model = Limiter(limits, key_limits, shadows, key_shadows)
+        reserve, shed = data.draw(some_shares), data.draw(some_shares)
+        self.model = Limiter(limits, key_limits, reserve, shed, shadows=shadows, key_shadows=key_shadows)
+        self.alone, self.by_deadline, self.line = (limits[names[0]] if alone else None), by_deadline, Bands(aging)
+        self.bands: dict[str, int] = {}
+        self.asked: set[str] = set()
+        self.counts = {band: [0, 0] for band in range(8)}
+        self.adaptive = next((Adaptive(limit) for limit in limits.values() if limit.adapt), None)
+        if self.adaptive is not None:
+            self.model.now_most[self.adaptive.limit.name] = self.adaptive.most
         self.noted: dict[str, set[tuple[str, str]]] = {}
         self.would_wait = 0
         self.tick(0)
@@ -66,7 +97,8 @@ class Machine(RuleBasedStateMachine):
             "key_limits": ";".join(limit.text for limit in key_limits.values()),
             "shadow_limits": ";".join(limit.text for limit in shadows.values()),
             "shadow_key_limits": ";".join(limit.text for limit in key_shadows.values()),
-            "bands": "t2=5", "aging": "0.5",
+            "bands": "t2=5", "aging": f"{aging:g}", "order": "deadline" if by_deadline else "",
+            "reserve": shares_text(reserve), "shed": shares_text(shed),
         }  # fmt: skip
         self.world.run(self.world.store.apply(self.address, settings, mode="ensure", ttl_ms=TTL_MS))
 
@@ -94,11 +126,56 @@ class Machine(RuleBasedStateMachine):
     )
     def admit(self, session: str, key: str, amounts: dict[str, int], wait: int, times: int, band: str) -> None:
         calls = []
-        for _ in range(times):
+        for _ in range(1 if self.alone else times):
             self.numbers[session] += 1
             text = amounts_text(self.known(amounts)) + band
             calls.append(HoldCall("admit", f"{session}.{self.numbers[session]}", key, text, TTL_MS, wait))
+            self.bands[calls[-1].id] = int(band[1:]) if band else KEY_BANDS.get(key, USUAL)
+        self.asked = {call.id for call in calls}
         self.call(session, *calls)
+        self.asked = set()
+        for call, answer in zip(calls, self.last[session][2].answers, strict=True):
+            self.judge(call, answer, only=len(calls) == 1)
+
+    def judge(self, call: HoldCall, answer: str, *, only: bool) -> None:
+        """See that what was not let in was shed as far as limits are filled so far, and note whoever waits."""
+        band, (word, *said) = self.bands[call.id], answer.split(" ")
+        if word in ("held", "limit"):
+            return
+        above, fills = self.model.shed_above(band), self.fills(call.key, self.amounts(call.amounts))
+        if word == "shed":
+            assert above is not None
+            assert above <= int(said[1]) <= fills[said[2], said[3]] + 1
+            assert int(said[0]) == band
+            assert not only or int(said[1]) >= fills[said[2], said[3]] - 1
+            self.counts[band][1] += 1
+        elif only:
+            assert above is None or max(fills.values()) <= above, f"{call.id}, of band {band}, was not shed"
+        if self.alone and word == "wait":
+            turn = self.model.now // 1000 + min(call.wait_ms, MOST_PATIENCE_MS) if self.by_deadline else self.tickets
+            self.tickets += 1
+            self.line.join(call.id, Waiter(call.key, band, turn))
+        elif self.alone:
+            self.line.name(band)
+
+    def fills(self, key: str, amounts: dict[str, int]) -> dict[tuple[str, str], int]:
+        """Return how far the limits are filled of which it takes some, in thousandths."""
+        return {
+            (name, "all" if owner == ALL else "key"): self.model.fill(owner, limit)
+            for name, amount in amounts.items() if amount
+            for owner, limit in self.model.owners(key, name)
+        }  # fmt: skip
+
+    @rule(session=st.sampled_from(SESSIONS), ok=st.integers(0, 90), ms=st.integers(1, 3000), over=st.integers(0, 5))
+    def sample(self, session: str, ok: int, ms: int, over: int) -> None:
+        """Say how holds ended, of a time that differs by a tenth."""
+        sums = {
+            "ok": ok, "us": ok * ms * 1000, "squares": ok * (ms * 1000 // 64) ** 2 * 101 // 100, "over": over,
+            "late": over * ms * 1000, "busy": ok * ms,
+        }  # fmt: skip
+        self.call(session, HoldCall("sample", f"{session}.999999", amounts=amounts_text(sums)))
+        if self.adaptive is not None:
+            self.adaptive.hear(**sums)
 
     def pick(self, data: st.DataObject) -> str:
         stored = [field.decode() for field in self.world.run(self.read("HKEYS", "holds"))]
@@ -147,12 +224,14 @@ class Machine(RuleBasedStateMachine):
     def follow(self) -> None:
         """Do to the model what the ledger says, and have it allow that."""
         self.model.tick(self.now)
+        self.decides = self.adaptive is not None and self.adaptive.is_due(self.model.now // 1_000_000)
         for _, (_, entry) in self.world.run(
             self.read("XRANGE", "ledger", f"({self.seen}-0" if self.seen else "-", "+")
         ):
             self.seen += 1
             for event in entry.decode().split(",")[7].split(";"):
                 self.happened(*event.split(":", 3))
+        assert not self.decides, "nothing was decided in a new second"
 
     @staticmethod
     def amounts(text: str) -> dict[str, int]:
@@ -162,10 +241,15 @@ class Machine(RuleBasedStateMachine):
         if event == "held":
             taken = self.amounts(amounts)
             assert hold not in self.model.holds
-            assert self.model.fits(key, taken), f"{hold} of {key} was let in with {taken}"
-            above = self.model.would_wait(key, taken)
-            assert self.noted.pop(hold, set()) == above
-            self.would_wait += bool(above)
+            band = self.bands[hold]
+            assert self.model.fits(key, taken, band), f"{hold} of {key} was let in with {taken}"
+            if self.asked == {hold} and (above := self.model.shed_above(band)) is not None:
+                assert min(self.fills(key, taken).values()) <= above, f"{hold}, of band {band}, was not shed"
+            self.take_turn(hold, key, taken, band)
+            self.counts[band][0] += 1
+            shadowed = self.model.would_wait(key, taken)
+            assert self.noted.pop(hold, set()) == shadowed
+            self.would_wait += bool(shadowed)
             self.model.take(hold, key, taken)
         elif event == "would-wait":
             self.noted.setdefault(hold, set()).add((amounts.split(":", maxsplit=1)[0], amounts.split(":")[1]))
@@ -173,6 +257,31 @@ class Machine(RuleBasedStateMachine):
             self.model.settle(hold, {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", key)})
         elif event in ("freed", "lapsed"):
             del self.model.holds[hold]
+        elif event == "quit":
+            self.line.leave(hold)
+        elif event == "adapted":
+            assert self.adaptive is not None
+            assert self.decides
+            self.decides = False
+            told = f"{hold}:{key}:{amounts}"
+            assert told == self.adaptive.step(pressed=told.split(":")[6].endswith(" 1"))
+            self.model.now_most[hold] = self.adaptive.most
+
+    def take_turn(self, hold: str, key: str, taken: dict[str, int], band: int) -> None:
+        """See that it was the turn of what is let in, where one limit stands alone."""
+        if self.alone is None:
+            return
+        if hold in self.asked:
+            self.line.name(band)
+        assert self.line.may_go(band), f"{hold} went first, of band {band}, of {self.line}"
+        share = None
+        if self.alone.form == "at_once" and not self.alone.adapt and not self.by_deadline:
+            share = {key: self.model.held(f"key {key}", self.alone.name) for key in KEYS}
+            share["*"] = sum(h.amounts.get(self.alone.name, 0) for h in self.model.holds.values() if h.key == "*")
+        other = self.line.before(hold, share, by_deadline=self.by_deadline)
+        assert not other, f"{hold} went before {other} of its band, of {self.line}"
+        limit = self.alone
+        self.line.let_in(hold, band, taken[limit.name] / (limit.rate or max(1, self.model.most(ALL, limit))))
 
     @invariant()
     def what_is_taken_is_what_the_model_says(self) -> None:
@@ -182,7 +291,7 @@ class Machine(RuleBasedStateMachine):
             levels = self.world.run(self.store.levels(self.address, key=key, most=1000))
             owner = ALL if key == "*" else f"key {key}"
             for row in levels.limits if key == "*" else levels.of_key:
-                name, form, most, left, whole_us, _, withheld = row.split()
+                name, form, most, left, whole_us, _, withheld, *_ = row.split()
                 assert withheld == "0"
                 if form == "at_once":
                     assert int(most) - int(left) == self.model.held(owner, name)
@@ -213,11 +322,20 @@ class Machine(RuleBasedStateMachine):
         assert {i.decode() for i in leases[::2]} == set(holds)
         wanted = {i: self.amounts(record[6]) for i, record in waiting.items()}
         bands = {i: "".join(record[6].partition("~")[1:]) for i, record in waiting.items()}
-        assert not set(bands.values()) - {"", "~0", "~1", "~5", "~7"}
+        assert bands == {i: f"~{self.bands[i]}" if self.bands[i] != USUAL else "" for i in waiting}
+        told = {
+            int(row.split()[0]): [*map(int, row.split()[1:])]
+            for row in fields.get(b"by_band", b"").decode().split(";")
+            if row
+        }
+        for band, (admitted, shed) in self.counts.items():
+            there = sum(self.bands[i] == band for i in waiting)
+            usual = [0, 0, shed]
+            assert told.get(band, [0, 0, 0]) == (usual if band == USUAL else [there, admitted, shed])
         units = {f"{record[4]} {','.join(wanted[i])}{bands[i]}" for i, record in waiting.items()}
         assert {unit.decode() for unit in line[::2]} == units
         assert set(shares[::2]) <= set(line[::2])
-        stuck = {i for i, record in waiting.items() if not self.model.fits(record[4], wanted[i])}
+        stuck = {i for i, record in waiting.items() if not self.model.fits(record[4], wanted[i], self.bands[i])}
         for i in set(waiting) - stuck:
             assert any(wanted[i].keys() & wanted[j].keys() for j in stuck), f"{i} waits for nobody, and is not let in"
 
