@@ -47,6 +47,31 @@ def test_what_was_broken_is_found(promise: str, entries: list[str]) -> None:
     assert promise in {found.promise for found in judge(*((0, entry) for entry in entries))}
 
 
+WAIT = "waits:low.1:*:tokens:all:tokens=1;band:low.1:2"
+
+
+def passed(times: int, band: str = "") -> list[tuple[int, str]]:
+    """Return a call of band 0 every tenth of a second, which joins the line and is let in."""
+    return [
+        (100 * n, f"waits:a.{n}:*:tokens:all:tokens=1{band.replace('@', f'a.{n}')};held:a.{n}:*:tokens=1")
+        for n in range(1, times + 1)
+    ]  # fmt: skip
+
+
+def test_a_band_that_is_passed_for_longer_than_its_aging_is_found() -> None:
+    """Of a rate of 10 a second band 2 is passed by 20 and one of each band: nobody but a hand makes such a ledger."""
+    first, top = (0, f"held:b.1:*:tokens=1;{WAIT}"), ";band:@:0"
+    assert judge(first, *passed(28, top)) == []
+    found = judge(first, *passed(29, top))
+    assert [(one.promise, one.what) for one in found] == [("P7", "band 2 waits for tokens and was passed for too long")]
+    assert "at most 2 and one of each band" in found[0].expected
+    assert judge(first, *passed(20, top), (2050, "held:low.1:*:tokens=1"), *passed(29, top)[20:]) == []
+    assert judge(first, *passed(20, top), (2050, "quit:low.1"), *passed(29, top)[20:]) == []
+    halved = f"limits:inf:inf;{LIMITS};aging:0.5"
+    assert judge(first, *passed(18, top), apply=halved) == []
+    assert [one.promise for one in judge(first, *passed(19, top), apply=halved)] == ["P7"]
+
+
 ADAPTING = "limits:inf:inf;limiter:slots at_once 9 2 aimd:"
 GREW = "adapted:slots:aimd:2:9:2000:start:9 900 0 0 0 900 1:3000 0 1 0 0 0 0 0 0"
 
