@@ -1,13 +1,15 @@
 """Traps of limiters: limits that can never be reached, never be kept, or keep somebody out for ever."""
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
+from headgate.core.limits.bands import BANDS
 from headgate.core.limits.limit import Limit, limits_of
 from headgate.core.policy import Resolved
 from headgate_coordinator.policy.finding import Finding
 
-CODES: Final = ("HG119", "HG120", "HG121", "HG122", "HG123", "HG124", "HG128")
+CODES: Final = ("HG119", "HG120", "HG121", "HG122", "HG123", "HG124", "HG128", "HG136", "HG137")
 MOST_PASSED: Final = 30.0
 """Seconds, or times a limit: as long as calls wait that do not say."""
 MOST_RATIO: Final = 100
@@ -22,7 +24,7 @@ def limiter_traps(resolved: Resolved) -> Iterator[Finding]:
     for found in (
         _above_all(limits, of_keys), _bursts("limits", limits), _bursts("key_limits", of_keys),
         _zones(resolved, limits), _weights(resolved), _sums(resolved, limits, of_keys), _slices(resolved, limits),
-        _bands(resolved),
+        _bands(resolved), _reserves(resolved, limits), _sheds(resolved),
     ):  # fmt: skip
         for code, field, key, stalls, remedy in found:
             place = resolved.origins.get(field, resolved.origins["limits"]).partition("@")[2]
@@ -91,6 +93,42 @@ def _bands(resolved: Resolved) -> Found:
     if passed > MOST_PASSED:
         why = f"band {max(bands)} may be passed by {passed:g} s of a rate: its calls time out before that"
         yield "HG128", "bands", "band", why, f"lower aging, so that no band is passed by more than {MOST_PASSED:g} s"
+
+
+def _shares(resolved: Resolved, field: str) -> list[tuple[int, int]]:
+    """Return (band, thousandths), the best band first."""
+    entries = (entry.split("=") for entry in resolved.fields.get(field, "").split(";") if entry)
+    return sorted((int(band), int(share)) for band, share in entries)
+
+
+def _reserves(resolved: Resolved, limits: dict[str, Limit]) -> Found:
+    shares = _shares(resolved, "reserve")
+    kept = 0
+    for band, share in shares:
+        if band == BANDS - 1:
+            why = f"what is kept for bands up to {band} is kept from nobody"
+            yield "HG136", "reserve", f"reserve.{band}", why, "name a band below which others do without"
+        elif share <= kept:
+            why = f"{kept / 1000:g} is kept from bands after {band} already, so that {share / 1000:g} more is none"
+            yield "HG136", "reserve", f"reserve.{band}", why, "let the part grow with the band, or drop it"
+        else:
+            kept = share
+    for name, limit in limits.items():
+        least = limit.floor or limit.most
+        if kept and least - math.ceil(least * kept / 1000) < 1:
+            why = f"of {name}, {least}, nothing is left for later bands: their calls are refused for ever"
+            yield "HG136", "reserve", f"{name}.reserve", why, "keep less, or make the limit larger"
+
+
+def _sheds(resolved: Resolved) -> Found:
+    strictest = (BANDS, 1001)
+    for band, share in _shares(resolved, "shed"):
+        if share >= strictest[1]:
+            before, least = strictest
+            why = f"band {before} is refused from a fill of {least / 1000:g} on, and band {band}, after it, only from "
+            yield "HG137", "shed", f"shed.{band}", why + f"{share / 1000:g}", "let the fill fall with the band"
+        else:
+            strictest = band, share
 
 
 def _slices(resolved: Resolved, limits: dict[str, Limit]) -> Found:

@@ -160,6 +160,18 @@ PAIRS: list[tuple[str, int, Known, str, str]] = [
         RULE + 'retry.delay = "1min"\nmax_attempts = 5\nmessage_ttl = "10s"',
         RULE + 'retry.delay = "1s"\nmax_attempts = 5\nmessage_ttl = "10s"',
     ),
+    ("HG136", 3, Known(), LLM + "reserve = { 7 = 0.1 }\n" + REQUESTS, LLM + "reserve = { 6 = 0.1 }\n" + REQUESTS),
+    (
+        "HG136", 3, Known(), LLM + "reserve = { 0 = 0.3, 2 = 0.1 }\n" + REQUESTS,
+        LLM + "reserve = { 0 = 0.1, 2 = 0.3 }\n" + REQUESTS,
+    ),
+    (
+        "HG136", 3, Known(), LLM + "reserve = { 1 = 0.95 }\n" + SLOTS, LLM + "reserve = { 1 = 0.9 }\n" + SLOTS,
+    ),
+    (
+        "HG137", 3, Known(), LLM + "shed = { 4 = 0.5, 6 = 0.8 }\n" + SLOTS,
+        LLM + "shed = { 4 = 0.8, 6 = 0.5 }\n" + SLOTS,
+    ),
     ("HG128", 4, Known(), LLM + "aging = 6\nband = { b = 6 }\n" + REQUESTS, LLM + "band = { b = 6 }\n" + REQUESTS),
     (
         "HG130", 1, Known(),
