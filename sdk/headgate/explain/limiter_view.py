@@ -95,7 +95,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class BandUse:
-    """What became of the admissions of one band.
+    """The admissions of one band, as they ended or wait.
 
     Attributes:
         band: 0 goes first, 7 last.

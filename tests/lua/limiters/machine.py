@@ -69,7 +69,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(
         data=st.data(), names=some_limits, of_keys=some_limits, shadowed=some_shadows, key_shadowed=some_shadows,
-        alone=st.booleans(), by_deadline=st.booleans(), aging=st.sampled_from((0.1, 0.5)),
+        alone=st.booleans(), by_deadline=st.booleans(), aging=st.sampled_from((0.005, 0.05, 0.5)),
     )  # fmt: skip
     def create(
         self, data: st.DataObject, names: list[str], of_keys: list[str], shadowed: list[str], key_shadowed: list[str],
@@ -125,10 +125,12 @@ class Machine(RuleBasedStateMachine):
         band=st.sampled_from(("", "", "~0", "~1", "~7", "~3")),
     )
     def admit(self, session: str, key: str, amounts: dict[str, int], wait: int, times: int, band: str) -> None:
-        calls = []
-        for _ in range(1 if self.alone else times):
+        calls, wanted = [], self.known(amounts)
+        if self.alone is not None:  # small amounts that wait: lines of several bands, of which one after the other goes
+            wanted, times, wait = {self.alone.name: 1 + amounts.get(self.alone.name, 0) // 10}, 1, wait or 9000
+        for _ in range(times):
             self.numbers[session] += 1
-            text = amounts_text(self.known(amounts)) + band
+            text = amounts_text(wanted) + band
             calls.append(HoldCall("admit", f"{session}.{self.numbers[session]}", key, text, TTL_MS, wait))
             self.bands[calls[-1].id] = int(band[1:]) if band else KEY_BANDS.get(key, USUAL)
         self.asked = {call.id for call in calls}
