@@ -1,22 +1,16 @@
-"""Spans and histograms of OpenTelemetry, where a provider is set; else nothing.
-
-The API is looked for once, as a client connects. A program that sets a provider has imported it, so nothing is imported
-here for others. The context of a trace travels in the headers ``traceparent`` and ``tracestate``, which AMQP
-clients see as application properties, and which nodes, links and Spark keep.
-"""
+"""The tracer and the meters of a client: found where a provider is set, and what is told to them."""
 
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from headgate.errors import HeadgateError
 from headgate.message import Headers, Message, Stored
+from headgate.spans.span import Span
 from headgate.waits import Wait
 
-SYSTEM: Final = "headgate"
 MOST_LINKS: Final = 128
 """Of one span, as OpenTelemetry keeps them by default."""
 _API: Final = ("opentelemetry.trace", "opentelemetry.metrics")
@@ -110,63 +104,3 @@ class Tracing:
             span.set_attribute("error.type", type(wait.error).__qualname__)
             span.set_status(self.trace.StatusCode.ERROR, str(wait.error))
         span.end(now)
-
-
-class Span:
-    """One operation on messages, as the semantic conventions have it: a span, and its time in the histogram.
-
-    As a block it is the current span, and ends with it.
-
-    Args:
-        tracing: of the client.
-        operation: its name.
-        destination: of the messages.
-        kind: as OpenTelemetry calls it.
-        context: that it is in; the current one when None.
-        links: to other spans.
-        began: when, in ns since the epoch; now when None.
-        ends: whether it ends with the block; else with :meth:`end`, unless the block fails.
-    """
-
-    def __init__(
-        self, tracing: Tracing, operation: str, destination: str, kind: str, *, context: Any = None,
-        links: Iterable[Any] = (), began: int | None = None, ends: bool = True,
-    ) -> None:  # fmt: skip
-        self._tracing, self._ends = tracing, ends
-        self._began = time.time_ns() if began is None else began
-        self._measured = {
-            "messaging.system": SYSTEM,
-            "messaging.destination.name": destination,
-            "messaging.operation.name": operation,
-            "messaging.operation.type": operation,
-        }
-        self.span = tracing.tracer.start_span(
-            f"{operation} {destination}", context, kind=tracing.trace.SpanKind[kind], links=list(links),
-            start_time=self._began, attributes=self._measured,
-        )  # fmt: skip
-        self._scope = tracing.trace.use_span(self.span)
-
-    def set(self, name: str, value: Any) -> None:
-        """Set an attribute."""
-        self.span.set_attribute(name, value)
-
-    def end(self, error: BaseException | None = None) -> None:
-        """End it, now; with the error that the operation failed with."""
-        if error is not None:
-            self._measured["error.type"] = type(error).__qualname__
-            self.set("error.type", type(error).__qualname__)
-            self.span.set_status(self._tracing.trace.StatusCode.ERROR, str(error))
-        now = time.time_ns()
-        self._tracing.operations.record((now - self._began) / 1e9, self._measured)
-        self.span.end(now)
-
-    def __enter__(self) -> Self:
-        self._scope.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._scope.__exit__(kind, error, trace)
-        if self._ends or error is not None:
-            self.end(error)
