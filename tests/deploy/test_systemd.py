@@ -46,8 +46,11 @@ def test_it_has_longer_to_end_than_it_takes_to_drain() -> None:
     assert float(only(UNIT, "Service.TimeoutStopSec")) >= drain + 10
 
 
-def test_the_node_says_nothing_to_systemd_so_nothing_is_waited_for() -> None:
-    assert only(UNIT, "Service.Type") == "exec"
+def test_the_node_says_when_it_listens_and_restarts_its_workers_when_asked() -> None:
+    """As `tests/workers` sees it do; without workers SIGHUP would end it."""
+    assert only(UNIT, "Service.Type") == "notify"
+    assert only(UNIT, "Service.ExecReload") == "/bin/kill -HUP $MAINPID"
+    assert only(UNIT, "Service.Environment") == "HEADGATE_WORKERS=1"
 
 
 def test_its_settings_come_from_a_file_and_those_of_an_instance_from_another() -> None:

@@ -157,5 +157,13 @@ async def test_a_port_is_shared_by_those_who_say_so_and_by_no_others() -> None:
     await second.close()
 
 
+async def test_workers_share_the_port_and_each_answers(url: str, namespace: str) -> None:
+    """Mutant: each takes a port of its own, and what the first said is all that anybody knows."""
+    with node(url, namespace, "--workers=2") as port:
+        for number in range(8):  # each a connection of its own, which either may get
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", [("headgate.test", number)]) as channel:
+                assert await ask(channel)
+
+
 async def _here(_request: bytes, _context: Any) -> bytes:
     return b"here"

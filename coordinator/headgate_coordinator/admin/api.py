@@ -27,6 +27,7 @@ from headgate_coordinator.admin.figures import Figures, from_fields
 from headgate_coordinator.admin.links import LinkWatch
 from headgate_coordinator.admin.operations import Blocking, Call, Listing, Operation, Putting, View
 from headgate_coordinator.admin.problems import Refused
+from headgate_coordinator.admin.processes import Processes
 from headgate_coordinator.admin.watch import Flow, Once, Picture, Watch
 from headgate_coordinator.fleet.facts import NodeView
 from headgate_coordinator.fleet.registry import NodeEntry, NodeRegistry
@@ -34,8 +35,6 @@ from headgate_coordinator.policy.plan import plan
 
 _log = logging.getLogger("headgate")
 MOST_LOSSES: Final = 200
-MOST_LINKS: Final = 200
-"""Links that an overview has."""
 MOST_WAITING: Final = 100
 MOST_CONSUMERS: Final = 100
 MOST_DEADLOCKS: Final = 10
@@ -56,9 +55,10 @@ _SORTS: Final[dict[str, Callable[[Figures, Flow], Any]]] = {
 class Api:
     """The state that the operations work with: of a client, and of the node that it runs in, where there is one."""
 
-    def __init__(self, client: Client, node: NodeView | None, watch: Watch) -> None:
+    def __init__(self, client: Client, node: NodeView | None, processes: Processes, watch: Watch) -> None:
         self._client = client
         self._node = node
+        self._processes = processes
         self._watch = watch
         self._registry = NodeRegistry(client)
         self._entries = Once(self._list_nodes)
@@ -111,8 +111,7 @@ class Api:
             with contextlib.suppress(HeadgateError):  # the next answer has them again
                 nodes = await self._entries.get()
                 deadlocks = await self._deadlocks.get()
-        facts = self._node.facts() if self._node else None
-        links = sorted(facts.links if facts else (), key=lambda link: (-(link.waiting_seconds or -1.0), link.id))
+        processes = await self._processes.reports(counted=False)
         return models.Overview(
             namespace=self._client.namespace,
             version=__version__,
@@ -127,10 +126,10 @@ class Api:
             waiting=_waiting(explained),
             consumers=_consumers(explained),
             deadlocks=[models.FoundDeadlock.of(found) for found in deadlocks[:MOST_DEADLOCKS]],
-            links=[models.Link.of(link) for link in links[:MOST_LINKS]],
-            links_total=len(links),
+            links=[models.Link.of(link) for link in processes.links],
+            links_total=processes.links_total,
             policy_links=self._links.last if picture.trouble else await self._links.links(),
-            nodes=models.Nodes(this=facts.id if facts else None, nodes=[models.Node.of(entry) for entry in nodes]),
+            nodes=models.Nodes(this=self._own_id(), nodes=[models.Node.of(entry) for entry in nodes]),
         )
 
     async def _destinations(self, call: Call) -> models.Destinations:
@@ -176,9 +175,10 @@ class Api:
     async def _nodes(self, call: Call) -> models.Nodes:
         del call
         entries = await self._entries.get()
-        return models.Nodes(
-            this=self._node.facts().id if self._node else None, nodes=[models.Node.of(entry) for entry in entries]
-        )
+        return models.Nodes(this=self._own_id(), nodes=[models.Node.of(entry) for entry in entries])
+
+    def _own_id(self) -> str | None:
+        return self._node.facts().id if self._node else None
 
     async def _list_deadlocks(self, call: Call) -> models.Deadlocks:
         del call

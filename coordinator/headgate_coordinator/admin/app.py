@@ -25,16 +25,16 @@ from headgate_coordinator.admin.models import Live, Ready
 from headgate_coordinator.admin.openapi import document
 from headgate_coordinator.admin.operations import PREFIX
 from headgate_coordinator.admin.problems import problem, problem_of
+from headgate_coordinator.admin.processes import Processes
 from headgate_coordinator.admin.requests import Straight, read_body, routes
 from headgate_coordinator.admin.watch import Once, Watch
 from headgate_coordinator.fleet.facts import NodeView
+from headgate_coordinator.fleet.reports import Siblings
 from headgate_coordinator.fleet.waits import WaitTimes
 from headgate_coordinator.holds import Holds
 from headgate_coordinator.operate.eviction import eviction
 from headgate_coordinator.security import Users
 
-READINESS_TIMEOUT: Final = 1.0
-"""Seconds that Redis, and then the node, may take to say that they can admit."""
 _SCRIPT: Final = "text/javascript; charset=utf-8"
 _SCRIPTS: Final = (
     "page",
@@ -76,6 +76,7 @@ def create_app(
     users: Users | None = None,
     rate_limits: RateLimits | None = None,
     charge: Callable[[str], Awaitable[str]] | None = None,
+    siblings: Siblings | None = None,
 ) -> Starlette:
     """Return the admin application.
 
@@ -89,6 +90,7 @@ def create_app(
         users: of the node, who may use limits as their grants say; None where everybody may who may call at all.
         rate_limits: answers at ``/json`` what proxies ask the rate limit service for; None where there is none.
         charge: counts a request of a user in its quota, and returns why it is refused; None where there are no quotas.
+        siblings: the workers that the node is one of, which answers for all of them; None where it is alone.
 
     Raises:
         InvalidValue: the token is empty or not printable ASCII, or ``destinations`` is negative.
@@ -97,8 +99,11 @@ def create_app(
         raise InvalidValue("the admin token must be printable ASCII without blanks around it, and not empty")
     if destinations < 0:
         raise InvalidValue(f"destinations with metrics of their own: {destinations}; use 0 or more")
+    waited = WaitTimes(destinations)
+    client.parts.waits.listeners.append(waited.hear)
+    processes = Processes(client, node, waited, siblings)
     watch = Watch(client)
-    api = Api(client, node, watch)
+    api = Api(client, node, processes, watch)
     holds = Holds(client, "http")
     callers = Callers(users, token)
     operations = (*api.operations, *limits.Limits(holds, charge).operations)
@@ -109,29 +114,26 @@ def create_app(
         found = document(operations, token=token is not None, open_metrics=open_metrics, rate_limits=with_rates)
         return bytes(JSONResponse(found).body)
 
-    waited = WaitTimes(destinations)
-    client.parts.waits.listeners.append(waited.hear)
     evicts = Once(functools.partial(eviction, client))
 
     async def live(_: Request) -> Response:
         return JSONResponse(Live().model_dump())
 
     async def ready(_: Request) -> Response:
-        why = await _why_not(client, node)
+        why = await processes.why_not()
         state = Ready(status="not ready" if why else "ready", reason=why or "")
         return JSONResponse(state.model_dump(), status_code=503 if why else 200)
 
     async def scrape(request: Request) -> Response:
         picture = await watch.picture()
-        facts = node.facts() if node is not None else None
+        reports = await processes.reports(counted=True)
         # In a thread: a thousand destinations are many lines, and the loop has messages to carry.
         text, media_type = await asyncio.to_thread(
             metrics.render,
             picture,
             client.namespace,
-            facts,
+            reports,
             most=destinations,
-            waits=waited,
             accept=request.headers.get("accept", ""),
             evicts=bool(await evicts.get()),
         )
@@ -152,6 +154,7 @@ def create_app(
         await holds.close()
         await evicts.close()
         await api.close()
+        await processes.close()
         await watch.close()
 
     open_paths = frozenset({*PROBES, *PAGE, *(("/metrics",) if open_metrics else ())})
@@ -172,17 +175,6 @@ def create_app(
         exception_handlers={HeadgateError: _failed, HTTPException: _refused, Exception: _failed},
         lifespan=lifespan,
     )
-
-
-async def _why_not(client: Client, node: NodeView | None) -> str | None:
-    try:
-        async with asyncio.timeout(READINESS_TIMEOUT):
-            await client.store.server.everywhere("PING")
-            return await node.readiness() if node is not None else None
-    except TimeoutError:
-        return f"{client.redis_url} did not answer within {READINESS_TIMEOUT} s"
-    except HeadgateError as error:
-        return str(error)
 
 
 def _file(name: str, media_type: str) -> Handler:

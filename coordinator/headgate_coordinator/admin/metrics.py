@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry
@@ -13,10 +14,8 @@ from headgate import LimitState, PoolState, StoreState, __version__
 from headgate.explain.limiter_view import BandUse, LimiterView
 from headgate_coordinator.admin.figures import Figures
 from headgate_coordinator.admin.watch import Picture
-from headgate_coordinator.fleet.facts import NodeFacts
-from headgate_coordinator.fleet.waits import WaitTimes
-
-DIRECTIONS: Final = {"from client": "in", "to client": "out"}
+from headgate_coordinator.fleet.reports import Address, Series
+from headgate_coordinator.fleet.waits import BOUNDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +219,11 @@ DEADLOCKS: Final = Declared(
 FOUND: Final = Declared(
     "headgate_node_found_deadlocks", "counter", "Deadlocks that the node found, by what was to be done.", ("action",)
 )
+WORKERS: Final = Declared("headgate_node_workers", "gauge", "Workers that there are to be at the node's address.")
+ANSWERING: Final = Declared("headgate_node_answering_workers", "gauge", "Those of them that answer.")
+REPLACED: Final = Declared(
+    "headgate_node_replaced_workers", "counter", "Workers that ended without having been asked to, and were replaced."
+)
 WAITS: Final = Declared(
     "headgate_wait_seconds", "histogram", "How long clients of the node waited for credit or to be admitted, as a wait "
     "ends; what is in hand takes no wait.", ("namespace", "destination", "kind", "outcome"),
@@ -231,37 +235,39 @@ METRICS: Final = (
     *(declared for declared, _ in OF_BANDS), SHADOWED, NODE, STARTED,
     READY, CONNECTIONS, LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED,
     FORWARDED_BYTES, PACKETS, BACKLOG,
-    DEADLOCKS, FOUND, WAITS,
+    DEADLOCKS, FOUND, WORKERS, ANSWERING, REPLACED, WAITS,
 )  # fmt: skip
 """All there are."""
+OF_NODES: Final = {
+    "connections": CONNECTIONS, "links": LINKS, "waiting_links": WAITING, "unsettled": UNSETTLED,
+    "messages": MESSAGES, "bytes": BYTES, "rejected": REJECTED, "bridges": BRIDGES, "stalled_bridges": STALLED,
+    "forwarded": FORWARDED, "forwarded_bytes": FORWARDED_BYTES, "channel_packets": PACKETS,
+    "channel_backlog": BACKLOG, "deadlocks": DEADLOCKS, "found_deadlocks": FOUND,
+}  # fmt: skip
+"""By the words of reports."""
 
 
 def render(
-    picture: Picture, namespace: str, node: NodeFacts | None, *, most: int, waits: WaitTimes, accept: str = "",
-    evicts: bool = False,
-) -> tuple[bytes, str]:  # fmt: skip
+    picture: Picture, namespace: str, node: Address, *, most: int, accept: str = "", evicts: bool = False
+) -> tuple[bytes, str]:
     """Return the text of a scrape, and its media type.
 
     Args:
         picture: of the destinations; while Redis does not answer nothing is reported about them.
         namespace: theirs.
-        node: that is scraped, None for none.
+        node: the processes at the address that is scraped.
         most: destinations that have metrics of their own, the first by name.
-        waits: those of the node's clients.
         accept: which formats the scraper takes.
         evicts: whether Redis deletes keys when its memory is full.
     """
     encode, media_type = choose_encoder(accept)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Scrape(picture, namespace, node, most, waits, evicts=evicts))
+    registry.register(_Scrape(picture, namespace, node, most, evicts=evicts))
     return encode(registry), media_type
 
 
 class _Scrape(Collector):
-    def __init__(
-        self, picture: Picture, namespace: str, node: NodeFacts | None, most: int, waits: WaitTimes, *, evicts: bool
-    ) -> None:
-        self._waits = waits
+    def __init__(self, picture: Picture, namespace: str, node: Address, most: int, *, evicts: bool) -> None:
         self._evicts = evicts
         self._picture = picture
         self._namespace = namespace
@@ -275,13 +281,16 @@ class _Scrape(Collector):
             yield EVICTS.family({(): int(self._evicts)})
             yield from self._destinations()
         yield self._waited()
-        if self._node is not None:
+        if self._node.reports:
             yield from _node(self._node)
 
     def _waited(self) -> Metric:
         family = HistogramMetricFamily(WAITS.name, WAITS.help, labels=WAITS.labels)
-        for labels, buckets, seconds in self._waits.samples():
-            family.add_metric((self._namespace, *labels), buckets, seconds)
+        edges = [*map(str, BOUNDS), "+Inf"]
+        for (word, *labels), numbers in self._node.counts.items():
+            if word == "waits":
+                buckets = list(zip(edges, accumulate(numbers[:-1]), strict=True))
+                family.add_metric((self._namespace, *labels), buckets, numbers[-1])
         return family
 
     def _destinations(self) -> Iterator[Metric]:
@@ -323,31 +332,22 @@ class _Scrape(Collector):
         })  # fmt: skip
 
 
-def _node(node: NodeFacts) -> Iterator[Metric]:
-    yield NODE.family({(node.id, node.address): 1})
+def _node(node: Address) -> Iterator[Metric]:
+    yield NODE.family({(one.id, one.address): 1 for one in node.reports})
     yield STARTED.family({(): node.started})
-    yield READY.family({(): float(node.state == "ready")})
-    yield CONNECTIONS.family({(): node.connections})
-    by_direction = {
-        word: [link for link in node.links if link.direction == direction] for direction, word in DIRECTIONS.items()
-    }
-    yield LINKS.family({(word,): len(links) for word, links in by_direction.items()})
-    yield WAITING.family(
-        {(word,): sum(link.waiting_seconds is not None for link in links) for word, links in by_direction.items()}
-    )
-    yield UNSETTLED.family({(word,): sum(link.unsettled for link in links) for word, links in by_direction.items()})
-    counters = node.counters
-    yield MESSAGES.family({(DIRECTIONS[direction],): count for direction, count in counters.messages.items()})
-    yield BYTES.family({(DIRECTIONS[direction],): count for direction, count in counters.bytes.items()})
-    yield REJECTED.family({(reason,): count for reason, count in counters.rejected.items()})
-    yield BRIDGES.family({(): sum(one.works for one in node.bridges)})
-    yield STALLED.family({(): sum(one.trouble is not None and one.trouble.stalls for one in node.bridges)})
-    yield FORWARDED.family({(one.source, one.target): one.messages for one in node.bridges})
-    yield FORWARDED_BYTES.family({(one.source, one.target): one.bytes for one in node.bridges})
-    channels = [one for one in node.bridges if one.backlog is not None]
-    yield PACKETS.family({(one.source, one.target): one.packets for one in channels})
-    yield BACKLOG.family(
-        {(one.source, one.target): one.backlog for one in channels if one.works and one.backlog is not None}
-    )
-    yield DEADLOCKS.family({(): node.deadlocks.current})
-    yield FOUND.family({(action,): count for action, count in node.deadlocks.found.items()})
+    yield READY.family({(): float(any(one.state == "ready" for one in node.reports))})
+    if node.workers is not None:
+        yield WORKERS.family({(): node.workers})
+        yield ANSWERING.family({(): len(node.reports)})
+        yield REPLACED.family({(): node.replaced})
+    for series in (node.levels, node.counts):
+        yield from _families(series)
+
+
+def _families(series: Series) -> Iterator[Metric]:
+    samples: dict[str, dict[tuple[str, ...], float]] = {}
+    for (word, *labels), numbers in series.items():
+        samples.setdefault(word, {})[tuple(labels)] = numbers[0]
+    for word, values in samples.items():
+        if word in OF_NODES:
+            yield OF_NODES[word].family(values)

@@ -44,14 +44,17 @@ class AdminServer:
         port: 0 for any that is free.
         token: as :func:`create_app` got it; without one only loopback is bound to.
         insecure: whether another address may be bound to without a token.
+        shared: whether other processes may listen there too.
     """
 
     def __init__(
-        self, app: ASGIApp, *, token: str | None, host: str = "127.0.0.1", port: int = 0, insecure: bool = False
-    ) -> None:
+        self, app: ASGIApp, *, token: str | None, host: str = "127.0.0.1", port: int = 0, insecure: bool = False,
+        shared: bool = False,
+    ) -> None:  # fmt: skip
         self._app = app
         self._host = host
         self._port = port
+        self._shared = shared
         self._guarded = token is not None or insecure
         self._server: _Quiet | None = None
         self._task: asyncio.Task[None] | None = None
@@ -107,6 +110,8 @@ class AdminServer:
         listening = socket.socket(family, kind, protocol)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self._shared:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listening.bind(place)
             listening.listen(BACKLOG)
             listening.setblocking(False)

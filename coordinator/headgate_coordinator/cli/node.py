@@ -1,9 +1,11 @@
 """`headgate node`: its options."""
 
+import functools
 import json
 import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,6 +26,7 @@ from headgate_coordinator.logs import begin_logging
 
 CREDIT = 100
 LOW_CREDIT = 30
+MOST_WORKERS = 64
 TOKEN = "HEADGATE_ADMIN_TOKEN"  # noqa: S105 -- the variable's name; a token among the options would be seen by all users
 
 
@@ -99,9 +102,6 @@ def node(
     grpc_port: Annotated[
         int, typer.Option(envvar="HEADGATE_GRPC_PORT", min=0, max=65535, help="For that; 0 takes a free one.")
     ] = 8181,
-    grpc_shared: Annotated[
-        bool, typer.Option("--grpc-shared/--no-grpc-shared", help="Let other nodes of this host have that port too.")
-    ] = False,
     users: Annotated[
         Path | None,
         typer.Option(envvar="HEADGATE_USERS", metavar="FILE", help="Who may come; by default those kept in Redis."),
@@ -109,16 +109,44 @@ def node(
     require_users: Annotated[
         bool, typer.Option("--require-users", help="Let nobody in while there are no users.")
     ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            envvar="HEADGATE_WORKERS",
+            min=1,
+            max=MOST_WORKERS,
+            show_default=False,
+            help="Processes that share the ports, with one that watches over them; SIGHUP restarts them one by one.",
+        ),
+    ] = None,
+    worker: Annotated[int | None, typer.Option(hidden=True)] = None,
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
     """Serve AMQP 1.0 clients, under the limits that all nodes and SDKs of the namespace share.
 
-    It holds no state: run as many as you like. SIGTERM lets it finish what is under way, a second one ends it.
+    It holds no state: run as many as you like. SIGTERM lets it finish what is under way, a second one ends it. One
+    process is busy on one processor; with --workers there are several behind one address.
     The token of admin HTTP, and of what Envoy and KEDA ask, is read from HEADGATE_ADMIN_TOKEN; without one, both listen
     at loopback only.
     """
+    if low_credit >= credit:
+        raise headgate.InvalidValue(f"--low-credit {low_credit} is not below --credit {credit}")
+    if key is not None and certificate is None:
+        raise headgate.InvalidValue("--tls-key needs --tls-cert")
+    begin_logging()
+    asked = ["Envoy"] * envoy + ["KEDA"] * keda
+    tell = functools.partial(_tell, asked=asked, namespace=namespace, as_json=as_json)
+    if workers is not None and worker is None:
+        from headgate_coordinator.workers.supervisor import Wanted, supervise
+
+        wanted = Wanted(
+            workers, name, (host, port), (admin_host, admin_port) if admin else None,
+            (grpc_host, grpc_port) if asked else None, drain,
+        )  # fmt: skip
+        raise typer.Exit(supervise(wanted, tell, sys.argv[1:]))
+
     from headgate.amqp.limits import Limits
     from headgate_coordinator.node.node import Node  # the extra amqp is needed for this alone
     from headgate_coordinator.node.options import NodeOptions
@@ -126,14 +154,17 @@ def node(
     from headgate_coordinator.security.reach import Reach
     from headgate_coordinator.service.run import run as serve
     from headgate_coordinator.service.service import AdminOptions, RpcOptions
+    from headgate_coordinator.workers.worker import Worker
 
-    if low_credit >= credit:
-        raise headgate.InvalidValue(f"--low-credit {low_credit} is not below --credit {credit}")
-    if key is not None and certificate is None:
-        raise headgate.InvalidValue("--tls-key needs --tls-cert")
+    us = Worker.at(worker) if worker is not None else None
+    if us is not None:
+        post = us.post
+        port, admin_port, grpc_port, name = post.amqp, post.admin or 0, post.grpc or 0, post.name
+    shared = us is not None
     options = NodeOptions(
         host=host,
         port=port,
+        shared=shared,
         name=name,
         public=public,
         certificate=certificate,
@@ -151,32 +182,38 @@ def node(
         forwarding=forwarding,
         reach=Reach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
     )
-    rpc = RpcOptions(envoy, keda, grpc_host, grpc_port, os.environ.get(TOKEN), grpc_shared) if envoy or keda else None
-    http = AdminOptions(admin_host, admin_port, os.environ.get(TOKEN)) if admin else None
+    token = os.environ.get(TOKEN)
+    rpc = RpcOptions(envoy, keda, grpc_host, grpc_port, token, shared) if asked else None
+    http = AdminOptions(admin_host, admin_port, token, shared) if admin else None
 
     def users_of(client: headgate.Client) -> Users:
         if users is not None:
             return Users.from_file(users, required=require_users)
         return Users.from_redis(client, required=require_users)
 
-    def tell(node: Node) -> None:
+    def listens(node: Node) -> None:
         scheme = "amqps" if certificate else "amqp"
-        if as_json:
-            facts = {"name": node.name, "amqp": f"{scheme}://{node.address}", "admin": node.admin}
-            typer.echo(json.dumps(facts | ({"grpc": node.rpc} if node.rpc else {})))
-        else:
-            typer.echo(f"node {node.name} serves {scheme}://{node.address}, namespace {namespace}")
-            if node.admin:
-                typer.echo(f"its page is {node.admin}/")
-            if node.rpc:
-                typer.echo(f"it answers {' and '.join(['Envoy'] * envoy + ['KEDA'] * keda)} at {node.rpc}")
+        facts = {"name": node.name, "amqp": f"{scheme}://{node.address}", "admin": node.admin}
+        (us.listens if us is not None else tell)(facts | ({"grpc": node.rpc} if node.rpc else {}))
 
-    begin_logging()
     client = connect(redis, namespace)
     try:
-        run(serve(client, options, users_of, http, tell, rpc))
+        run(serve(client, options, users_of, http, listens, rpc, us))
     except headgate.HeadgateError:
         raise
     except OSError as error:
         typer.echo(f"headgate: cannot listen at {host}:{port}: {error.strerror}", err=True)
         raise typer.Exit(FAILED) from None
+
+
+def _tell(facts: dict[str, Any], *, asked: list[str], namespace: str, as_json: bool) -> None:
+    """Print where a node listens."""
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    by = f" with {facts['workers']} workers" if "workers" in facts else ""
+    typer.echo(f"node {facts['name']} serves {facts['amqp']}, namespace {namespace}{by}")
+    if facts["admin"]:
+        typer.echo(f"its page is {facts['admin']}/")
+    if "grpc" in facts:
+        typer.echo(f"it answers {' and '.join(asked)} at {facts['grpc']}")

@@ -1,11 +1,10 @@
 """Waits of a node's clients as a histogram: how long, for what, at which destination, and how they ended."""
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from itertools import accumulate
 from typing import Final
 
 from headgate.waits import Wait
+from headgate_coordinator.fleet.reports import Series
 
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds up to which each bucket counts; one more counts all."""
@@ -44,8 +43,6 @@ class WaitTimes:
         counts[bisect_left(BOUNDS, wait.seconds)] += 1
         self._sums[labels] = self._sums.get(labels, 0.0) + wait.seconds
 
-    def samples(self) -> Iterator[tuple[Labels, list[tuple[str, float]], float]]:
-        """Yield labels, the counts of buckets that add up, and the seconds of all."""
-        edges = [*map(str, BOUNDS), "+Inf"]
-        for labels, counts in tuple(self._counts.items()):
-            yield labels, list(zip(edges, accumulate(counts), strict=True)), self._sums[labels]
+    def counts(self) -> Series:
+        """Return for each destination, kind and outcome the waits of each bucket, and last the seconds of all."""
+        return {("waits", *labels): [*counts, self._sums[labels]] for labels, counts in self._counts.items()}

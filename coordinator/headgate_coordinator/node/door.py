@@ -52,13 +52,13 @@ class Door:
         self._beginning: dict[asyncio.Task[None], None] = {}
         self._serving = False
 
-    async def listen(self, host: str, port: int) -> int:
-        """Listen; returns the port.
+    async def listen(self, host: str, port: int, *, shared: bool = False) -> int:
+        """Listen; returns the port, which other processes may listen at too if it is shared.
 
         Raises:
             OSError: the address cannot be had.
         """
-        server = await self._loop.create_server(asyncio.Protocol, host, port, start_serving=False)
+        server = await self._loop.create_server(asyncio.Protocol, host, port, reuse_port=shared, start_serving=False)
         self._listening = [each.dup() for each in server.sockets]
         server.close()
         for each in self._listening:

@@ -58,6 +58,8 @@ class Node:
         self.silent: dict[Connection, None] = {}
         """Connections that have not logged in, the oldest first."""
         self.draining = False
+        self.address_ends = False
+        """Whether all other nodes at its address stop when it does, so that its clients are not to come back there."""
         self.orphaned = 0
         """Bytes of messages that wait to be stored, and whose links are gone."""
         self.left_behind: WeakSet[LinkEnd] = WeakSet()
@@ -116,7 +118,7 @@ class Node:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(self.options.certificate, self.options.key)
         self._door = Door(lambda: Connection(self, encrypted=encrypted), context, self.options.handshake)
-        self.port = await self._door.listen(self.options.host, self.options.port)
+        self.port = await self._door.listen(self.options.host, self.options.port, shared=self.options.shared)
         self._sweep = asyncio.create_task(self.lines.sweep(), name="headgate lines")
         self._watch = asyncio.create_task(self.quotas.watch(self.connections), name="headgate quotas")
         _log.info("node %s listens at %s", self.name, self.address)

@@ -14,6 +14,7 @@ class NodeOptions:
     Attributes:
         host: interface to listen at.
         port: of AMQP; 0 takes a free one.
+        shared: whether other workers listen at that port too.
         name: what operators call the node; the host's name and a few letters when empty.
         public: ``host:port`` at which clients reach it, where that is not where it listens.
         certificate: file with the certificate chain for TLS; without it, there is none.
@@ -35,6 +36,7 @@ class NodeOptions:
 
     host: str = "127.0.0.1"
     port: int = 5672
+    shared: bool = False
     name: str = ""
     public: str = ""
     certificate: Path | None = None

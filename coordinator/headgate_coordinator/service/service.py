@@ -15,6 +15,7 @@ from headgate_coordinator.admin.app import create_app
 from headgate_coordinator.admin.serve import AdminServer
 from headgate_coordinator.deadlock.detector import Detector
 from headgate_coordinator.fleet.registry import NodeRegistry
+from headgate_coordinator.fleet.reports import Siblings
 from headgate_coordinator.links.supervisor import Supervisor
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
@@ -35,11 +36,13 @@ class AdminOptions:
         host: interface to listen at.
         port: 0 takes a free one.
         token: that requests must bear; None for none, which only loopback may do without.
+        shared: whether other workers listen there too.
     """
 
     host: str = "127.0.0.1"
     port: int = 8161
     token: str | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class RpcOptions:
         host: interface to listen at.
         port: 0 takes a free one.
         token: that requests must bear; None for none, which only loopback may do without.
-        shared: whether other nodes of this host may listen there too.
+        shared: whether other workers listen there too.
     """
 
     envoy: bool = False
@@ -66,7 +69,7 @@ class RpcOptions:
 @contextlib.asynccontextmanager
 async def service(
     client: Client, options: NodeOptions, users: Callable[[Client], Users], admin: AdminOptions | None,
-    rpc: RpcOptions | None = None,
+    rpc: RpcOptions | None = None, siblings: Siblings | None = None,
 ) -> AsyncIterator[Node]:  # fmt: skip
     """Run a node for as long as the block takes.
 
@@ -76,6 +79,7 @@ async def service(
         users: makes those who may come from the client; started and closed here.
         admin: of its admin HTTP; None for none.
         rpc: of its gRPC port; None for none.
+        siblings: the workers that it is one of; None where it is alone at its address.
 
     Raises:
         BadDocument: the file of users cannot be used.
@@ -101,13 +105,14 @@ async def service(
                 users=known,
                 rate_limits=proxies.answer_json if proxies else None,
                 charge=node.quotas.charge,
+                siblings=siblings,
             )
-            server = AdminServer(app, token=admin.token, host=admin.host, port=admin.port)
+            server = AdminServer(app, token=admin.token, host=admin.host, port=admin.port, shared=admin.shared)
             port = await server.start()
             stack.push_async_callback(server.close)
             node.admin = f"http://{admin.host}:{port}"
         registry = NodeRegistry(client)
-        node.another = functools.partial(_another, node.id, registry)
+        node.another = functools.partial(_another, node, registry)
         sweep = Sweep(client, registry, node.id, node.reply_queues)
         tasks = [
             asyncio.create_task(registry.keep(node), name="headgate beats"),
@@ -162,9 +167,10 @@ async def _begin_rpc(stack: contextlib.AsyncExitStack, node: Node, rpc: RpcOptio
     return proxies
 
 
-async def _another(node: str, registry: NodeRegistry) -> tuple[str, int] | None:
+async def _another(node: Node, registry: NodeRegistry) -> tuple[str, int] | None:
     """Return host and port of a node that takes clients; None where there is no other."""
-    ready = [entry for entry in await registry.list() if entry.id != node and entry.state == "ready"]
+    others = [entry for entry in await registry.list() if entry.id != node.id and entry.state == "ready"]
+    ready = [entry for entry in others if entry.address != node.address] if node.address_ends else others
     host, _, port = random.choice(ready).address.rpartition(":") if ready else ("", "", "")  # noqa: S311 -- no secret
     return (host, int(port)) if port.isdecimal() else None
 

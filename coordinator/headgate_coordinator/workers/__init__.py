@@ -1,0 +1,1 @@
+"""Workers: processes at one address, and the supervisor that begins, replaces and ends them."""

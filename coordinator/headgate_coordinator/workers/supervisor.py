@@ -1,0 +1,337 @@
+"""The supervisor of the workers at one address: it begins, replaces and ends them, and passes on what they ask.
+
+It serves nobody and knows nothing of Redis. What it remembers are the counts of workers that have ended, so that sums
+never fall.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from headgate_coordinator.fleet.reports import Series, add, read, written
+from headgate_coordinator.workers import machine
+from headgate_coordinator.workers.line import Line, Message, frame
+from headgate_coordinator.workers.notify import READY, STOPPING, VARIABLE, notify, reloading
+from headgate_coordinator.workers.ports import Port
+from headgate_coordinator.workers.worker import About, Post
+
+_log = logging.getLogger("headgate.node")
+TELL_WITHIN: Final = 1.0
+"""Seconds for a worker to tell how it is."""
+Facts = dict[str, Any]
+BESIDE_DRAIN: Final = 15.0
+"""Seconds that a worker has to end, beside those to drain: for what its clients held, and for its last words."""
+OPTION: Final = "--worker"
+"""The option by which a command knows that it is a worker, and where its end of the line is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be served, and by how many.
+
+    Attributes:
+        workers: how many.
+        name: what operators call the node; the host's name and a few letters when empty.
+        amqp, admin, grpc: hosts and ports, 0 for any that is free; None for what is not served.
+        drain: seconds that a worker has for what is under way when it is stopped.
+    """
+
+    workers: int
+    name: str
+    amqp: tuple[str, int]
+    admin: tuple[str, int] | None
+    grpc: tuple[str, int] | None
+    drain: float
+
+
+class Supervisor:
+    """Keeps workers at an address.
+
+    Args:
+        command: whose process is to be a worker; it gets :data:`OPTION` as well.
+        count: of workers.
+        post: of each, but for its place; they are called after its name.
+        drain: seconds that a worker has for what is under way.
+        tell: called once all listen, with the name, what the first said of addresses, and how many there are.
+    """
+
+    def __init__(self, command: list[str], count: int, post: Post, drain: float, tell: Callable[[Facts], None]) -> None:
+        self._command, self._count, self._post = command, count, post
+        self._tell = tell
+        self._machine = machine.Machine(count, drain + BESIDE_DRAIN)
+        self._workers: dict[int, _Process] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._numbers = 0
+        self._ended: Series = {}
+        self._replaced = 0
+        self._started = time.time()
+        self._first: Facts = {}
+        self._told = self._stopping = False
+        self._failed = 1
+        self._over: asyncio.Future[int]
+
+    async def run(self) -> int:
+        """Serve until told to stop; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        loop.add_signal_handler(signal.SIGTERM, self._stop)
+        loop.add_signal_handler(signal.SIGINT, self._end)
+        loop.add_signal_handler(signal.SIGHUP, self._roll)
+        self._obey(self._machine.begin(loop.time()))
+        try:
+            return await self._over
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+            if self._timer is not None:
+                self._timer.cancel()
+
+    # -- Signals -----------------------------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        if self._stopping:
+            self._end()
+            return
+        self._stopping = True
+        notify(STOPPING)
+        self._obey(self._machine.stop(self._now()))
+
+    def _end(self) -> None:
+        notify(STOPPING)
+        if not self._stopping:
+            self._stopping = True
+            self._obey(self._machine.stop(self._now()))
+        for worker in self._workers.values():
+            worker.say("end")
+
+    def _roll(self) -> None:
+        if self._stopping:
+            return
+        _log.info("node %s: its workers are restarted one by one", self._post.name)
+        reloading()
+        self._obey(self._machine.roll(self._now()))
+
+    # -- Orders of the machine ---------------------------------------------------------------------------------
+
+    def _obey(self, orders: list[machine.Order]) -> None:
+        for order in orders:
+            match order:
+                case machine.Begin(number, place):
+                    self._spawn(self._live(number, place))
+                case machine.Drain(number, others):
+                    self._workers[number].say("drain", others=others)
+                case machine.Kill(number):
+                    _log.error("%s did not end when told to, and is killed", self._workers[number].name)
+                    self._workers[number].kill()
+                case machine.Replace(number, place, seconds):
+                    self._replaced += 1
+                    _log.error("worker %d of node %s begins again in %.3g s", place, self._post.name, seconds)
+                case machine.Abandon(number, place):
+                    _log.error(
+                        "the restart of node %s ends at worker %d: its successor did not begin, and it stays",
+                        self._post.name, place,
+                    )  # fmt: skip
+                    notify(READY)
+                case machine.Rolled():
+                    _log.info("node %s: all workers were restarted", self._post.name)
+                    notify(READY)
+                case machine.Over(failed):
+                    if not self._over.done():
+                        self._over.set_result(0 if failed is None else self._failed)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (due := self._machine.next_due()) is not None and not self._over.done():
+            self._timer = asyncio.get_running_loop().call_at(due, self._due)
+
+    def _due(self) -> None:
+        self._obey(self._machine.due(self._now()))
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- Workers -----------------------------------------------------------------------------------------------
+
+    async def _live(self, number: int, place: int) -> None:
+        """Keep one worker from its beginning to its end."""
+        worker = self._workers[number] = _Process(place, f"{self._post.name}-w{place}")
+        try:
+            await worker.start(self._command, self._post)
+            while (message := await worker.hear()) is not None:
+                self._hear(number, worker, message)
+            code = await worker.ended()
+        except OSError as error:  # no memory, no processes
+            _log.error("%s cannot be started: %s", worker.name, error.strerror)
+            code = 1
+        worker.is_gone()
+        del self._workers[number]
+        add(self._ended, worker.counts)
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        draining = self._machine.states[number] == "draining"
+        _log.log(
+            logging.INFO if draining and code == 0 else logging.ERROR,
+            "%s (pid %d) ended %s after %.0f s", worker.name, worker.pid, how, time.monotonic() - worker.began,
+        )  # fmt: skip
+        self._failed = code if code > 0 else 1
+        self._obey(self._machine.ended(number, self._now()))
+
+    def _hear(self, number: int, worker: "_Process", message: Message) -> None:
+        match message["word"]:
+            case "listens":
+                _log.info("%s (pid %d) listens", worker.name, worker.pid)
+                self._first = self._first or message["facts"]
+                self._obey(self._machine.listens(number, self._now()))
+                if not self._told and not self._machine.unserved():
+                    self._told = True
+                    self._tell(self._first | {"name": self._post.name, "workers": self._count})
+                    notify(READY)
+            case "left":
+                worker.counts = read(message["counts"])
+                worker.left = True
+            case "told":
+                worker.hear_told(message)
+            case "ask":
+                self._spawn(self._answer(worker, message))
+
+    async def _answer(self, asking: "_Process", message: Message) -> None:
+        """Ask all workers, and tell the one that asked."""
+        about: About = message["about"]
+        asked = [worker for worker in self._workers.values() if not worker.left]
+        self._numbers += 1
+        told = await asyncio.gather(*(worker.ask(about, self._numbers) for worker in asked))
+        counts: Series = {}
+        if about == "figures":
+            add(counts, self._ended)
+            for worker in self._workers.values():
+                add(counts, worker.counts)
+        asking.say(
+            "answer", number=message["number"], workers=self._count, replaced=self._replaced,
+            started=self._started, unserved=self._machine.unserved(), counts=written(counts),
+            told=[[worker.place, its] for worker, its in zip(asked, told, strict=True)],
+        )  # fmt: skip
+
+
+class _Process:
+    """One worker, as its supervisor has it."""
+
+    def __init__(self, place: int, name: str) -> None:
+        self.place, self.name = place, name
+        self.began = time.monotonic()
+        self.counts: Series = {}
+        """The last that it told."""
+        self.left = False
+        """Whether these are the last."""
+        self._asked: dict[int, asyncio.Future[Message | None]] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self._line: Line | None = None
+        self._unsaid: list[tuple[str, dict[str, object]]] = []
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 before there is one."""
+        return self._process.pid if self._process is not None else 0
+
+    async def start(self, command: list[str], post: Post) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.sendall(frame("begin", **asdict(post) | {"place": self.place, "name": self.name}))
+            environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+            # A session of its own: Ctrl-C in a terminal reaches us alone, and we end them in order.
+            self._process = await asyncio.create_subprocess_exec(
+                *command, OPTION, str(theirs.fileno()), env=environment, pass_fds=(theirs.fileno(),),
+                stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        self._line = await Line.over(ours)
+        for word, facts in self._unsaid:
+            self._line.say(word, **facts)
+
+    def say(self, word: str, **facts: object) -> None:
+        """Say something, as soon as it has begun."""
+        if self._line is None:
+            self._unsaid.append((word, facts))
+        else:
+            self._line.say(word, **facts)
+
+    async def hear(self) -> Message | None:
+        """Return what it says next; None when it has hung up."""
+        assert self._line is not None  # noqa: S101 -- it was started
+        return await self._line.hear()
+
+    async def ended(self) -> int:
+        """Wait for its end, and return how it ended, minus the signal that ended it."""
+        assert self._line is not None  # noqa: S101 -- it was started
+        assert self._process is not None  # noqa: S101
+        self._line.close()
+        return await self._process.wait()
+
+    def kill(self) -> None:
+        """End it now."""
+        with contextlib.suppress(ProcessLookupError):
+            if self._process is not None:
+                self._process.kill()
+
+    async def ask(self, about: About, number: int) -> Message | None:
+        """Return what it tells of itself; None when it does not in time."""
+        told: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+        self._asked[number] = told
+        self.say("tell", about=about, number=number)
+        try:
+            async with asyncio.timeout(TELL_WITHIN):
+                return await told
+        except TimeoutError:
+            return None
+        finally:
+            del self._asked[number]
+
+    def hear_told(self, message: Message) -> None:
+        """Take what it tells."""
+        if (report := message["told"].get("report")) and report["counts"]:
+            self.counts = read(report["counts"])
+        told = self._asked.get(message["number"])
+        if told is not None and not told.done():
+            told.set_result(message["told"])
+
+    def is_gone(self) -> None:
+        """Note that it tells nothing more."""
+        for told in self._asked.values():
+            if not told.done():
+                told.set_result(None)
+
+
+def supervise(wanted: Wanted, tell: Callable[[Facts], None], arguments: list[str]) -> int:
+    """Run workers until told to stop; returns the exit code.
+
+    Args:
+        wanted: how many, and where.
+        tell: called once all listen.
+        arguments: of the command that each of them runs, which is this one.
+
+    Raises:
+        InvalidValue: a port cannot be had.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def port(place: tuple[str, int] | None, what: str) -> int | None:
+            return stack.enter_context(contextlib.closing(Port(*place, what))).number if place is not None else None
+
+        name = wanted.name or f"{socket.gethostname()}-{secrets.token_hex(2)}"
+        amqp = stack.enter_context(contextlib.closing(Port(*wanted.amqp, "AMQP"))).number
+        post = Post(0, name, amqp, port(wanted.admin, "admin HTTP"), port(wanted.grpc, "the gRPC port"))
+        # -P: the current directory is the user's, and may hold a file with the name of a module.
+        command = [sys.executable, "-P", "-m", "headgate_coordinator", *arguments]
+        return asyncio.run(Supervisor(command, wanted.workers, post, wanted.drain, tell).run())
