@@ -83,6 +83,8 @@ class Client(Administration):
         self._context = Context(store, wake_ups, registry, links, pools, namespace, tracing=tracing)
         if tracing is not None:
             self._context.waits.listeners.append(tracing.heard)
+        if backend.waited is not None:
+            self._context.waits.listeners.append(backend.waited)
         return self
 
     async def _find(self) -> Place:

@@ -5,13 +5,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from headgate.errors import CreditTimeout, DeadlockDetected, DestinationFull, MessageTooLarge
 
 Kind = Literal["credit", "gate", "limiter", "bucket", "turn"]
 """The thing waited for: credit to send, a gate, a limiter, a bucket, or a key's turn at a gate or a bucket."""
 Outcome = Literal["admitted", "timeout", "refused", "cancelled", "failed"]
+KINDS: Final = frozenset(get_args(Kind))
+OUTCOMES: Final = frozenset(get_args(Outcome))
 _NOT_TIMED: Final = nullcontext()
 
 
@@ -43,12 +45,17 @@ class Waits:
     """The listeners to the waits of one client; without any, nothing is timed.
 
     Add them before sessions are opened: an account that is opened before has its waits heard by nobody.
+
+    Attributes:
+        listeners: hear of waits of this process.
+        of_others: hear of those that clients tell of, which waited by themselves.
     """
 
-    __slots__ = ("listeners",)
+    __slots__ = ("listeners", "of_others")
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
+        self.of_others: list[Listener] = []
 
     def ended(
         self, kind: Kind, destination: str, seconds: float, outcome: Outcome, error: BaseException | None = None,

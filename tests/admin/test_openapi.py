@@ -15,8 +15,10 @@ from headgate_coordinator.admin import create_app
 from headgate_coordinator.admin.api import Api
 from headgate_coordinator.admin.app import PAGE
 from headgate_coordinator.admin.operations import PREFIX
+from headgate_coordinator.admin.processes import Processes
 from headgate_coordinator.admin.watch import Watch
 from headgate_coordinator.fleet.registry import NodeRegistry
+from headgate_coordinator.fleet.waits import WaitTimes
 from tests.admin.standin import StandIn, link
 
 Http = httpx.AsyncClient
@@ -25,7 +27,8 @@ Http = httpx.AsyncClient
 @pytest.fixture
 async def api(client: headgate.Client, node: StandIn) -> AsyncIterator[Api]:
     watch = Watch(client)
-    api = Api(client, node, watch)
+    processes = Processes(client, node, WaitTimes(10), None)
+    api = Api(client, node, processes, watch)
     yield api
     await api.close()
     await watch.close()

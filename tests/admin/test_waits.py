@@ -12,10 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 import headgate
 from headgate.waits import Wait
 from headgate_coordinator.fleet.waits import BOUNDS, OTHERS, WaitTimes
+from headgate_coordinator.node.gateway.executor import waits_of
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
 from tests.amqp.client import Peer
+from tests.support.extent import each
 from tests.support.waiting import wait_until
 
 Http = httpx.AsyncClient
@@ -53,6 +55,71 @@ async def test_a_message_of_an_amqp_client_that_waits_for_room(client: headgate.
     finally:
         await peer.close()
         await node.close()
+
+
+async def test_a_sender_that_hangs_up_while_its_message_waits(client: headgate.Client, open_http: OpenHttp) -> None:
+    """Mutant: what has no outcome is forgotten, and that it waited."""
+    http = await open_http(client)
+    await client.apply("orders", limit_messages=1)
+    node = Node(client, NodeOptions(port=0), Users.from_redis(client))
+    await node.start()
+    try:
+        peer = await Peer.connect(node.port)
+        link = await peer.sender("orders")
+        assert await peer.send(link, "one") == ("accepted", "")
+        waiting = [asyncio.ensure_future(peer.send(link, "two")) for _ in range(2)]
+        await wait_until(lambda: any(end.waiting_seconds for end in node.facts().links), timeout=60)
+        peer.abort()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+        async def counted() -> bool:
+            return (await counts(http)).get(("orders", "credit", "cancelled"), 0) >= 1
+
+        await wait_until(counted)
+    finally:
+        await node.close()
+
+
+async def test_a_send_of_an_sdk_over_the_node(client: headgate.Client, open_http: OpenHttp) -> None:
+    """Mutants: the node counts nothing that it did not see; the last waits are lost as the client closes."""
+    http = await open_http(client)
+    await client.apply("orders", limit_messages=1)
+    node = Node(client, NodeOptions(port=0), Users.from_redis(client))
+    await node.start()
+    try:
+        async with headgate.connect(f"amqp://127.0.0.1:{node.port}", namespace=client.namespace) as sdk:
+            producer = await sdk.session("ann").producer("orders")
+            await producer.send(b"one")
+            with pytest.raises(headgate.CreditTimeout):
+                await producer.send(b"two", timeout=0.2)
+
+        async def counted() -> bool:
+            return (await counts(http)).get(("orders", "credit", "timeout")) == 1
+
+        await wait_until(counted)
+    finally:
+        await node.close()
+
+
+@each(
+    "rows",
+    [
+        ("credit",),
+        ([["credit", "orders", 0.1]],),
+        ([["hunger", "orders", 0.1, "admitted"]],),
+        ([["credit", "orders", -0.1, "admitted"]],),
+        ([["credit", "orders", float("nan"), "admitted"]],),
+        ([["credit", "orders", float("inf"), "admitted"]],),
+        ([["credit", "orders", 0.1, "won"]],),
+        ([["credit", "", 0.1, "admitted"]],),
+        ([["credit", "x" * 1000, 0.1, "admitted"]],),
+        ([["credit", "orders", 0.1, "admitted"]] * 257,),
+    ],
+)
+def test_waits_that_no_client_has(rows: Any) -> None:
+    """Mutant: what a client says is counted as it stands."""
+    with pytest.raises((headgate.InvalidValue, headgate.InvalidName)):
+        waits_of(rows)
 
 
 async def test_callers_over_http_who_are_admitted_and_who_are_not(client: headgate.Client, open_http: OpenHttp) -> None:
@@ -99,9 +166,9 @@ def test_names_beyond_the_bound_are_counted_together() -> None:
     for number in range(100):
         times.hear(Wait("limiter", f"d{number}", 0.003, "admitted"))
     times.hear(Wait("limiter", "d1", 1000.0, "admitted"))
-    found: dict[str, Any] = {labels[0]: (buckets, seconds) for labels, buckets, seconds in times.samples()}
+    found = {name: numbers for (_, name, _, _), numbers in times.counts().items()}
     assert set(found) == {"d0", "d1", OTHERS}
-    assert dict(found[OTHERS][0])["+Inf"] == 98
-    assert found["d1"][1] == pytest.approx(1000.003)
-    assert dict(found["d1"][0])[str(BOUNDS[-1])] == 1, "what lasts longer is in the last bucket only"
-    assert [dict(found["d0"][0])[edge] for edge in ("0.0025", "0.005", "+Inf")] == [0, 1, 1]
+    assert sum(found[OTHERS][:-1]) == 98
+    assert found["d1"][-1] == pytest.approx(1000.003)
+    assert found["d1"][-2] == 1, "what lasts longer is in the last bucket only"
+    assert [found["d0"][BOUNDS.index(edge)] for edge in (0.0025, 0.005)] == [0, 1]

@@ -101,6 +101,7 @@ def create_app(
         raise InvalidValue(f"destinations with metrics of their own: {destinations}; use 0 or more")
     waited = WaitTimes(destinations)
     client.parts.waits.listeners.append(waited.hear)
+    client.parts.waits.of_others.append(waited.hear)
     processes = Processes(client, node, waited, siblings)
     watch = Watch(client)
     api = Api(client, node, processes, watch)

@@ -336,10 +336,9 @@ def _node(node: Address) -> Iterator[Metric]:
     yield NODE.family({(one.id, one.address): 1 for one in node.reports})
     yield STARTED.family({(): node.started})
     yield READY.family({(): float(any(one.state == "ready" for one in node.reports))})
-    if node.workers is not None:
-        yield WORKERS.family({(): node.workers})
-        yield ANSWERING.family({(): len(node.reports)})
-        yield REPLACED.family({(): node.replaced})
+    yield WORKERS.family({(): node.workers})
+    yield ANSWERING.family({(): len(node.reports)})
+    yield REPLACED.family({(): node.replaced})
     for series in (node.levels, node.counts):
         yield from _families(series)
 

@@ -74,14 +74,14 @@ class Address:
         reports: of those that answered.
         counts: of all that there were, those included that have ended.
         started: when the first process there did, in seconds since 1970.
-        workers: how many there are to be; None where there is one process, which nobody watches over.
+        workers: how many there are to be; 1 where nobody watches over it, too.
         replaced: how many ended without having been asked to, and had another one begin in their place.
     """
 
     reports: tuple[Report, ...] = ()
     counts: Series = field(default_factory=dict)
     started: float = 0.0
-    workers: int | None = None
+    workers: int = 1
     replaced: int = 0
 
     @property

@@ -1,4 +1,4 @@
-"""What systemd is told of a service of `Type=notify`: nothing where nobody asks for it."""
+"""Notes for systemd, of a service of `Type=notify`; none where nobody asks for them."""
 
 import contextlib
 import os

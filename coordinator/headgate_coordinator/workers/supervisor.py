@@ -1,7 +1,7 @@
 """The supervisor of the workers at one address: it begins, replaces and ends them, and passes on what they ask.
 
-It serves nobody and knows nothing of Redis. What it remembers are the counts of workers that have ended, so that sums
-never fall.
+It serves nobody and knows nothing of Redis. It remembers the counts of workers that have ended, so that sums never
+fall.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ OPTION: Final = "--worker"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be served, and by how many.
+    """An address that is to be served, and by how many.
 
     Attributes:
         workers: how many.
@@ -211,7 +211,9 @@ class Supervisor:
     async def _answer(self, asking: "_Process", message: Message) -> None:
         """Ask all workers, and tell the one that asked."""
         about: About = message["about"]
-        asked = [worker for worker in self._workers.values() if not worker.left]
+        listening = ("ready",) if about == "ready" else ("ready", "draining")
+        states = self._machine.states
+        asked = [one for number, one in self._workers.items() if states.get(number) in listening and not one.left]
         self._numbers += 1
         told = await asyncio.gather(*(worker.ask(about, self._numbers) for worker in asked))
         counts: Series = {}

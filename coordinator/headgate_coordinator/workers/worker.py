@@ -29,7 +29,7 @@ About = Literal["figures", "links", "ready"]
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What a worker is given as it begins.
+    """Facts that a worker is given as it begins.
 
     Attributes:
         place: its number among the workers, from 1 on.

@@ -13,6 +13,9 @@ is whose, so answers come in any order; a call that is repeated, on whatever con
     everywhere  words                        one read-only command at each master
     hear        channels                     from now on their hints come
     unhear      channels
+    waited      rows of kind, destination, seconds, outcome
+                                             waits of callers that are over, for the node to count; from nodes on that
+                                             say ``waits``
     ping                                     answered without asking Redis
 """
 

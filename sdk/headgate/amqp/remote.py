@@ -17,11 +17,13 @@ from headgate._util.tasks import stop
 from headgate.amqp.calls import MAX_CALLS, OK, error_of, pack
 from headgate.amqp.hints import NodeWakeUps, in_calls
 from headgate.amqp.nodelink import Call, NodeLink
+from headgate.amqp.told_waits import ToldWaits
 from headgate.amqp.url import AmqpUrl
 from headgate.core.durability import Durability, Held
 from headgate.core.segment import NO_STORE
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError
 from headgate.redis.scripts import Script, script, script_names
+from headgate.waits import Listener
 
 _log = logging.getLogger("headgate")
 CONNECT_TIMEOUT: Final = 1.0
@@ -44,6 +46,7 @@ class NodeBackend:
         session_prefix: what ids of sessions are to begin with, as the node says.
         reaches_stores: False; the nodes read payloads of spool stores.
         spools: whether they write them too, for batches that are marked.
+        waited: hears of the client's waits, which the nodes count.
         node: the one that is connected: ``host:port``; empty when none is.
     """
 
@@ -63,6 +66,8 @@ class NodeBackend:
         self._task: asyncio.Task[None] | None = None
         self._trouble: HeadgateError | None = None
         self._hints = NodeWakeUps(self._ask)
+        self._told = ToldWaits(self._ask)
+        self.waited: Listener | None = self._told.hear
         self._unsure_until = 0.0
         self._closed = ""
         """Why no call can be made any more; empty while calls can."""
@@ -166,6 +171,7 @@ class NodeBackend:
 
     async def close(self) -> None:
         """Close the connection without waiting for anybody."""
+        await self._told.close()
         self._closed = self._closed or "the client is closed"
         await stop(self._task)
         link, self._link = self._link, None
@@ -249,6 +255,7 @@ class NodeBackend:
         self.version = tuple(int(part) for part in link.facts.get("redis", "").split(".") if part.isdecimal())
         self.session_prefix = link.facts.get("sessions", "")
         self.spools = "spools" in link.facts
+        self._told.wanted = "waits" in link.facts
         for some in in_calls(self._hints.channels):
             self._number += 1
             packed = pack((self._number, "hear", some))

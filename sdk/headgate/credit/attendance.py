@@ -55,6 +55,12 @@ class Attendance:
             self.gave_up(item)
         self._left(future)
 
+    def abandoned(self, item: Outgoing | None) -> None:
+        """Note that one of them gave up who is told its fate at once, and not by a future."""
+        if item is not None and self.gave_up is not None and not item.paid:
+            self.gave_up(item)
+        self.left()
+
     def left(self) -> None:
         """Note that one of them gave up."""
         self._waiters.left()

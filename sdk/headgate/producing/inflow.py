@@ -120,9 +120,9 @@ class Inflow:
         self.account.submit(item)
         return item
 
-    def left(self) -> None:
-        """Note that one of those who waited gave up."""
-        self.account.attendance.left()
+    def left(self, item: Outgoing | None) -> None:
+        """Note that somebody gave up who waited with that, as :meth:`put` returned it; None where it did not."""
+        self.account.attendance.abandoned(item)
 
     def seek(self) -> None:
         """See whether there is room again while :attr:`is_full` and nothing waits; returns at once."""

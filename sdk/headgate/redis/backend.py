@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from headgate.core.durability import Durability, Held
 from headgate.redis.scripts import Script
+from headgate.waits import Listener as WaitListener
 
 Listener = Callable[[list[str]], None]
 """Told the words of a hint."""
@@ -63,6 +64,7 @@ class Backend(Protocol):
         session_prefix: what ids of sessions are to begin with; known once it is open.
         reaches_stores: whether spool stores are for this process to read and write; False where nodes are in between.
         spools: whether payloads go to stores, by this process or by the nodes; False where these are too old.
+        waited: hears of the client's waits, to tell whoever is in between; None where nobody is.
     """
 
     version: tuple[int, ...]
@@ -70,6 +72,7 @@ class Backend(Protocol):
     session_prefix: str
     reaches_stores: bool
     spools: bool
+    waited: WaitListener | None
 
     async def open(self) -> None:
         """Connect once, to find out what is there.

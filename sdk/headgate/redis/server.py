@@ -29,6 +29,7 @@ from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.scripts import Script
 from headgate.redis.troubles import translated
 from headgate.redis.url import RedisUrl
+from headgate.waits import Listener as WaitListener
 
 _SEEK_EVERY: Final = 0.25
 """Seconds between looks at the slot map, which a cluster does not publish."""
@@ -57,6 +58,7 @@ class Server:
         self.version: tuple[int, ...] = ()
         self.session_prefix = ""
         self.reaches_stores = self.spools = True
+        self.waited: WaitListener | None = None
         self.calls = 0
         """Script calls made so far; what a message costs is read off it."""
         self._options = connection_options(url)

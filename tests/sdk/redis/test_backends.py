@@ -25,6 +25,7 @@ class Relay:
         self.calls = 0
         self.session_prefix = ""
         self.reaches_stores = self.spools = True
+        self.waited = behind.waited
 
     async def open(self) -> None:
         await self._behind.open()

@@ -9,6 +9,7 @@ from typing import Any, Final
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
 from headgate.core.amqp.sections import EXPIRES, LATER, check, expiry_of, header_of, later_of
+from headgate.core.outbox import Outgoing
 from headgate.errors import Closed, HeadgateError
 from headgate.message import Receipt
 from headgate.options import DEFAULT_TIMEOUT
@@ -42,13 +43,15 @@ def _sooner(raw: bytes, ttl_ms: int | None) -> int | None:
 class Arrival:
     """A message on its way to Redis: given its fate, as a future would be, it passes it on to the client."""
 
-    __slots__ = ("delivery", "inflow", "inlet", "over", "size")
+    __slots__ = ("delivery", "inflow", "inlet", "item", "over", "size")
 
     def __init__(self, inlet: "Inlet", inflow: Inflow, delivery: Any, size: int) -> None:
         self.inlet = inlet
         self.inflow = inflow
         self.delivery = delivery
         self.size = size
+        self.item: Outgoing | None = None
+        """As it stands in line, once it does."""
         self.over = False
 
     def done(self) -> bool:
@@ -189,7 +192,7 @@ class Inlet(LinkEnd):
                 ttl_ms = _sooner(raw, ttl_ms)
             if found & LATER:
                 later = later_of(raw, time.time)
-            inflow.put(
+            arrival.item = inflow.put(
                 raw, timeout=math.inf, ttl_ms=ttl_ms, done=arrival, beyond=True, safe_within=SAFE_WITHIN,
                 producer=self._container, later=later,
             )  # fmt: skip
@@ -232,7 +235,7 @@ class Inlet(LinkEnd):
     def _forget(self, arrival: Arrival) -> bool:
         """Give a message up if it has not gone out; returns whether its client can still hear of it."""
         arrival.cancel()
-        arrival.inflow.left()
+        arrival.inflow.left(arrival.item)
         return self._let_go(arrival)
 
     def look_again(self) -> None:
@@ -300,11 +303,9 @@ class Inlet(LinkEnd):
         node, dropped = self.connection.node, 0
         for arrival in tuple(self._held):
             if not self.link.ended and arrival.delivery is not None:  # its client will send it again
-                arrival.cancel()
-                self._let_go(arrival)
+                self._forget(arrival)
             elif node.orphaned + arrival.size > node.options.held:
-                arrival.cancel()
-                self._let_go(arrival)
+                self._forget(arrival)
                 dropped += 1
             else:
                 node.orphaned += arrival.size

@@ -7,7 +7,7 @@ itself, and a list of names shows those that the user has to do with.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from headgate.context import Context
 from headgate.core.durability import Durability
@@ -19,6 +19,8 @@ from headgate.redis.keys import Address, PoolAddress, is_session_of, parse_key, 
 from headgate.redis.scripts import Script, script, script_names
 from headgate.redis.secured import Waiting
 from headgate.settings import KINDS
+from headgate.waits import KINDS as WAITED_FOR
+from headgate.waits import OUTCOMES, Kind, Outcome, Wait
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.credit.quotas import Quotas
@@ -31,6 +33,10 @@ from headgate_coordinator.security.making import Making
 
 MASTERS: Final = (("CONFIG", "GET", "maxmemory"), ("INFO", "memory"))
 """Commands that may go to every master."""
+MOST_WAITS: Final = 256
+"""Waits that one call tells of."""
+LONGEST_WAIT: Final = 1e7
+"""Seconds of one of them."""
 SOURCES: Final = 1024
 """Destinations that a connection receives from whose dead letters are looked after."""
 HELD_BACK: Final = 1.0
@@ -71,6 +77,8 @@ class Desk:
             return await self._scan(words[0])
         if what == "everywhere" and len(words) == 1 and isinstance(words[0], list):
             return await self._everywhere(words[0])
+        if what == "waited" and len(words) == 1:
+            return self._waited(words[0])
         if what == "ping":
             return None
         raise InvalidValue(f"{str(what)[:40]!r} with {len(words)} words is no call that this node knows")
@@ -284,6 +292,16 @@ class Desk:
             )
         return self.shown.destinations(await self._server.scan(pattern))
 
+    def _waited(self, rows: Any) -> None:
+        """Count waits of the user's callers; either all of them or none."""
+        waits = waits_of(rows)
+        for wait in waits:
+            if not self._permits.access.may(Action.PRODUCE, wait.destination):
+                self._permits.need(frozenset({Action.PRODUCE}), wait.destination, "having waited")
+        for hear in self._parts.waits.of_others:
+            for wait in waits:
+                hear(wait)
+
     async def _everywhere(self, words: list[Any]) -> list[Any]:
         if tuple(map(text_of, words)) not in MASTERS:
             raise InvalidValue(
@@ -291,3 +309,25 @@ class Desk:
             )
         self._permits.need(frozenset({Action.MANAGE}), EVERYTHING, "asking Redis for its memory")
         return await self._server.everywhere(*words)
+
+
+def waits_of(rows: Any) -> list[Wait]:
+    """Return the waits that a client tells of.
+
+    Raises:
+        InvalidValue: it tells of none, or of too many.
+        InvalidName: no destination can be called so.
+    """
+    if not isinstance(rows, list) or len(rows) > MOST_WAITS:
+        raise InvalidValue(f"waited: use up to {MOST_WAITS} rows")
+    return list(map(_wait_of, rows))
+
+
+def _wait_of(row: Any) -> Wait:
+    match row:
+        case [str(kind), str(name), float(seconds), str(outcome)] if (
+            kind in WAITED_FOR and outcome in OUTCOMES and 0 <= seconds <= LONGEST_WAIT
+        ):
+            encode_name(name)
+            return Wait(cast(Kind, kind), name, seconds, cast(Outcome, outcome))
+    raise InvalidValue("waited: a row has a kind, a destination, seconds and an outcome, as headgate.waits knows them")

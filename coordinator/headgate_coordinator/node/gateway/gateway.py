@@ -67,6 +67,7 @@ class Gateway(LinkEnd):
             "namespace": self._permits.namespace,
             "sessions": "" if self.connection.node.users.is_open else self._permits.prefix,
             "spools": "yes",
+            "waits": "yes",
         }
         self.link.accept(self.link.source, Terminus(GATEWAY), max_message=self._standing.calls, properties=properties)
         self.link.set_credit(self._standing.credit + 1)
