@@ -60,7 +60,6 @@ class Server:
         self.reaches_stores = self.spools = True
         self.waited: WaitListener | None = None
         self.calls = 0
-        """Script calls made so far; what a message costs is read off it."""
         self._options = connection_options(url)
         self._forked = False
         watch(self)
