@@ -18,6 +18,8 @@ Cost = int | str | Callable[..., int | str]
 """An amount, or what returns it for a call."""
 Key = str | Callable[..., str | None] | None
 """For whom: the same for all calls, or what returns it for a call."""
+Timeout = float | str | None | Callable[..., float | str | None]
+"""Seconds to wait, or what returns them for a call; None for the limiter's own."""
 Settle = Callable[[Any], Mapping[str, int | str]]
 """Returns the amounts that a call used, of its answer."""
 Source = Limiter | Gate | Bucket
@@ -72,7 +74,8 @@ class Terms(Generic[S]):
     Args:
         on: a limiter, gate or bucket, or what returns it when a call comes: it may not be open yet.
         key: for whom, or what returns it for a call.
-        timeout: seconds to wait; the limiter's own when None.
+        timeout: seconds to wait, or what returns them for a call, such as its deadline: less than 0 counts as 0; the
+            limiter's own when None.
         settle: returns the amounts that were used, of an answer; limiters only.
         cost: the amounts, by the names of a limiter's limits; ``size`` of a gate, ``tokens`` of a bucket.
 
@@ -86,7 +89,7 @@ class Terms(Generic[S]):
     """Where users have these things from."""
 
     def __init__(
-        self, on: S | Callable[[], S], *, key: Key = None, timeout: float | str | None = None,
+        self, on: S | Callable[[], S], *, key: Key = None, timeout: Timeout = None,
         settle: Settle | None = None, **cost: Cost,
     ) -> None:  # fmt: skip
         self._on, self.cost = on, cost
@@ -111,6 +114,11 @@ class Terms(Generic[S]):
     def key_of(self, *call: Any, **named: Any) -> str | None:
         """Return for whom a call is."""
         return self.key(*call, **named) if callable(self.key) else self.key
+
+    def within(self, *call: Any, **named: Any) -> float | str | None:
+        """Return how long a call may wait."""
+        timeout = self.timeout(*call, **named) if callable(self.timeout) else self.timeout
+        return max(0.0, timeout) if isinstance(timeout, int | float) and callable(self.timeout) else timeout
 
     def settled(self, held: Held, answer: Any) -> None:
         """Say what a call used, where ``settle`` can tell."""
@@ -141,12 +149,16 @@ class Charge(Terms[Source]):
 
     async def admit(self, *call: Any, **named: Any) -> Held:
         """Wait until a call is admitted; errors are those of :meth:`headgate.Limiter.admit`."""
+        return await self.admit_within(self.within(*call, **named), *call, **named)
+
+    async def admit_within(self, timeout: float | str | None, *call: Any, **named: Any) -> Held:
+        """Wait so long until a call is admitted; errors as :meth:`admit`."""
         on, terms = self.on, self.of(*call, **named)
         if isinstance(on, Limiter):
-            return await on.admit(timeout=self.timeout, **terms)
+            return await on.admit(timeout=timeout, **terms)
         if isinstance(on, Gate):
-            return await on.admit(timeout=self.timeout, **terms).__aenter__()
-        await on.take(**terms, timeout=DEFAULT_TIMEOUT if self.timeout is None else self.timeout)
+            return await on.admit(timeout=timeout, **terms).__aenter__()
+        await on.take(**terms, timeout=DEFAULT_TIMEOUT if timeout is None else timeout)
         return TAKEN
 
     async def attempt(self, *call: Any, **named: Any) -> Held | Refused:
@@ -173,12 +185,12 @@ class SyncCharge(Terms[SyncSource]):
 
     def admit(self, *call: Any, **named: Any) -> Held:
         """Wait until a call is admitted; errors are those of :meth:`headgate.Limiter.admit`."""
-        on, terms = self.on, self.of(*call, **named)
+        on, terms, timeout = self.on, self.of(*call, **named), self.within(*call, **named)
         if isinstance(on, headgate.sync.Limiter):
-            return on.admit(timeout=self.timeout, **terms).wait()
+            return on.admit(timeout=timeout, **terms).wait()
         if isinstance(on, headgate.sync.Gate):
-            return on.admit(timeout=self.timeout, **terms).__enter__()
-        on.take(**terms, timeout=DEFAULT_TIMEOUT if self.timeout is None else self.timeout)
+            return on.admit(timeout=timeout, **terms).__enter__()
+        on.take(**terms, timeout=DEFAULT_TIMEOUT if timeout is None else timeout)
         return TAKEN
 
     def attempt(self, *call: Any, **named: Any) -> Held | Refused:

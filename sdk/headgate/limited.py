@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from headgate.charge import Charge, Cost, Key, Settle, Source, SyncCharge, SyncSource, failed
+from headgate.charge import Charge, Cost, Key, Settle, Source, SyncCharge, SyncSource, Timeout, failed
 from headgate.errors import InvalidValue
 
 P = ParamSpec("P")
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 def limited(
     on: Source | SyncSource | Callable[[], Source | SyncSource], *, key: Key = None,
-    timeout: float | str | None = None, settle: Settle | None = None, **cost: Cost,
+    timeout: Timeout = None, settle: Settle | None = None, **cost: Cost,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:  # fmt: skip
     """Return a decorator; each call waits until it is admitted, and holds that until it returns.
 
@@ -23,7 +23,7 @@ def limited(
     Args:
         on: that limiter, gate or bucket, or what returns it when the function is called.
         key: for whom; or what returns it, of the function's arguments.
-        timeout: seconds to wait; the limiter's own when None.
+        timeout: seconds to wait, or what returns them as for ``key``; the limiter's own when None.
         settle: returns the amounts that were used, of what the function returned; limiters only.
         cost: amounts by the names of limits, ``size`` of a gate, ``tokens`` of a bucket; or what returns one, of
             the function's arguments.

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from headgate.charge import Charge, Held
 from headgate.errors import CoordinatorUnavailable, CreditTimeout, DestinationFull, MessageTooLarge
 from headgate.http import fields
+from headgate.http.deadline import deadline_of, headers_of
 from headgate.limiting.limiter import Limiter
 from headgate.limiting.refusals import Refused
+from headgate.units import parse_duration
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,19 @@ class Turned(Exception):
 
 
 async def admitted(charge: Charge, request: object) -> Held:
-    """Return what a request is admitted with.
+    """Return what a request is admitted with; it waits no longer than its headers say that its caller does.
 
     Raises:
         Turned: it is not admitted in time.
     """
     try:
-        if charge.timeout is not None and charge.timeout != 0:
-            return await charge.admit(request)
+        timeout = charge.within(request)
+        if timeout is not None and timeout != 0:
+            deadline = deadline_of(headers_of(request))
+            if deadline is not None:
+                timeout = min(parse_duration(timeout, "timeout"), deadline)
+        if timeout is not None and timeout != 0:
+            return await charge.admit_within(timeout, request)
         decision = await charge.attempt(request)
     except CreditTimeout as error:
         raise _too_many(charge, error.limit or "line", error.retry_after) from error

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
-from headgate.charge import Charge, Cost, Key, Settle, Source, answered, failed
+from headgate.charge import Charge, Cost, Key, Settle, Source, Timeout, answered, failed
 from headgate.http.fields import read_retry_after
 
 
 def limited(
-    on: Source | Callable[[], Source], *, key: Key = None, timeout: float | str | None = None,
+    on: Source | Callable[[], Source], *, key: Key = None, timeout: Timeout = None,
     settle: Settle | None = None, **cost: Cost,
 ) -> ClientMiddlewareType:  # fmt: skip
     """Return a middleware: ``aiohttp.ClientSession(middlewares=[limited(limiter, requests=1)])``.
@@ -17,7 +17,7 @@ def limited(
     Args:
         on: a limiter, gate or bucket, or what returns it when a request comes.
         key: for whom; or what returns it, of the ``aiohttp.ClientRequest``.
-        timeout: seconds to wait; the limiter's own when None.
+        timeout: seconds to wait, or what returns them as for ``key``; the limiter's own when None.
         settle: returns the amounts that were used, of the ``aiohttp.ClientResponse``, whose body is not read yet.
         cost: amounts by the names of limits, ``size`` of a gate, ``tokens`` of a bucket; or what returns one, of
             the request.

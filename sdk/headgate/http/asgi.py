@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
-from headgate.charge import Charge, Cost, Held, Key, Source, answered, failed
+from headgate.charge import Charge, Cost, Held, Key, Source, Timeout, answered, failed
 from headgate.http.admission import Turned, admitted
 from headgate.limiting.hold import Hold
 
@@ -80,7 +80,8 @@ class LimitedApp:
         app: the application.
         on: a limiter, gate or bucket, or what returns it when a request comes.
         key: for whom; or what returns it, of the scope of ASGI.
-        timeout: seconds that a request may stand in line; 0 refuses at once.
+        timeout: seconds that a request may stand in line, or what returns them, of the scope; 0 refuses at once. A
+            request that says how long its caller waits (:mod:`headgate.http.deadline`) stands there no longer.
         cost: amounts by the names of limits, ``size`` of a gate, ``tokens`` of a bucket; or what returns one, of
             the scope.
 
@@ -89,7 +90,7 @@ class LimitedApp:
     """
 
     def __init__(
-        self, app: App, on: Source | Callable[[], Source], *, key: Key = None, timeout: float | str = 0, **cost: Cost
+        self, app: App, on: Source | Callable[[], Source], *, key: Key = None, timeout: Timeout = 0, **cost: Cost
     ) -> None:
         self._app = app
         self._charge = Charge(on, key=key, timeout=timeout, settle=None, **cost)

@@ -5,7 +5,7 @@ from typing import Final
 
 from fastapi import HTTPException, Request
 
-from headgate.charge import Charge, Cost, Held, Key, Source, answered
+from headgate.charge import Charge, Cost, Held, Key, Source, Timeout, answered
 from headgate.http.admission import Turned
 from headgate.http.admission import admitted as admit
 from headgate.http.asgi import Line
@@ -15,14 +15,15 @@ GONE: Final = 499
 
 
 def admitted(
-    on: Source | Callable[[], Source], *, key: Key = None, timeout: float | str = 0, **cost: Cost
+    on: Source | Callable[[], Source], *, key: Key = None, timeout: Timeout = 0, **cost: Cost
 ) -> Callable[[Request], AsyncIterator[Held]]:
     """Return a dependency: ``Depends(admitted(lambda: limiter, requests=1))`` is held until the answer has ended.
 
     Args:
         on: a limiter, gate or bucket, or what returns it when a request comes.
         key: for whom; or what returns it, of the ``fastapi.Request``.
-        timeout: seconds that a request may stand in line, which it leaves when its client hangs up; 0 refuses at once.
+        timeout: seconds that a request may stand in line, or what returns them, of the request; it leaves the line when
+            its client hangs up, and when its headers say that its caller waits no longer; 0 refuses at once.
         cost: amounts by the names of limits, ``size`` of a gate, ``tokens`` of a bucket; or what returns one, of
             the request.
 

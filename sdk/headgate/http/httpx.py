@@ -5,7 +5,7 @@ from typing import cast
 
 import httpx
 
-from headgate.charge import Charge, Cost, Held, Key, Settle, Source, SyncCharge, SyncSource, answered, failed
+from headgate.charge import Charge, Cost, Held, Key, Settle, Source, SyncCharge, SyncSource, Timeout, answered, failed
 from headgate.http.fields import read_retry_after
 
 
@@ -51,7 +51,7 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         on: a limiter, gate or bucket, or what returns it when a request comes.
         inner: sends the requests; httpx's own when None.
         key: for whom; or what returns it, of the ``httpx.Request``.
-        timeout: seconds to wait; the limiter's own when None.
+        timeout: seconds to wait, or what returns them as for ``key``; the limiter's own when None.
         settle: returns the amounts that were used, of the ``httpx.Response``, whose body is not read yet.
         cost: amounts by the names of limits, ``size`` of a gate, ``tokens`` of a bucket; or what returns one, of
             the request.
@@ -62,7 +62,7 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
 
     def __init__(
         self, on: Source | Callable[[], Source], *, inner: httpx.AsyncBaseTransport | None = None, key: Key = None,
-        timeout: float | str | None = None, settle: Settle | None = None, **cost: Cost,
+        timeout: Timeout = None, settle: Settle | None = None, **cost: Cost,
     ) -> None:  # fmt: skip
         self._charge = Charge(on, key=key, timeout=timeout, settle=settle, **cost)
         self._inner = inner or httpx.AsyncHTTPTransport()
@@ -100,7 +100,7 @@ class LimitedTransport(httpx.BaseTransport):
 
     def __init__(
         self, on: SyncSource | Callable[[], SyncSource], *, inner: httpx.BaseTransport | None = None, key: Key = None,
-        timeout: float | str | None = None, settle: Settle | None = None, **cost: Cost,
+        timeout: Timeout = None, settle: Settle | None = None, **cost: Cost,
     ) -> None:  # fmt: skip
         self._charge = SyncCharge(on, key=key, timeout=timeout, settle=settle, **cost)
         self._inner = inner or httpx.HTTPTransport()

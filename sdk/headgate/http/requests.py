@@ -6,7 +6,7 @@ from typing import Any
 import requests
 from requests.adapters import HTTPAdapter
 
-from headgate.charge import Cost, Held, Key, Settle, SyncCharge, SyncSource, answered, failed
+from headgate.charge import Cost, Held, Key, Settle, SyncCharge, SyncSource, Timeout, answered, failed
 from headgate.http.fields import read_retry_after
 
 
@@ -16,7 +16,7 @@ class LimitedAdapter(HTTPAdapter):
     Args:
         on: a limiter, gate or bucket of :mod:`headgate.sync`, or what returns it when a request comes.
         key: for whom; or what returns it, of the ``requests.PreparedRequest``.
-        timeout: seconds to wait; the limiter's own when None.
+        timeout: seconds to wait, or what returns them as for ``key``; the limiter's own when None.
         settle: returns the amounts that were used, of the ``requests.Response``, whose body is not read yet.
         adapter: further arguments of ``requests.adapters.HTTPAdapter``.
         cost: amounts by the names of limits, ``size`` of a gate, ``tokens`` of a bucket; or what returns one, of
@@ -27,7 +27,7 @@ class LimitedAdapter(HTTPAdapter):
     """
 
     def __init__(
-        self, on: SyncSource | Callable[[], SyncSource], *, key: Key = None, timeout: float | str | None = None,
+        self, on: SyncSource | Callable[[], SyncSource], *, key: Key = None, timeout: Timeout = None,
         settle: Settle | None = None, adapter: dict[str, Any] | None = None, **cost: Cost,
     ) -> None:  # fmt: skip
         super().__init__(**(adapter or {}))

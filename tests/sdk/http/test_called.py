@@ -12,8 +12,11 @@ from fastapi.responses import StreamingResponse
 import headgate
 from headgate.charge import Held
 from headgate.http.asgi import LimitedApp
+from headgate.http.deadline import deadline_of
 from headgate.http.fastapi import admitted
+from headgate.limited import limited
 from tests.sdk.http.conftest import Site, held, served
+from tests.support.extent import each
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
@@ -65,6 +68,71 @@ async def test_a_rate_says_when_to_come_again(
         assert (refused.status_code, refused.headers["ratelimit-policy"]) == (429, '"calls";q=2;w=3600')
         assert 3000 < int(refused.headers["retry-after"]) <= 3600
         assert (await web.get(url, headers={"x-tenant": "b"})).status_code == 200
+
+
+@each(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"grpc-timeout": "1500m"}, 1.5),
+        ({"grpc-timeout": "2S", "x-envoy-expected-rq-timeout-ms": "700"}, 0.7),
+        ({"grpc-timeout": "1M"}, 60.0),
+        ({"prefer": "respond-async, wait=10"}, 10.0),
+        ({"Prefer": "wait=10, wait=2"}, 10.0),
+        ({"prefer": "await=10"}, None),
+        ({"grpc-timeout": "100000000000S"}, None),
+        ({"grpc-timeout": "-1S"}, None),
+        ({"grpc-timeout": "1 S"}, None),
+        ({"x-envoy-expected-rq-timeout-ms": "nan"}, None),
+        ({"grpc-timeout": "\xff"}, None),
+    ],
+)
+def test_how_long_a_caller_waits(headers: dict[str, str], seconds: float | None) -> None:
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    assert deadline_of(raw) == seconds
+
+
+async def test_a_request_stands_in_line_no_longer_than_its_caller_waits(
+    slots: headgate.Limiter, web: httpx.AsyncClient
+) -> None:
+    """Mutants: the header is not read; or it has a request wait for longer than the application lets it."""
+    route = FastAPI()
+
+    @route.get("/")
+    async def answer(_: Annotated[Held, Depends(admitted(lambda: slots, slots=1, timeout=300))]) -> str:
+        return "here"
+
+    both = await slots.admit(slots=2, timeout=0)
+    short = {"grpc-timeout": "50m", "x-envoy-expected-rq-timeout-ms": "50", "prefer": "wait=0"}
+    for app in (LimitedApp(Site(), slots, slots=1, timeout="5min"), route):
+        async with served(app) as url, asyncio.timeout(60):
+            for name, value in short.items():
+                assert (await web.get(url, headers={name: value})).status_code == 429
+    async with served(LimitedApp(Site(), slots, slots=1, timeout=0.05)) as url, asyncio.timeout(60):
+        assert (await web.get(url, headers={"grpc-timeout": "1H"})).status_code == 429
+    both.release()
+
+
+async def test_a_deadline_of_grpc_is_that_of_the_wait(slots: headgate.Limiter) -> None:
+    """As a method of a servicer has it; a context whose deadline is over has less than nothing left."""
+
+    class Context:
+        def __init__(self, left: float) -> None:
+            self.left = left
+
+        def time_remaining(self) -> float:
+            return self.left
+
+    @limited(slots, slots=1, timeout=lambda request, context: context.time_remaining())
+    async def method(request: str, context: Context) -> str:
+        return request
+
+    assert await method("one", Context(60.0)) == "one"
+    with await slots.admit(slots=2, timeout=0):
+        for left in (0.05, 0.0, -3.0):
+            async with asyncio.timeout(60):
+                with pytest.raises(headgate.CreditTimeout):
+                    await method("two", Context(left))
 
 
 async def test_whoever_hangs_up_gives_back_what_was_held_and_leaves_the_line(slots: headgate.Limiter) -> None:
