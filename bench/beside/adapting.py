@@ -25,12 +25,12 @@ from typing import Any, Final
 
 import headgate
 
-SLOTS: Final = 20
-TOOK: Final = 0.2
+SLOTS: Final = 30
+TOOK: Final = 0.5
 SPREAD: Final = 0.3
 FLOOR: Final = 4
-CEILING: Final = 80
-CALLERS: Final = 60
+CEILING: Final = 120
+CALLERS: Final = 90
 PHASES: Final = ((1.0, "cold"), (0.5, "halved"), (1.0, "doubled"))
 WITHIN: Final = {"cold": 20, "halved": 10, "doubled": 10}
 
@@ -83,6 +83,7 @@ class Seen:
     refused: Counter[int] = field(default_factory=Counter)
     times: dict[int, list[float]] = field(default_factory=dict)
     limits: dict[int, float] = field(default_factory=dict)
+    inside: dict[int, list[int]] = field(default_factory=dict)
 
     @property
     def second(self) -> int:
@@ -137,10 +138,18 @@ class Own:
                 self.free.notify(2)
 
 
+async def look_inside(service: Service, seen: Seen, over: asyncio.Event) -> None:
+    """Note how many calls are at the service, waiting there or being done, twenty times a second."""
+    while not over.is_set():
+        seen.inside.setdefault(seen.second, []).append(service.inside)
+        await asyncio.sleep(0.05)
+
+
 async def drive(service: Service, enters: list[Enter], seconds: int, watch: Callable[[], Awaitable[float]]) -> Seen:
     """Have callers at work through all phases, and look at the limit each second."""
     seen, over = Seen(), asyncio.Event()
     tasks = [asyncio.create_task(call(service, enters[n % len(enters)], seen, over)) for n in range(CALLERS)]
+    tasks.append(asyncio.create_task(look_inside(service, seen, over)))
     try:
         for phase, (part, _) in enumerate(PHASES):
             service.slots = round(SLOTS * part)
@@ -168,12 +177,15 @@ def figures(seen: Seen, seconds: int) -> dict[str, Any]:
         tail = [seen.limits[at] / capacity for at in settled if at in seen.limits]
         times = sorted(one for at in settled for one in seen.times.get(at, ()))
         middle = mean(tail)
+        inside = [one / capacity for at in settled for one in seen.inside.get(at, ())]
         found[name] = {
             "found_after_s": next((at for at, one in enumerate(limits, 1) if 0.85 <= one <= 1.15), None),
             "limit_to_capacity": round(middle, 3),
             "lowest": round(min(tail), 3),
             "highest": round(max(tail), 3),
             "seconds_within_10_percent_of_its_mean": round(mean(abs(one - middle) <= 0.1 * middle for one in tail), 3),
+            "inside_to_capacity": round(mean(inside), 3),
+            "most_inside_to_capacity": round(max(inside), 3),
             "goodput_to_capacity": round(mean(seen.good[at] for at in settled) / (capacity / TOOK), 3),
             "refused_per_good": round(
                 sum(seen.refused[at] for at in settled) / max(1, sum(seen.good[at] for at in settled)), 3

@@ -49,7 +49,7 @@ adapting.decide = function(c)
       return 'slow'
     end
     if c.calm == 0 or c.goal == 0 or c.pressed == 0 then
-      base = base + math.floor((mean - base) / 4)
+      base = base + math.floor((mean - base) / (mean < base and 4 or 12)) -- a queue that is left over is not to become usual
     end
     c.base, c.worst, c.high, c.stale = math.max(1, base), 0, 0, c.stale + 1
     if c.pressed == 0 then
@@ -80,7 +80,12 @@ adapting.decide = function(c)
     c.rest = c.rest - 1
     return 'rest'
   elseif congested then
-    lower(c, math.max(math.floor(c.limit * 7 / 10), math.min(c.busy, math.floor(c.limit * 95 / 100))))
+    local most = math.floor(c.limit * 95 / 100)
+    local target = math.max(math.floor(c.limit * 7 / 10), math.min(c.busy, most))
+    if c.goal > 0 and c.limit > c.goal and c.over <= c.ok then -- it only went too far beyond what was good
+      target = math.max(target, math.min(math.floor(c.goal * 97 / 100), most))
+    end
+    lower(c, target)
     return 'overload'
   elseif limiter.adapts.adapt == 'aimd' or c.ok == 0 then
     return c.pressed == 1 and grow(c) or 'unused'

@@ -293,7 +293,8 @@ ROWS: Final = (
     Row(
         "H03",
         "priority",
-        "RabbitMQ 4 quorum queues: two of high priority (above 4), then one of normal, so that these come too",
+        "RabbitMQ 4.0 to 4.2, quorum queues: two of high priority (above 4), then one of normal that was stored before, so "
+        "that these come too (`rabbit_fifo_q`, `WEIGHT`); 4.3: strictly, up to 32 priorities, and the last may starve",
         "at most `max_overtaken` go before one that is next in its band",
     ),
     Row(

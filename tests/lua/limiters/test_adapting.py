@@ -71,6 +71,31 @@ async def test_an_overload_lowers_it_to_what_was_served_and_never_by_more_than_t
     assert await limit(limiter) == 5
 
 
+async def test_a_few_overloads_beyond_what_was_good_take_it_back_there_and_many_to_what_is_served(
+    limiter: Limiter,
+) -> None:
+    """Growth looks for more, and finds the end of it: that is no news of what the service bears."""
+    await limiter.create(AIMD)
+    for _ in range(6):
+        await fill(limiter)
+        await hear(limiter, ok=50, us=5_000_000)
+    await hear(limiter, ok=50, us=5_000_000, over=40, busy=40_000)
+    assert await limit(limiter) == 40, "of 56: nothing was good so far"
+    for _ in range(6):
+        await fill(limiter)
+        await hear(limiter, ok=50, us=5_000_000)
+    assert await limit(limiter) == 46
+    await hear(limiter, ok=50, us=5_000_000, over=50, busy=20_000)
+    assert await limit(limiter) == 38, "97 % of the 40 that were good"
+    await hear(limiter, ok=50, us=5_000_000)
+    for _ in range(3):
+        await fill(limiter)
+        await hear(limiter, ok=50, us=5_000_000)
+    assert await limit(limiter) == 40
+    await hear(limiter, ok=50, us=5_000_000, over=51, busy=20_000)
+    assert await limit(limiter) == 28, "more were refused than served: it is another service"
+
+
 async def test_one_overload_among_many_does_not_count(limiter: Limiter) -> None:
     await limiter.create(AIMD)
     await fill(limiter)
@@ -198,7 +223,8 @@ async def test_each_decision_is_the_one_of_the_twin(limiter: Limiter, adapt: Any
     """Drive it through all that happens, and have the ledger say what the twin says of the same."""
     await limiter.create(f"slots at_once 60 5 {adapt}")
     story = [(60, 100_000, 0)] * 9 + [(300, 180_000, 0)] * 9 + [(300, 100_000, 60)] * 4 + [(5, 100_000, 0)] * 3
-    story += [(400, 100_000, 0)] * 25 + [(300, 260_000, 0)] * 30 + [(300, 2_600_000, 0)] * 6
+    story += [(400, 100_000, 0)] * 25 + [(300, 100_000, 60)] * 2 + [(400, 100_000, 0)] * 8 + [(100, 100_000, 300)] * 2
+    story += [(400, 112_000, 0)] * 6 + [(400, 100_000, 0)] * 9 + [(300, 260_000, 0)] * 30 + [(300, 2_600_000, 0)] * 6
     for ok, us, over in story:
         await fill(limiter, 80)
         await hear(limiter, ok=ok, us=ok * us, squares=ok * (us // 64) ** 2, over=over, busy=ok * us // 1000)

@@ -6,6 +6,7 @@ from statistics import mean
 import pytest
 
 from headgate.core.limits.adapting import UNIT, Adapt, Course
+from tests.model.fleet import Fleet
 from tests.model.service import Service, follow
 
 SEEDS = range(12)
@@ -42,6 +43,32 @@ def test_it_finds_the_capacity_stays_there_and_follows_it(adapt: Adapt) -> None:
             near.append(mean(abs(one - middle) <= 0.1 * middle for one in settled))
     assert mean(near) >= 0.9, near
     assert adapt == "gradient" or min(near) >= 0.95, near
+
+
+@pytest.mark.parametrize(("noise", "near"), [(1, 0.85), (4, 0.65)])
+def test_the_limit_of_a_fleet_stays_at_the_capacity_while_delays_come_and_go(noise: int, near: float) -> None:
+    """Mutant: each overload lowers it to what was served in that second, as seconds differ much."""
+    close = []
+    for seed in range(4):
+        fleet = Fleet("aimd", noise=noise, delay=0.02 if noise > 1 else 0.003, seed=seed)
+        for part, within in ((1, 20), (0.5, 10), (1, 10)):
+            limits = fleet.run(30, part)
+            assert found_after(limits) <= within, (seed, part, limits)
+            settled = limits[within:]
+            middle = mean(settled)
+            assert 0.85 <= middle <= 1.15, (seed, part, settled)
+            close.append(mean(abs(one - middle) <= 0.1 * middle + 1e-9 for one in settled))
+    assert mean(close) >= near, close
+
+
+def test_a_gradient_finds_where_calls_begin_to_wait() -> None:
+    """Mutant: the time without a queue becomes that with one, as the limit is only a little too high."""
+    for seed in range(4):
+        fleet = Fleet("gradient", queue=200, noise=1, delay=0.003, seed=seed)
+        for part, within in ((1, 20), (0.5, 10), (1, 12)):
+            limits = fleet.run(30, part)
+            assert found_after(limits) <= within, (seed, part, limits)
+            assert 0.85 <= mean(limits[within:]) <= 1.15, (seed, part, limits)
 
 
 def test_a_service_that_became_slower_without_a_queue_is_not_taken_for_a_full_one() -> None:

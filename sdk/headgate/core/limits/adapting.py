@@ -97,7 +97,10 @@ def decide(course: Course, sample: Sample, floor: int, ceiling: int, adapt: Adap
     if course.rest:
         return replace(course, rest=course.rest - 1), "rest"
     if congested:
-        target = max(course.limit * 7 // 10, min(sample.busy, course.limit * 95 // 100))
+        most = course.limit * 95 // 100
+        target = max(course.limit * 7 // 10, min(sample.busy, most))
+        if course.goal and course.limit > course.goal and sample.over <= sample.ok:
+            target = max(target, min(course.goal * 97 // 100, most))  # it only went too far beyond what was good
         return _lower(course, sample, target, floor), "overload"
     if adapt == "aimd" or not sample.ok:
         return (_grow(course, ceiling), "grow" if course.goal else "start") if sample.pressed else (course, "unused")
@@ -119,7 +122,7 @@ def _by_time(course: Course, sample: Sample, floor: int, ceiling: int) -> tuple[
         lower = _lower(course, sample, target, floor)
         return replace(lower, base=base, worst=worst, high=high), "slow"
     if course.calm == 0 or not course.goal or not sample.pressed:
-        base += (mean - base) // 4
+        base += (mean - base) // (4 if mean < base else 12)  # a queue that is left over is not to become usual
     course = replace(course, base=max(1, base), worst=0, high=0, stale=course.stale + 1)
     if not sample.pressed:
         return replace(course, stale=0, calm=min(course.calm, 1)), "unused"
