@@ -163,7 +163,7 @@ async def _idle(cluster: Cluster, count: int, seconds: float) -> list[Figure]:
 async def _calls(client: headgate.Client) -> int:
     """Return how many scripts were called so far."""
     text = await client.store.server.command(b"", "INFO", "commandstats")
-    return int(re.search(rb"cmdstat_evalsha:calls=(\d+)", text)[1])  # type: ignore[index]
+    return sum(map(int, re.findall(rb"cmdstat_(?:evalsha|fcall):calls=(\d+)", text)))
 
 
 async def measure(*, quick: bool) -> list[Figure]:

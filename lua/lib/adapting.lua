@@ -1,6 +1,6 @@
 --- @include "lib/limits"
 -- Where a limit of what is held at once is that follows what its service bears, and what was heard since the last decision.
--- One table for all of it: a function of Lua has room for 200 local names. `course`: nothing where no limit adapts.
+-- One table for all of it: a function of Lua has room for 200 local names. `limiter.course`: nothing where no limit adapts.
 local adapting = {
   of_course = { 'limit', 'goal', 'calm', 'base', 'worst', 'high', 'rest', 'stale', 'waited' },
   of_sample = { 'ok', 'us', 'squares', 'over', 'late', 'busy', 'pressed' },
@@ -21,7 +21,7 @@ adapting.load = function()
   local reason, numbers = string.match(redis.call('HGET', K_DESTINATION, 'adapting') or '', '^' .. limit.name .. ' (%a+) (.*)$')
   local next_number = string.gmatch(numbers or '', '%d+')
   local c = { reason = reason or 'new' }
-  adapting.course = c
+  limiter.course = c
   for _, names in ipairs({ adapting.of_course, adapting.of_sample, adapting.for_people }) do
     for _, name in ipairs(names) do
       c[name] = tonumber(next_number() or 0)
@@ -32,7 +32,7 @@ adapting.load = function()
 end
 
 adapting.save = function()
-  local c = adapting.course
+  local c = limiter.course
   c.pressed = (limiter.adapts.pressed or c.pressed == 1) and 1 or 0
   redis.call('HSET', K_DESTINATION, 'adapting', table.concat({ limiter.adapts.name, c.reason,
     adapting.fields(adapting.of_course, c), adapting.fields(adapting.of_sample, c), adapting.fields(adapting.for_people, c) }, ' '))
@@ -40,7 +40,7 @@ end
 
 -- How it adapts, why it changed last, and what was heard so far, for people.
 adapting.text = function()
-  local c = adapting.course
+  local c = limiter.course
   local limit = limiter.adapts
   return table.concat({ int(limit.floor), int(limit.ceiling), limit.adapt, c.reason, int(math.floor(c.before / 1000)),
     int(c.changed_ms > 0 and math.max(0, limiter.now_ms - c.changed_ms) or 0), int(c.of_ok), int(c.of_over),

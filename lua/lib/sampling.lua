@@ -5,7 +5,7 @@ local LONGEST_HOLD_US = 3600000000
 
 -- Adds what a session heard of its holds, or, of a single hold that is there, how it ended: then its time is known here.
 adapting.hear = function(id, text)
-  local c = adapting.course
+  local c = limiter.course
   if not c then
     return 'ok'
   end
@@ -36,7 +36,7 @@ end
 
 -- Whoever comes first in a second decides, with what was heard until then.
 adapting.step = function()
-  local c = adapting.course
+  local c = limiter.course
   local second, before = math.floor(limiter.now_ms / 1000), c.limit
   if second <= c.second then
     return

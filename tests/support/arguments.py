@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from headgate.redis.arguments import FORMS, Choice, Type
+from headgate.redis.text.arguments import FORMS, Choice, Type
 from headgate.redis.scripts import Script
 
 SAMPLES: Final = {

@@ -12,26 +12,35 @@ from typing import Any, Final
 from headgate.redis.keys import Address
 from headgate.redis.scripts import Script, script, script_names
 from headgate.redis.server import Server
+from headgate.redis.text.library import FIRST_LINE, Library
 from headgate.redis.url import parse_url
 
 Rewrite = Callable[[str], str]
 
-_REAL_CLOCK: Final = """local time = redis.call('TIME')
-local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-"""
-_TEST_CLOCK: Final = """local now_us = tonumber(redis.raw_call('GET', KEYS[1] .. ':clock'))
-"""
 _RAW_CALL: Final = "local redis = setmetatable({ raw_call = redis.raw_call or redis.call }, { __index = redis })\n"
+_TEST_CLOCK: Final = """
+do
+  local real = redis.call
+  redis.call = function(name, ...)
+    if name ~= 'TIME' then
+      return real(name, ...)
+    end
+    local us = tonumber(redis.raw_call('GET', KEYS[1] .. ':clock'))
+    return { string.format('%d', math.floor(us / 1000000)), string.format('%d', us % 1000000) }
+  end
+end
+"""
 
 # Refuses what a script may not touch, and notes its commands beside the destination, where the test reads them.
 _WATCH: Final = """
 do
-  local declared, real, seen = {}, redis.call, 0
-  for _, key in ipairs(KEYS) do
-    declared[key] = true
-  end
+  local real = redis.call
   local at = { XGROUP = 2, XINFO = 2, XREADGROUP = false, PUBLISH = false, TIME = false }
   redis.call = function(name, ...)
+    local declared = {}
+    for _, key in ipairs(KEYS) do
+      declared[key] = true
+    end
     local args, first = { ... }, at[name]
     if name == 'XREADGROUP' then
       for i, word in ipairs(args) do
@@ -55,15 +64,18 @@ end
 
 def virtual_clock(source: str) -> str:
     """Read the time, in microseconds, from the destination's key `:clock` instead of from Redis."""
-    virtual = source.replace(_REAL_CLOCK, _TEST_CLOCK)
-    if "'TIME'" in virtual:
-        raise AssertionError("the script reads the clock otherwise than lib/clock does")
-    return _RAW_CALL + virtual
+    return _before(_RAW_CALL + _TEST_CLOCK, source)
 
 
 def watched(source: str) -> str:
     """Fail on a key that was not declared; push the name of each command to the destination's key `:trace`."""
-    return _RAW_CALL + _WATCH + source
+    return _before(_RAW_CALL + _WATCH, source)
+
+
+def _before(statements: str, source: str) -> str:
+    """Put statements before those of a script, or of a library, which begins with the names that they use."""
+    first = FIRST_LINE if source.startswith(FIRST_LINE) else ""
+    return first + statements + source.removeprefix(first)
 
 
 _BY_SHA: Final = {one.sha: one for one in map(script, script_names())}
@@ -75,12 +87,13 @@ class RewritingServer(Server):
     Attributes:
         run: the run id that calls carry; None for the server's own. What names no run before, as `now<before`, says
             that state may be lost.
+        as_functions: whether scripts are called as functions where they may be.
     """
 
-    def __init__(self, url: str, *rewrites: Rewrite) -> None:
+    def __init__(self, url: str, *rewrites: Rewrite, as_functions: bool = True) -> None:
         super().__init__(parse_url(url))
         self.run: bytes | None = None
-        self._rewritten = functools.cache(functools.partial(_rewrite, rewrites))
+        self._rewritten = functools.cache(functools.partial(_rewrite, rewrites, as_functions))
 
     async def call(
         self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], after: Sequence[Sequence[Any]] = ()
@@ -115,8 +128,14 @@ class RewritingServer(Server):
         await self.command(address.shared[0], "UNLINK", *limiter, *receipts, *beside)
 
 
-def _rewrite(rewrites: tuple[Rewrite, ...], script: Script) -> Script:
-    source = script.source
-    for rewrite in rewrites:
-        source = rewrite(source)
-    return replace(script, source=source, sha=hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+def _rewrite(rewrites: tuple[Rewrite, ...], as_functions: bool, script: Script) -> Script:  # noqa: FBT001
+    def rewritten(source: str) -> str:
+        return functools.reduce(lambda text, rewrite: rewrite(text), rewrites, source)
+
+    source, library = rewritten(script.source), script.library
+    return replace(
+        script,
+        source=source,
+        sha=hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(),
+        library=Library.of(script.name, rewritten(library.body)) if library and as_functions else None,
+    )

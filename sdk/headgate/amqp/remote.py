@@ -22,7 +22,7 @@ from headgate.amqp.url import AmqpUrl
 from headgate.core.durability import Durability, Held
 from headgate.core.segment import NO_STORE
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError
-from headgate.redis.scripts import Script, script, script_names
+from headgate.redis.scripts import Script, script_of
 from headgate.waits import Listener
 
 _log = logging.getLogger("headgate")
@@ -146,9 +146,9 @@ class NodeBackend:
         return replies
 
     async def _one_of(self, key: bytes, words: Sequence[Any]) -> Any:
-        if words[0] != b"EVALSHA":
+        called = script_of(words[1]) if words[0] == b"EVALSHA" else None
+        if called is None:
             return await self._ask("command", key, words)
-        called = next(op for op in map(script, script_names()) if op.sha == words[1])
         keys = 3 + int(words[2])
         return await self.call(called, words[3:keys], words[keys:])
 

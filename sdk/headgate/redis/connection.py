@@ -12,7 +12,8 @@ import redis.exceptions as rx
 from redis.asyncio.connection import AbstractConnection
 
 from headgate.errors import CoordinatorUnavailable
-from headgate.redis.scripts import Script, script
+from headgate.redis.functions import Functions, reply_of
+from headgate.redis.scripts import Script, script, script_of
 
 _pack: Final[Any] = hiredis.pack_command  # in C, unlike redis-py's; its stub knows tuples of one only
 MIN_VERSION: Final = (6, 2)
@@ -168,6 +169,7 @@ class Lane:
         self._era = 0
         """Rises as connections are dropped: one that was in use then, or dialled, serves one call at most."""
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._functions = Functions()
 
     async def run(
         self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], *, asking: bool = False,
@@ -196,25 +198,36 @@ class Lane:
             if argv and argv[0] is None:
                 run: bytes = connection.headgate_run_id
                 argv = (run + verdicts[run] if run in verdicts else run, *argv[1:])
-            command = _pack((b"EVALSHA", script.sha, len(keys), *keys, *argv))
-            if after:
-                return await self._run_and(connection, script, command, after)
-            await connection.send_packed_command(command)
-            for _ in range(LOADS):
-                try:
-                    return await connection.read_response()
-                except rx.NoScriptError:  # a restart or somebody's SCRIPT FLUSH, which may come again
-                    loads = _loads(script)
-                    await connection.send_packed_command(loads + command)  # in one write, to leave no gap for another
-                    await self._loaded(connection, script)
-                except rx.ResponseError as error:
-                    raise unwrapped(error, connection.headgate_run_id) from None
-            return await connection.read_response()
+            words = (len(keys), *keys, *argv)
+            library = self._functions.of(script, connection)
+            if library is not None:
+                replies = await self._functions.call(connection, library, words, after)
+                if replies is not None:
+                    return replies if after else replies[0]
+            reply = await self._evaluate(connection, script, _pack((b"EVALSHA", script.sha, *words)), after)
+            if library is not None:
+                self._functions.refused(script)
+            return reply
 
-    async def _run_and(self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]) -> Any:
+    async def _evaluate(self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]) -> Any:
+        if after:
+            return await self._evaluate_and(connection, script, command, after)
+        await connection.send_packed_command(command)
+        for _ in range(LOADS):
+            try:
+                return await connection.read_response()
+            except rx.NoScriptError:  # a restart or somebody's SCRIPT FLUSH, which may come again
+                loads = _loads(script)
+                await connection.send_packed_command(loads + command)  # in one write, to leave no gap for another
+                await self._loaded(connection, script)
+            except rx.ResponseError as error:
+                raise unwrapped(error, connection.headgate_run_id) from None
+        return await connection.read_response()
+
+    async def _evaluate_and(self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]) -> Any:
         for _ in range(LOADS):
             await connection.send_packed_command(b"".join((command, *map(_pack, after))))
-            replies = [await self._reply(connection) for _ in (command, *after)]
+            replies = [await reply_of(connection) for _ in (command, *after)]
             if not isinstance(error := replies[0], rx.ResponseError):
                 return replies
             if not isinstance(error, rx.NoScriptError):
@@ -256,16 +269,15 @@ class Lane:
         """
         async with self._connection() as connection:
             run_id = connection.headgate_run_id
-            packed = [_pack(_of_run(words, run_id)) for words in commands]
+            packed = [_pack(_of_run(self._as_function(words, connection), run_id)) for words in commands]
             await connection.send_packed_command(b"".join(packed))
-            return [await self._reply(connection) for _ in commands]
+            return [await reply_of(connection) for _ in commands]
 
-    @staticmethod
-    async def _reply(connection: Any) -> Any:
-        try:
-            return await connection.read_response()
-        except rx.ResponseError as error:
-            return error
+    def _as_function(self, words: Sequence[Any], connection: Any) -> Sequence[Any]:
+        """Return the call of a script as that of a function, where it may be one."""
+        op = script_of(words[1]) if words[0] == b"EVALSHA" else None
+        library = self._functions.of(op, connection) if op else None
+        return (b"FCALL", library.name, *words[2:]) if library else words
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:

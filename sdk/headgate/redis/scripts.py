@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -11,25 +11,20 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.redis.arguments import Arguments, UnknownTypeError
+from headgate.redis.text.arguments import Arguments, UnknownTypeError
+from headgate.redis.text.hastening import bare, hasten, lessen
+from headgate.redis.text.library import Library, LibraryError, library_body
 
 _INCLUDE: Final = re.compile(r'^--- @include "([\w/]+)"\n', re.MULTILINE)
-_ENCLOSE: Final = re.compile(r"^--- @enclose$", re.MULTILINE)
-_CONSTANT: Final = re.compile(r"^local ([A-Z_]+) = (KEYS\[\d+\]|\d+|'[^'\n]*')(?= --|\n)(?!\n +\.\.)", re.MULTILINE)
-_WORD: Final = re.compile(r"--\[\[.*?\]\]|--[^\n]*|'[^'\n]*'|\b[A-Z_]+\b", re.DOTALL)
-"""Comments and strings, so that nothing is found in them, and what may be the name of a constant."""
-_LEXEME: Final = re.compile(
-    r"""--\[(?P<long>=*)\[.*?\](?P=long)\]|--[^\r\n]*"""  # comments
-    r"""|\[(?P<quote>=*)\[.*?\](?P=quote)\]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""  # strings
-    r"""|\n[ \t]+""",
-    re.DOTALL,
-)
-"""All in which Lua sees a comment, a quote or a line's beginning: read from left to right, none is found in another."""
-_FUNCTION: Final = re.compile(r"^local function (\w+)\([^\n]*\n(?:(?:[ \t][^\n]*)?\n)*end$", re.MULTILINE)
-"""A function of a script, from its first column to its ``end`` there."""
 _ARGUMENT: Final = re.compile(r"^  ARGV\[(\d+)(\.\.)?\] +([\w, ]+?)(?: {2,}(.*?))?(?: {2,}|$)", re.MULTILINE)
 _NUMBER: Final = re.compile(r"tonumber\(ARGV\[(\d+)\]\)")
 _CODES: Final = re.compile(r"^  Codes\s+((?:.+\n)+?)\]\]", re.MULTILINE)
+_OWN: Final = "--- @own\n"
+FUNCTIONS: Final = frozenset({
+    "acquire", "publish", "settle", "take", "admit", "link_read", "link_commit",
+})  # fmt: skip
+"""The scripts that are called for each message or admission, or for a batch of them: servers that have functions call
+these as such, for they need not make them anew each time."""
 
 
 class ScriptError(Exception):
@@ -48,6 +43,7 @@ class Script:
         codes: the first elements of its replies.
         declared: what its arguments may be; none where it was parsed without that.
         sha: what EVALSHA calls it.
+        library: the same as a function, for servers that have such; None where it is called too seldom to be worth it.
         pick: returns the values of all but a variadic one, in order, from values by name.
     """
 
@@ -58,6 +54,7 @@ class Script:
     codes: tuple[str, ...]
     declared: Arguments
     sha: str = field(default="")
+    library: Library | None = None
     pick: Callable[[Mapping[str, Any]], tuple[Any, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -120,52 +117,6 @@ def expand(root: Traversable, path: str, *, done: set[str] | None = None, stack:
     return _INCLUDE.sub(include, text)
 
 
-def hasten(source: str) -> str:
-    """Return a script that begins sooner and does the same: line for line, with its constants put where they are used.
-
-    Redis runs the whole text at each call, and so makes each function anew, with the outer variables that it uses. Lua
-    looks for those one after the other among all that are open, but has those of an enclosing function at hand: what
-    follows ``--- @enclose`` becomes a function of its own. Functions that nothing uses here, for a part serves other
-    scripts too, are left out.
-    """
-    constants = dict(_CONSTANT.findall(source))
-    source = _WORD.sub(lambda word: constants.get(word[0], word[0]), _CONSTANT.sub("", source))
-    source, enclosed = _ENCLOSE.subn("return (function()", _used(source))
-    return source + "end)()\n" * enclosed
-
-
-def _used(source: str) -> str:
-    """Return a script without the functions that none of its statements leads to, line for line."""
-    code = _LEXEME.sub(lambda lexeme: re.sub(r"[^\n]", " ", lexeme[0]), source)  # what follows stays where it is
-    functions = list(_FUNCTION.finditer(code))
-    leads_to = {function[1]: set[str]() for function in functions}
-    for function in functions:
-        leads_to[function[1]] |= leads_to.keys() & set(re.findall(r"\w+", function[0])[2:])
-    reached, new = set[str](), leads_to.keys() & set(re.findall(r"\w+", _FUNCTION.sub("", code)))
-    while new:
-        reached |= new
-        new = set[str]().union(*(leads_to[name] for name in new)) - reached
-    for function in reversed(functions):
-        if function[1] not in reached:
-            source = source[: function.start()] + "\n" * function[0].count("\n") + source[function.end() :]
-    return source
-
-
-def bare(source: str) -> str:
-    """Return a script without its comments and indentation, each statement on the line where it was.
-
-    Redis keeps the text, and reads one of more than 32 KiB in a turn of its own, before the call that comes behind it.
-    """
-
-    def kept(lexeme: re.Match[str]) -> str:
-        text = lexeme[0]
-        if text.startswith("--"):
-            return "\n" * text.count("\n") or " " * (lexeme["long"] is not None)
-        return "\n" if text.startswith("\n") else text
-
-    return _LEXEME.sub(kept, source)
-
-
 def parse(name: str, source: str, *, checked: bool = False) -> Script:
     """Return the script with the contract that its header declares.
 
@@ -206,10 +157,42 @@ def parse(name: str, source: str, *, checked: bool = False) -> Script:
 @cache
 def script(name: str) -> Script:
     """Return one script by name."""
-    return parse(name, hasten(expand(lua_root(), name)), checked=True)
+    source = expand(lua_root(), name)
+    one = parse(name, hasten(source), checked=True)
+    return replace(one, library=library(one, source)) if name in FUNCTIONS else one
+
+
+def library(one: Script, source: str) -> Library:
+    """Return a script as a library of one function.
+
+    Args:
+        one: the script.
+        source: its text with all that it includes, as :func:`expand` returns it.
+
+    Raises:
+        ScriptError: a part of it cannot be one of a library.
+    """
+    end = source.index("]]") + 3
+    own = _INCLUDE.sub("", (lua_root() / f"{one.name}.lua").read_text(encoding="utf-8"))[end:]
+    parts, _, own = lessen(f"{source[end:].removesuffix(own)}{_OWN}{own}").partition(_OWN)
+    texts = (_NUMBER.sub(one.declared.as_number, text) for text in (parts, own))
+    try:
+        return Library.of(one.name, bare(library_body(*texts, one.declared.in_lua())))
+    except LibraryError as error:
+        raise ScriptError(f"{one.name}.lua: {error}") from None
 
 
 @cache
 def script_names() -> tuple[str, ...]:
     """Return the names of all scripts, in alphabetic order."""
     return tuple(sorted(p.name.removesuffix(".lua") for p in lua_root().iterdir() if p.name.endswith(".lua")))
+
+
+def script_of(sha: str) -> Script | None:
+    """Return the script that EVALSHA calls so; None when it is none of these."""
+    return _scripts_by_sha().get(sha)
+
+
+@cache
+def _scripts_by_sha() -> dict[str, Script]:
+    return {one.sha: one for one in map(script, script_names())}

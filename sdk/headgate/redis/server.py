@@ -20,7 +20,7 @@ from headgate._util.forks import FORKED, watch
 from headgate._util.tasks import stop
 from headgate.core.durability import Durability, Held
 from headgate.errors import Closed, CoordinatorUnavailable, InvalidValue
-from headgate.redis.arguments import REFUSED
+from headgate.redis.text.arguments import REFUSED
 from headgate.redis.connection import CALL_TIMEOUT, Dial, Lane, TooFewReplicasError
 from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
 from headgate.redis.failover import Masters, open_map, read_map

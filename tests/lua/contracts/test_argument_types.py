@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from headgate.errors import CoordinatorUnavailable, InvalidValue
-from headgate.redis.arguments import Type, UnknownTypeError
+from headgate.redis.text.arguments import Type, UnknownTypeError
 from headgate.redis.keys import (
     Address,
     PoolAddress,
