@@ -30,7 +30,7 @@ if [ ! -e "$scrape/admin_token" ]; then
 fi
 
 password=$(cat "$node/redis_password")
-user=$(printf '%s\n' "$password" | headgate acl --role node --namespace "$HEADGATE_NAMESPACE" --password-stdin)
+user=$(printf '%s\n' "$password" | headgate acl --role node --namespace "$HEADGATE_NAMESPACE" --functions --password-stdin)
 # Nobody can log in as it, but what scripts wrote is loaded again with its rights: from Redis 7 on, without them, none of it.
 printf 'user default off ~* &* +@all\n%s\n' "$user" | put "$acl/users.acl"
 echo "made the user of Redis for namespace $HEADGATE_NAMESPACE"

@@ -47,9 +47,15 @@ async def world(redis_url: str, namespace: str) -> AsyncIterator[PoolWorld]:
 
 
 @pytest.fixture
-def driven(redis_url: str, namespace: str) -> Iterator[World]:
+def as_functions() -> bool:
+    """Whether a state machine's scripts are called as functions, where the server has such."""
+    return True
+
+
+@pytest.fixture
+def driven(redis_url: str, namespace: str, as_functions: bool) -> Iterator[World]:
     """What a state machine drives beside the model."""
-    world = World(redis_url, namespace)
+    world = World(redis_url, namespace, as_functions=as_functions)
     yield world
     world.close()
 

@@ -2,6 +2,7 @@
 
 python -m tests.lua.mutants                 all: every named test passes, and fails with its mutant
 python -m tests.lua.mutants settle 'p[14]'  those whose file or test matches
+HEADGATE_CALLS=scripts python -m tests.lua.mutants    the same, and no script is called as a function
 """
 
 import json

@@ -15,9 +15,9 @@ from tests.support.rewriting import RewritingServer, virtual_clock
 class World:
     """A loop, a server on it, and names that no example used before."""
 
-    def __init__(self, url: str, namespace: str) -> None:
+    def __init__(self, url: str, namespace: str, *, as_functions: bool = True) -> None:
         self.runner = asyncio.Runner()
-        self.server = RewritingServer(url, virtual_clock)
+        self.server = RewritingServer(url, virtual_clock, as_functions=as_functions)
         self.store = Store(self.server)
         self._namespace = namespace
         self._numbers = itertools.count(1)

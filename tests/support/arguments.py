@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from headgate.redis.text.arguments import FORMS, Choice, Type
 from headgate.redis.scripts import Script
+from headgate.redis.text.arguments import FORMS, Choice, Type
 
 SAMPLES: Final = {
     "id": "ann~1", "name": "orders%20x", "consumer": "ann~1.1", "subscription": "!red",

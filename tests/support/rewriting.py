@@ -5,6 +5,7 @@ A `RewritingServer` takes the place of `headgate.redis.server.Server` and sends 
 
 import functools
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -16,6 +17,8 @@ from headgate.redis.text.library import FIRST_LINE, Library
 from headgate.redis.url import parse_url
 
 Rewrite = Callable[[str], str]
+AS_FUNCTIONS: Final = os.environ.get("HEADGATE_CALLS") != "scripts"
+"""Whether any script is called as a function: mutants are judged both ways."""
 
 _RAW_CALL: Final = "local redis = setmetatable({ raw_call = redis.raw_call or redis.call }, { __index = redis })\n"
 _TEST_CLOCK: Final = """
@@ -93,7 +96,7 @@ class RewritingServer(Server):
     def __init__(self, url: str, *rewrites: Rewrite, as_functions: bool = True) -> None:
         super().__init__(parse_url(url))
         self.run: bytes | None = None
-        self._rewritten = functools.cache(functools.partial(_rewrite, rewrites, as_functions))
+        self._rewritten = functools.cache(functools.partial(_rewrite, rewrites, as_functions and AS_FUNCTIONS))
 
     async def call(
         self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], after: Sequence[Sequence[Any]] = ()
@@ -128,7 +131,7 @@ class RewritingServer(Server):
         await self.command(address.shared[0], "UNLINK", *limiter, *receipts, *beside)
 
 
-def _rewrite(rewrites: tuple[Rewrite, ...], as_functions: bool, script: Script) -> Script:  # noqa: FBT001
+def _rewrite(rewrites: tuple[Rewrite, ...], as_functions: bool, script: Script) -> Script:
     def rewritten(source: str) -> str:
         return functools.reduce(lambda text, rewrite: rewrite(text), rewrites, source)
 

@@ -186,6 +186,10 @@ def acl(
         str | None, typer.Option(metavar="NAME", show_default=False, help="hg-<namespace>-<role> when left out.")
     ] = None,
     cluster: Annotated[bool, typer.Option("--cluster", help="With what clients of a cluster call.")] = False,
+    functions: Annotated[
+        bool,
+        typer.Option("--functions", help="With functions, cheaper than scripts: Redis 7, users who trust each other."),
+    ] = False,
     password_stdin: Annotated[
         bool,
         typer.Option("--password-stdin", help="Read a password a line, for each user that is printed, in this order."),
@@ -208,7 +212,7 @@ def acl(
             raise InvalidValue(f"--password-stdin: {len(lines)} line(s) for {len(roles)} user(s): {', '.join(roles)}")
         passwords = list(lines)
     lines = [
-        acl_line(known, namespace, user=user, password=password, cluster=cluster)
+        acl_line(known, namespace, user=user, password=password, cluster=cluster, functions=functions)
         for known, password in zip(roles, passwords, strict=True)
     ]
     typer.echo("\n".join(lines))

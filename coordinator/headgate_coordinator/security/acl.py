@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
 from headgate.errors import InvalidValue
@@ -23,6 +24,11 @@ _READ: Final = (
     *("xrange", "xlen", "zcard", "zrange", "zscore", "wait"),
     *("zlexcount", "zrandmember", "zrangebylex", "zrangebyscore", "zrevrange"),  # of limiters: `levels`
 )
+_FUNCTIONS: Final[Mapping[Role, tuple[str, ...]]] = {
+    "node": ("fcall", "function|delete", "function|list", "function|load"),
+    "sdk": ("fcall",),
+}
+"""Whoever loads a function writes what others run with their own rights: services call what nodes have loaded."""
 _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
 _OPERATOR: Final = (
     *("admit", "apply", "attach", "free", "hold_off", "levels", "node", "policy", "pool", "pool_forget", "pool_set"),
@@ -49,9 +55,12 @@ def commands_of_script(name: str) -> set[str]:
     return found
 
 
-def commands_of(role: Role, *, cluster: bool = False) -> tuple[str, ...]:
-    """Return every command that a role needs, those inside its scripts included: Redis checks them too."""
-    found = {*_CONNECT, *_READ, *(_CLUSTER if cluster else ())}
+def commands_of(role: Role, *, cluster: bool = False, functions: bool = False) -> tuple[str, ...]:
+    """Return every command that a role needs, those inside its scripts included: Redis checks them too.
+
+    ``functions``: with those by which a role that has many calls makes them cheaper; Redis knows them since 7.0.
+    """
+    found = {*_CONNECT, *_READ, *(_CLUSTER if cluster else ()), *(_FUNCTIONS.get(role, ()) if functions else ())}
     if role != "metrics":  # which calls what others have loaded: who may load a script may load one that never ends
         found.add("script|load")
     for name in scripts_of(role):
@@ -69,8 +78,9 @@ def keys_of(role: Role, namespace: str) -> tuple[str, ...]:
 
 
 def acl_line(
-    role: Role, namespace: str, *, user: str | None = None, password: str | None = None, cluster: bool = False
-) -> str:
+    role: Role, namespace: str, *, user: str | None = None, password: str | None = None, cluster: bool = False,
+    functions: bool = False,
+) -> str:  # fmt: skip
     """Return the line of an ACL file for a role.
 
     Args:
@@ -79,6 +89,7 @@ def acl_line(
         user: its name; ``hg-<namespace>-<role>`` when None.
         password: only its SHA-256 is in the line; without one the user is off.
         cluster: with the commands that find out where slots are.
+        functions: with those by which nodes load functions, and services call them.
 
     Raises:
         InvalidValue: a name with blanks, an empty password, or a role that is none.
@@ -93,5 +104,5 @@ def acl_line(
     login = ("off",) if password is None else ("on", f"#{hashlib.sha256(password.encode()).hexdigest()}")
     keys = (f"~{pattern}" for pattern in keys_of(role, namespace))
     channels = (f"&hg:{{{namespace}/*", f"&hg:{{{namespace}}}:*", "&hg")
-    allowed = (f"+{command}" for command in commands_of(role, cluster=cluster))
+    allowed = (f"+{command}" for command in commands_of(role, cluster=cluster, functions=functions))
     return " ".join(("user", name, *login, "resetchannels", *keys, *channels, "-@all", *allowed))

@@ -207,6 +207,8 @@ class Lane:
             reply = await self._evaluate(connection, script, _pack((b"EVALSHA", script.sha, *words)), after)
             if library is not None:
                 self._functions.refused(script)
+            elif self._functions.is_due(connection):
+                await self._functions.ask(connection)
             return reply
 
     async def _evaluate(self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]) -> Any:
@@ -224,7 +226,9 @@ class Lane:
                 raise unwrapped(error, connection.headgate_run_id) from None
         return await connection.read_response()
 
-    async def _evaluate_and(self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]) -> Any:
+    async def _evaluate_and(
+        self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]
+    ) -> Any:
         for _ in range(LOADS):
             await connection.send_packed_command(b"".join((command, *map(_pack, after))))
             replies = [await reply_of(connection) for _ in (command, *after)]

@@ -1,11 +1,13 @@
 """Which scripts are called as functions of a server, and what becomes of a call that it refuses as one.
 
-``FCALL`` costs less than ``EVALSHA`` of the same, see :mod:`headgate.redis.text.library`. A function is loaded where it
-is missing, just as a script is. Whatever else a server says against it, ``EVALSHA`` has the last word: functions came
-with Redis 7.0, a user may not be allowed to load or to call them, and a server that is out of memory, or lacks
-replicas, refuses them as they begin, where it lets a script answer that writes nothing.
+``FCALL`` costs less than ``EVALSHA`` of the same, see :mod:`headgate.redis.text.library`. Functions came with Redis 7,
+and not every user may call or load them: a server is asked for that, so that nothing is refused and logged. A function
+is loaded where it is missing, just as a script is. Whatever else a server says against it, ``EVALSHA`` has the last
+word: one that is out of memory, or lacks replicas, refuses a function as it begins, and lets a script answer that
+writes nothing.
 """
 
+import hashlib
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -21,12 +23,16 @@ SINCE: Final = (7, 0)
 LOADS: Final = 20
 """Times that a function is loaded again during one call: somebody may flush them all the time."""
 AGAIN_AFTER: Final = 60.0
-"""Seconds for which a script is called by EVALSHA once that did what was refused as a function; and between two calls by
-EVALSHA of a server that refuses nothing. A user who may load none finds the scripts that come with each one loaded."""
+"""Seconds after which a server is asked anew, and for which one whose function was refused goes by EVALSHA.
+One call goes by EVALSHA each time: a user who may load nothing finds the scripts loaded that come with that one."""
 MOST_LIBRARIES: Final = 64
 """Libraries of ours on a server, of several versions. When there are more as one is loaded, those of other versions are
 deleted: whoever calls one of them loads it again."""
+_ASK: Final = "return { redis.acl_check_cmd('FCALL', 'f', 0), redis.acl_check_cmd('FUNCTION', 'LOAD', 'f') }"
+"""Returns 1 or nil for whether the user may do either; Redis logs nothing."""
+_ASK_SHA: Final = hashlib.sha1(_ASK.encode(), usedforsecurity=False).hexdigest()
 _MISSING: Final = "Function not found"
+_THERE: Final = "already exists"
 _ELSEWHERE: Final = (rx.MovedError, rx.AskError, rx.TryAgainError, rx.ClusterDownError, rx.ReadOnlyError)
 """What EVALSHA would say too."""
 
@@ -36,29 +42,43 @@ class Functions:
 
     def __init__(self) -> None:
         self._run = b""
-        self._evaluated = 0.0
-        """When a call last went by EVALSHA for the sake of others, by the clock that never goes back."""
+        self._asked = -AGAIN_AFTER
+        """When it was asked last, by the clock that never goes back."""
+        self._may_call = self._may_load = False
         self._refused: dict[str, float] = {}
         """Name of a script -> when its function was."""
 
     def of(self, op: Script, connection: Any) -> Library | None:
         """Return the library by which a script is to be called now over a connection; None for EVALSHA."""
-        if op.library is None or connection.headgate_version < SINCE:
+        if not self._may_call or op.library is None or self.is_due(connection):
             return None
-        now = time.monotonic()
-        if connection.headgate_run_id != self._run or now - self._evaluated > AGAIN_AFTER:
-            self._run, self._evaluated = connection.headgate_run_id, now
-            return None
-        return op.library if now - self._refused.get(op.name, -AGAIN_AFTER) >= AGAIN_AFTER else None
+        return op.library if time.monotonic() - self._refused.get(op.name, -AGAIN_AFTER) >= AGAIN_AFTER else None
+
+    def is_due(self, connection: Any) -> bool:
+        """Return whether it is to be asked, for it was not within a minute, or is another run."""
+        return bool(connection.headgate_run_id != self._run) or time.monotonic() - self._asked >= AGAIN_AFTER
+
+    async def ask(self, connection: Any) -> None:
+        """Ask what its user may do."""
+        self._run, self._asked = connection.headgate_run_id, time.monotonic()
+        if connection.headgate_version < SINCE:
+            return
+        await connection.send_command("EVALSHA", _ASK_SHA, 0)
+        rights = await reply_of(connection)
+        if isinstance(rights, rx.NoScriptError):
+            await connection.send_packed_command(_pack(("SCRIPT", "LOAD", _ASK)) + _pack(("EVALSHA", _ASK_SHA, 0)))
+            await reply_of(connection)
+            rights = await reply_of(connection)
+        may = isinstance(rights, list)  # an error: it knows no such thing, or nobody may ask
+        self._may_call, self._may_load = may and rights[:1] == [1], may and rights[1:] == [1]
 
     def refused(self, op: Script) -> None:
         """Note that EVALSHA did what had been refused as a function."""
         self._refused[op.name] = time.monotonic()
 
-    @staticmethod
     async def call(
-        connection: Any, library: Library, words: Sequence[Any], after: Sequence[Sequence[Any]]
-    ) -> list[Any] | None:
+        self, connection: Any, library: Library, words: Sequence[Any], after: Sequence[Sequence[Any]]
+    ) -> list[Any] | None:  # fmt: skip
         """Call a function, and load it where it is missing; returns its reply and those of the commands after it.
 
         None: EVALSHA is to be called, and its answer counts.
@@ -75,9 +95,9 @@ class Functions:
                 return replies
             if isinstance(error, _ELSEWHERE):
                 raise error
-            if not str(error).startswith(_MISSING) or isinstance(loaded, rx.ResponseError):
+            if not str(error).startswith(_MISSING) or not self._may_load or _failed(loaded):
                 return None
-            loads = _pack(("FUNCTION", "LOAD", "REPLACE", library.source))
+            loads = _pack(("FUNCTION", "LOAD", library.source))
         return None
 
 
@@ -87,6 +107,11 @@ async def reply_of(connection: Any) -> Any:
         return await connection.read_response()
     except rx.ResponseError as error:
         return error
+
+
+def _failed(loaded: Any) -> bool:
+    """Return whether a library is not there after that answer to its load; another client may have been first."""
+    return isinstance(loaded, rx.ResponseError) and _THERE not in str(loaded)
 
 
 async def _tidy(connection: Any) -> None:

@@ -175,9 +175,9 @@ def library(one: Script, source: str) -> Library:
     end = source.index("]]") + 3
     own = _INCLUDE.sub("", (lua_root() / f"{one.name}.lua").read_text(encoding="utf-8"))[end:]
     parts, _, own = lessen(f"{source[end:].removesuffix(own)}{_OWN}{own}").partition(_OWN)
-    texts = (_NUMBER.sub(one.declared.as_number, text) for text in (parts, own))
+    parts, own = (_NUMBER.sub(one.declared.as_number, text) for text in (parts, own))
     try:
-        return Library.of(one.name, bare(library_body(*texts, one.declared.in_lua())))
+        return Library.of(one.name, bare(library_body(parts, own, one.declared.in_lua())))
     except LibraryError as error:
         raise ScriptError(f"{one.name}.lua: {error}") from None
 

@@ -20,13 +20,13 @@ from headgate._util.forks import FORKED, watch
 from headgate._util.tasks import stop
 from headgate.core.durability import Durability, Held
 from headgate.errors import Closed, CoordinatorUnavailable, InvalidValue
-from headgate.redis.text.arguments import REFUSED
 from headgate.redis.connection import CALL_TIMEOUT, Dial, Lane, TooFewReplicasError
 from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
 from headgate.redis.failover import Masters, open_map, read_map
 from headgate.redis.handover import Handovers
 from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.scripts import Script
+from headgate.redis.text.arguments import REFUSED
 from headgate.redis.troubles import translated
 from headgate.redis.url import RedisUrl
 from headgate.waits import Listener as WaitListener

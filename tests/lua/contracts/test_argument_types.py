@@ -8,7 +8,6 @@ from typing import Any, Final
 import pytest
 
 from headgate.errors import CoordinatorUnavailable, InvalidValue
-from headgate.redis.text.arguments import Type, UnknownTypeError
 from headgate.redis.keys import (
     Address,
     PoolAddress,
@@ -23,6 +22,7 @@ from headgate.redis.keys import (
 from headgate.redis.scripts import Script, ScriptError, parse, script, script_names
 from headgate.redis.server import Server
 from headgate.redis.store import Store
+from headgate.redis.text.arguments import Type, UnknownTypeError
 from headgate.redis.url import parse_url
 from tests.lua.contracts.test_contract import KEYS
 from tests.support.arguments import goods, plain

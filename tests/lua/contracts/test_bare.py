@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.redis import scripts
-from headgate.redis.scripts import bare, expand, hasten, lua_root, parse, script, script_names
+from headgate.redis.scripts import expand, lua_root, parse, script, script_names
+from headgate.redis.text.hastening import bare, hasten
 
 SAME_CODE: Final = "return string.dump(loadstring(ARGV[1], '=x')) == string.dump(loadstring(ARGV[2], '=x')) and 1"
 BIG: Final = {

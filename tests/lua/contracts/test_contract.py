@@ -19,7 +19,8 @@ from headgate.redis.keys import (
     node_keys,
     owned_keys,
 )
-from headgate.redis.scripts import ScriptError, expand, hasten, parse, script, script_names
+from headgate.redis.scripts import ScriptError, expand, parse, script, script_names
+from headgate.redis.text.hastening import hasten
 from tests.support.extent import each
 
 LUA: Final = Path(__file__).resolve().parents[3] / "lua"

@@ -75,8 +75,9 @@ def test_what_fits_is_judged_by_the_largest_since_a_queue_was_last_empty(driven:
 
 @pytest.mark.timeout(900)  # to shrink what it found may take long
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("as_functions", [True, False], ids=["functions", "scripts"])
 def test_the_scripts_do_what_the_model_does(driven: World, kind: str, share: int) -> None:
-    drive(driven, kind, count=examples(80 if kind != "gate" else 30) // share)
+    drive(driven, kind, count=examples(40 if kind != "gate" else 15) // share)
 
 
 @pytest.mark.timeout(900)

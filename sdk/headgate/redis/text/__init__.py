@@ -1,1 +1,1 @@
-"""The texts of scripts: what their arguments may be, what is left out on the way to Redis, and libraries made of them."""
+"""The texts of scripts: what their arguments may be, what is left out on the way to Redis, and their libraries."""

@@ -37,7 +37,7 @@ def lessen(source: str) -> str:
 
 
 def blanked(source: str) -> str:
-    """Return a text with blanks for its comments and strings, so that nothing is found in them, each letter in place."""
+    """Return a text with blanks for its comments and strings, so that nothing is found in them."""
     return _LEXEME.sub(lambda lexeme: re.sub(r"[^\n]", " ", lexeme[0]), source)
 
 
@@ -71,5 +71,3 @@ def bare(source: str) -> str:
         return "\n" if text.startswith("\n") else text
 
     return _LEXEME.sub(kept, source)
-
-

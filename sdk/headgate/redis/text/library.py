@@ -78,13 +78,14 @@ def library_body(parts: str, own: str, check: str) -> str:
         kept.append(parts[at:first])
         at = found.end()
         if variables is None or variables[1] in modules:
-            if not head.startswith("local function ") and head.partition(".")[0] not in modules:
-                if not head.startswith("local ") or _OF_A_CALL.search(head):
-                    raise LibraryError(f"{head.splitlines()[0]!r} is made once in a library; begin its name small")
+            function = head.startswith("local function ") or head.partition(".")[0] in modules
+            if not function and (not head.startswith("local ") or _OF_A_CALL.search(head)):
+                raise LibraryError(f"{head.splitlines()[0]!r} is made once in a library; begin its name small")
             kept.append(statement)
             continue
         value = " ".join(bare(statement[slice(*variables.span(2))]).split()) if variables[2] else "nil"
         begin.append(f"{variables[1]} = {value}")
         kept.append(f"local {variables[1]}" + "\n" * statement.count("\n"))
     body = "".join((*kept, parts[at:]))
-    return f"{FIRST_LINE}{body}local function run(keys, args) KEYS, ARGV = keys, args {check} {' '.join(begin)} {own}end\n"
+    head = f"local function run(keys, args) KEYS, ARGV = keys, args {check} {' '.join(begin)} "
+    return f"{FIRST_LINE}{body}{head}{own}end\n"
