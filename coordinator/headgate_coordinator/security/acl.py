@@ -28,7 +28,7 @@ _FUNCTIONS: Final[Mapping[Role, tuple[str, ...]]] = {
     "node": ("fcall", "function|delete", "function|list", "function|load"),
     "sdk": ("fcall",),
 }
-"""Whoever loads a function writes what others run with their own rights: services call what nodes have loaded."""
+"""Services call functions that nodes have loaded: who loads one writes code that others run with their own rights."""
 _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
 _OPERATOR: Final = (
     *("admit", "apply", "attach", "free", "hold_off", "levels", "node", "policy", "pool", "pool_forget", "pool_set"),

@@ -2,9 +2,8 @@
 
 ``FCALL`` costs less than ``EVALSHA`` of the same, see :mod:`headgate.redis.text.library`. Functions came with Redis 7,
 and not every user may call or load them: a server is asked for that, so that nothing is refused and logged. A function
-is loaded where it is missing, just as a script is. Whatever else a server says against it, ``EVALSHA`` has the last
-word: one that is out of memory, or lacks replicas, refuses a function as it begins, and lets a script answer that
-writes nothing.
+is loaded where it is missing, just as a script is. On any other error ``EVALSHA`` has the last word: a server that is
+out of memory, or lacks replicas, refuses a function as it begins, and lets a script answer that writes nothing.
 """
 
 import hashlib
@@ -34,7 +33,7 @@ _ASK_SHA: Final = hashlib.sha1(_ASK.encode(), usedforsecurity=False).hexdigest()
 _MISSING: Final = "Function not found"
 _THERE: Final = "already exists"
 _ELSEWHERE: Final = (rx.MovedError, rx.AskError, rx.TryAgainError, rx.ClusterDownError, rx.ReadOnlyError)
-"""What EVALSHA would say too."""
+"""Errors that EVALSHA would answer with too."""
 
 
 class Functions:

@@ -1,4 +1,4 @@
-"""What becomes of a script's text on its way to Redis: less of it, which begins sooner, line for line the same."""
+"""A script's text on its way to Redis becomes less, and begins sooner; line for line it is the same."""
 
 import re
 from typing import Final

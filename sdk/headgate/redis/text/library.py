@@ -25,8 +25,12 @@ FIRST_LINE: Final = "local KEYS, ARGV\n"
 _STATEMENT: Final = re.compile(r"^(?=\S)(?!end\b|[})])(?:.*\n)(?:(?:[ \t})]|end\b).*\n|\n)*", re.MULTILINE)
 """A statement of a script's first column, with the lines that belong to it."""
 _VARIABLES: Final = re.compile(r"local ([a-z]\w*(?:, [a-z]\w*)*)(?: +=\s(.*))?", re.DOTALL)
+_NAMES: Final = re.compile(r"\w+")
 _MODULE: Final = re.compile(r"^(\w+)\.\w+ = function\b", re.MULTILINE)
-_OF_A_CALL: Final = re.compile(r"\b(?:KEYS|ARGV|redis|now_\w+)\b")
+_OF_A_CALL: Final = re.compile(r"\b(?:KEYS|ARGV|redis|now_\w+)\b|(?<!^){\s*}")
+"""In what is made once: a value of one call, or a table that is empty as yet."""
+_FILLED: Final = re.compile(r"(?<![\w.])(\w+)(?:\.\w+|\[[^\]\n]*\])+ *=(?!=)(?! *function\b)")
+"""A name of which a field gets a value that is no function."""
 
 
 class LibraryError(Exception):
@@ -67,9 +71,11 @@ def library_body(parts: str, own: str, check: str) -> str:
         check: a statement, in one line, that looks at its arguments before all else.
 
     Raises:
-        LibraryError: a constant depends on the call, or a part has a statement of its own that is no declaration.
+        LibraryError: what is made once depends on the call, or is changed by it; or a part has a statement of its own
+            that is no declaration.
     """
-    code, modules = blanked(parts), {"self", *_MODULE.findall(parts)}
+    code, modules = blanked(parts), set(_MODULE.findall(parts))
+    once = set(modules)
     kept, begin, at = [], [], 0
     for found in _STATEMENT.finditer(code):
         first, statement = found.start(), parts[found.start() : found.end()]
@@ -78,14 +84,19 @@ def library_body(parts: str, own: str, check: str) -> str:
         kept.append(parts[at:first])
         at = found.end()
         if variables is None or variables[1] in modules:
-            function = head.startswith("local function ") or head.partition(".")[0] in modules
-            if not function and (not head.startswith("local ") or _OF_A_CALL.search(head)):
-                raise LibraryError(f"{head.splitlines()[0]!r} is made once in a library; begin its name small")
+            if not head.startswith("local function ") and head.partition(".")[0] not in modules:
+                value = bare(statement).partition("=")[2].strip()
+                if not head.startswith("local ") or _OF_A_CALL.search(value):
+                    raise LibraryError(f"{head.splitlines()[0]!r} is made once, and depends on the call")
+                once.update(_NAMES.findall(head.partition("=")[0].removeprefix("local ")))
             kept.append(statement)
             continue
         value = " ".join(bare(statement[slice(*variables.span(2))]).split()) if variables[2] else "nil"
         begin.append(f"{variables[1]} = {value}")
         kept.append(f"local {variables[1]}" + "\n" * statement.count("\n"))
+    for filled in _FILLED.finditer(blanked(parts + own)):
+        if filled[1] in once:
+            raise LibraryError(f"{filled[0]!r}: {filled[1]} is made once, and nothing of a call may be put there")
     body = "".join((*kept, parts[at:]))
     head = f"local function run(keys, args) KEYS, ARGV = keys, args {check} {' '.join(begin)} "
     return f"{FIRST_LINE}{body}{head}{own}end\n"
