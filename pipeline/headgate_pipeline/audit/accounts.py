@@ -144,8 +144,11 @@ class Accounts:
 
     # Operations.
 
-    def publish(self, session: str, size: int, messages: int) -> None:
-        """Use credit. Bytes beyond it are granted by the same call; the ledger tells them by this alone."""
+    def publish(self, session: str, size: int, messages: int, *, spooled: bool) -> None:
+        """Use credit. Bytes beyond it are granted by the same call, and so are messages of references, which need none.
+
+        The ledger tells what was granted so by this alone.
+        """
         account = self.of.get(session) or self._account(session, "messages from")
         if account.held is not None and account.held < size:
             self.lacks = size - account.held
@@ -154,7 +157,14 @@ class Accounts:
             if account.granted is not None:
                 account.granted += self.lacks
         if account.held_m is not None and account.held_m < messages:
-            self._say("P2", f"{session} published more messages than it held credit for", account.held_m, messages)
+            if spooled:
+                lacks_m = messages - account.held_m
+                self._add(account, 0, lacks_m)
+                self.grown_m += lacks_m
+                if account.granted_m is not None:
+                    account.granted_m += lacks_m
+            else:
+                self._say("P2", f"{session} published more messages than it held credit for", account.held_m, messages)
         self._add(account, -size, -messages)
 
     def totals(self, session: str, granted: int, granted_m: int) -> None:

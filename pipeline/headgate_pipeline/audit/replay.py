@@ -131,7 +131,7 @@ class Replay:
         self.holds.begin(ms)
         self.overtaking.begin(op)
         if op == "publish" and (messages or size):
-            accounts.publish(session, size, messages)
+            accounts.publish(session, size, messages, spooled=not size and "spooled:" in detail)
         if detail:
             try:
                 self._follow(detail, session)

@@ -96,6 +96,20 @@ def test_one_message_above_the_limit_goes_alone_where_that_is_allowed() -> None:
     assert said(ledger, Settings(oversize="allow-one")) == []
 
 
+def test_references_need_no_credit_and_count_as_messages() -> None:
+    """Mutants: their messages need credit; or are not among what was granted; or so is what is stored in memory."""
+    opened = ("acquire", "a", 0, 0, 0, "open:a", 0, 0, 0, 0)
+
+    def sent(detail: str, size: int = 0) -> tuple[str, str, int, int, int, str, int, int, int, int]:
+        return ("publish", "a", size, 2, 1, f"{detail}grant:a:50:5", size, 2, 50 - size, 3)
+
+    more = ("publish", "a", 50, 3, 3, "", 50, 5, 0, 0)
+    assert said(made(APPLY, opened, sent("spooled:disk/x-1-1:80;"), more)) == []
+    assert said(made(APPLY, opened, sent(""))) == [("violated", "P2", 3)]
+    few = (*APPLY[:5], "limits:100:4", *APPLY[6:])
+    assert said(made(few, opened, sent("spooled:disk/x-1-1:80;"))) == [("violated", "P1", 3)]
+
+
 def apply(binds: str, above: str = "refuse:-") -> tuple[str, str, int, int, int, str, int, int, int, int]:
     return (*APPLY[:5], f"limits:100:inf;binds:{binds};above:{above}", *APPLY[6:])
 
