@@ -133,13 +133,14 @@ class Connection(Wire):
             code = OK if self.identity is not None else REFUSED
         except Crowded:
             self.node.counters.refused("crowd")
+        except HeadgateError as error:
+            self.node.refusals.warn("%s: user %r is not let in yet: %s", self.peername, name[:80], error)
         except Exception:  # noqa: BLE001 -- any error goes to the client, and the node goes on
             _log.exception("%s: its password could not be checked", self.peername)
         if self.lost:
             self.node.quotas.leave(self)
             return
-        if code == OK and self.node.has_too_many(self):
-            code = UNAVAILABLE
+        code = UNAVAILABLE if code == OK and self.node.has_too_many(self) else code
         sasl.decide(code)
         if code == OK:
             self.secure()

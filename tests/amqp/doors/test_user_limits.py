@@ -12,6 +12,7 @@ from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached
 import headgate
 from headgate import AccessDenied, Client
 from headgate.policy import loads
+from headgate.redis.keys import Address
 from headgate_coordinator.security.permissions import Action
 from tests.amqp.conftest import StartNode
 from tests.amqp.doors.test_users import call, grant, there
@@ -65,6 +66,21 @@ async def test_connections_are_counted_over_all_nodes_and_those_of_a_killed_one_
     await there(again.close)
     await wait_until(is_back, timeout=60)
     await there(call, two, "ann")
+
+
+async def test_while_connections_are_counted_anew_a_new_one_is_told_so(
+    client: Client, start_node: StartNode, call: Callable[..., Any]
+) -> None:
+    """Mutant: it is told that there are as many as may be."""
+    await grant(client, "ann", *EVERY)
+    await quota(client, "connections = 2")
+    node = start_node("--plain-without-tls")
+    await there(call, node, "ann")
+    key = Address.of(client.namespace, "user-limits.tenants").shared[0]
+    until = str(int(time.time() * 1000) + 3_600_000)
+    await client.store.server.command(key, "HSET", key, "learning_until", until)
+    with pytest.raises(ConnectionClosed, match=r"its last writes: .* 'tenants' are counted anew for 3\d\d\d\.\d s"):
+        await there(call, node, "ann")
 
 
 async def test_what_a_user_sends_is_bounded_over_all_nodes_and_a_link_says_why_it_waits(

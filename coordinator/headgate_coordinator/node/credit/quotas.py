@@ -42,6 +42,22 @@ class Connection(Protocol):
         ...
 
 
+def _as_many(limit: UserLimit, user: str) -> str:
+    most = limits_of(limit.limits)[CONNECTIONS].most
+    whose = "its users have" if limit.together else f"user {user!r} has"
+    return (
+        f"{whose} {most} connections over all nodes, as many as the quota {limit.name!r} allows; close one, or ask an "
+        "operator for more"
+    )
+
+
+def _counted_anew(limit: UserLimit, seconds: float) -> str:
+    return (
+        f"Redis may have lost its last writes: connections under the quota {limit.name!r} are counted anew for "
+        f"{seconds:.1f} s; come again then"
+    )
+
+
 class Quotas:
     """Asks the limiters of quotas for the connections of this node's users, and for what they send.
 
@@ -90,12 +106,8 @@ class Quotas:
         limiter = await self._limiter(limit)
         decision = await limiter.attempt(key=user, connections=1)
         if isinstance(decision, Refused):
-            most = limits_of(limit.limits)[CONNECTIONS].most
-            whose = "its users have" if limit.together else f"user {user!r} has"
-            self._refused[connection] = (
-                f"{whose} {most} connections over all nodes, as many as the quota {limit.name!r} allows; close one, or "
-                "ask an operator for more"
-            )
+            learning = (await limiter.state(key=user)).learning
+            self._refused[connection] = _counted_anew(limit, learning) if learning else _as_many(limit, user)
         else:
             self._held[connection] = limit, decision
 
