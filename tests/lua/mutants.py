@@ -7,6 +7,7 @@ HEADGATE_CALLS=scripts python -m tests.lua.mutants    the same, and no script is
 
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -775,8 +776,10 @@ def judge(mutants: list[Mutant]) -> list[str]:
     return ["" if code == 1 else survives(mutant) for mutant, code in zip(mutants, codes[1:], strict=True)]
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], *, most: int | None = None) -> int:
     mutants = matching(words)
+    if most is not None:
+        mutants = random.sample(mutants, min(most, len(mutants)))
     if not mutants:  # pytest without any test's name would run all there are
         print(f"no mutant's file or test matches {' or '.join(map(repr, words))}")
         return 2

@@ -1,5 +1,6 @@
 """How much tests try: of what is random a quarter in `make test`, all where `HEADGATE_TEST_WHOLE` is set, as in
-`make soak`; of a table all of its cases, in one test.
+`make test-servers`; of what takes longest in `make soak` the share that `HEADGATE_SOAK_SHARE` says; of a table all of
+its cases, in one test.
 """
 
 import contextlib
@@ -12,11 +13,18 @@ from typing import Any
 import pytest
 
 WHOLE = bool(os.environ.get("HEADGATE_TEST_WHOLE"))
+SOAK_SHARE = float(os.environ.get("HEADGATE_SOAK_SHARE", "0.5"))
+"""Of what a soak could try; a half takes an hour and a half on two cores that others use too."""
 
 
 def examples(count: int) -> int:
     """Return how many examples to try of so many."""
     return count if WHOLE else max(count // 4, min(count, 15))
+
+
+def for_long(count: int) -> int:
+    """Return how many of so many a soak tries."""
+    return max(1, round(count * SOAK_SHARE))
 
 
 def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Any], Any]:

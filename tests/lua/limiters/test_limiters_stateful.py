@@ -6,6 +6,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.lua.limiters.machine import Machine
 from tests.lua.world import World
+from tests.support.extent import for_long
 
 
 def drive(world: World, *, examples: int, steps: int = 30) -> None:
@@ -28,4 +29,4 @@ def test_it_does_so_on_a_cluster(driven_cluster: World) -> None:
 
 @pytest.mark.soak
 def test_it_does_so_for_long(driven: World) -> None:
-    drive(driven, examples=1000, steps=60)
+    drive(driven, examples=for_long(1000), steps=60)

@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.lua.machine import BEGIN_MS, TTL_MS, Machine
 from tests.lua.world import World
 from tests.model.credit import NOTHING, UNLIMITED, Amount, Rules
-from tests.support.extent import examples
+from tests.support.extent import examples, for_long
 
 KINDS = ("queue", "topic", "gate")
 
@@ -90,11 +90,11 @@ def test_the_scripts_do_what_the_model_does_on_a_cluster(driven_cluster: World, 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_scripts_do_what_the_model_does_for_long(driven: World, kind: str) -> None:
-    drive(driven, kind, count=800, steps=80)
+    drive(driven, kind, count=for_long(800), steps=80)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_scripts_do_what_the_model_does_on_a_cluster_for_long(driven_cluster: World, kind: str) -> None:
-    drive(driven_cluster, kind, count=150, steps=80)
+    drive(driven_cluster, kind, count=for_long(150), steps=80)
