@@ -36,7 +36,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 TTL: Final = 5.0
-SEEDS: Final = range(3)
+SEEDS: Final = range(5)
 LIMIT: Final = 8
 NAMES: Final = ("orders", "door", "llm")
 

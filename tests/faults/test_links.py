@@ -2,38 +2,21 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 import headgate
-from tests.faults.deployments import ask, at, is_linked, is_master
-from tests.faults.test_planned import put_in_front
-from tests.faults.traffic import GUARD
+from tests.faults.deployments import ask
+from tests.faults.failovers import hand_over, put_in_front
 from tests.links.chaos import Breeder, at_rest
-from tests.links.forwarding.test_failovers import AT_ONCE, Consumer, Pair, replica_of, send
+from tests.links.forwarding.test_failovers import Consumer, Pair, send
 from tests.links.worker_process import Plan
-from tests.support.servers import RedisServer, available_servers
+from tests.support.servers import available_servers
 from tests.support.shared import SharedServers
-from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.one_server, pytest.mark.soak, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with ExitStack() as stack:
-        primary = stack.enter_context(RedisServer.start(port=0, persist=False, config=AT_ONCE))
-        pair = Pair(primary, stack.enter_context(replica_of(primary)))
-        wait_for(lambda: is_linked(pair.replica), timeout=GUARD)
-        yield pair
-
-
-def hand_over(pair: Pair, before: RedisServer, after: RedisServer) -> None:
-    ask(before, "FAILOVER", "TO", *at(after))
-    wait_for(lambda: is_master(after) and is_linked(before), timeout=GUARD)
-    put_in_front(pair, after)
 
 
 @asynccontextmanager
@@ -68,9 +51,9 @@ async def test_a_link_does_not_notice_that_an_end_hands_over_and_back(
         urls = (pair.proxy.url, other) if end == "source" else (other, pair.proxy.url)
         async with forwarding(*urls, cleanup_namespace) as (here, _, consumer):
             await send(here, range(100))
-            hand_over(pair, pair.primary, pair.replica)
+            await hand_over(pair, pair.primary, pair.replica)
             await send(here, range(100, 200))
-            hand_over(pair, pair.replica, pair.primary)
+            await hand_over(pair, pair.replica, pair.primary)
             await send(here, range(200, 300))
             await consumer.has(299)
         assert consumer.got == list(range(300))
@@ -85,7 +68,7 @@ async def test_a_source_that_is_back_in_charge_and_behind_forwards_all_that_is_n
         await send(here, range(100))
         await consumer.has(99)
         await at_rest(here)
-        hand_over(pair, pair.primary, pair.replica)
+        await hand_over(pair, pair.primary, pair.replica)
         ask(pair.primary, "REPLICAOF", "NO", "ONE")
         await send(here, range(100, 200))
         await consumer.has(199)

@@ -11,7 +11,7 @@ from redis.crc import key_slot
 
 import headgate
 from headgate.redis.keys import Address
-from tests.faults.deployments import Replicated, Watched, at, is_linked, is_master, replicated, watched
+from tests.faults.deployments import Replicated, Watched, at, is_linked, is_master, watched
 from tests.faults.traffic import Holder, Inside
 from tests.links.forwarding.test_failovers import AT_ONCE, Pair, replica_of
 from tests.support.servers import RedisServer
@@ -56,12 +56,6 @@ class Sender:
 @pytest.fixture
 def sentinels() -> Iterator[Watched]:
     with watched() as deployment:
-        yield deployment
-
-
-@pytest.fixture
-def cluster() -> Iterator[Replicated]:
-    with replicated() as deployment:
         yield deployment
 
 

@@ -1,45 +1,21 @@
 """A failover that was asked for, and a slot that moves, lose nothing: all goes on as if nothing had happened."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from functools import partial
-from urllib.parse import urlsplit
 
 import pytest
 from redis.crc import key_slot
 
 import headgate
-from headgate.redis import handover
 from headgate.redis.keys import Address
-from tests.faults.deployments import Replicated, ask, at, hand_over, is_linked, is_master, move_slot, replicated
+from tests.faults.deployments import Replicated, ask, at, hand_over, is_linked, is_master, move_slot
+from tests.faults.failovers import put_in_front
 from tests.faults.traffic import GUARD, Holder, Inside, Receiver, Sender
-from tests.links.forwarding.test_failovers import AT_ONCE, Pair, replica_of
-from tests.support.servers import RedisServer
+from tests.links.forwarding.test_failovers import Pair
 from tests.support.waiting import wait_for, wait_until
 
 pytestmark = [pytest.mark.one_server, pytest.mark.docker]
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is, the master of before is waited for."""
-    monkeypatch.setattr(handover, "PATIENCE", GUARD)
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with ExitStack() as stack:
-        primary = stack.enter_context(RedisServer.start(port=0, persist=False, config=AT_ONCE))
-        pair = Pair(primary, stack.enter_context(replica_of(primary)))
-        wait_for(lambda: is_linked(pair.replica), timeout=GUARD)
-        yield pair
-
-
-@pytest.fixture
-def cluster() -> Iterator[Replicated]:
-    with replicated() as deployment:
-        yield deployment
 
 
 def slot_of(client: headgate.Client, name: str) -> int:
@@ -204,8 +180,3 @@ async def test_a_connection_from_before_its_server_was_a_replica_is_not_believed
             assert await producer.send("after", timeout=GUARD) != lost
         await wait_until(lambda: [loss.lost for loss in told] == [1], timeout=GUARD, description="told")
         await client.remove("orders")
-
-
-def put_in_front(pair: Pair, server: RedisServer) -> None:
-    pair.proxy._upstream = urlsplit(server.url)
-    pair.proxy.reset()

@@ -1,8 +1,7 @@
 """Policies that are applied while a master hands over, or dies: wholly in force or wholly not, and followed by all."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 
 import pytest
 import redis
@@ -12,23 +11,14 @@ from headgate.core.policy import Policy
 from headgate.policy import loads
 from headgate.redis.keys import Address, policy_key
 from tests.faults.deployments import ask, at, is_linked, is_master
-from tests.faults.test_planned import put_in_front
+from tests.faults.failovers import put_in_front
 from tests.faults.traffic import GUARD, Sender
-from tests.links.forwarding.test_failovers import AT_ONCE, Pair, replica_of
+from tests.links.forwarding.test_failovers import Pair
 from tests.support.servers import RedisServer
-from tests.support.waiting import wait_for, wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
 MANY = 40
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with ExitStack() as stack:
-        primary = stack.enter_context(RedisServer.start(port=0, persist=False, config=AT_ONCE))
-        pair = Pair(primary, stack.enter_context(replica_of(primary)))
-        wait_for(lambda: is_linked(pair.replica), timeout=GUARD)
-        yield pair
 
 
 def limited(limit: int) -> Policy:

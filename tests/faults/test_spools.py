@@ -1,8 +1,7 @@
 """A producer that spools while a master hands over, is away or is lost: nothing lost untold, doubled or reordered."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -10,24 +9,14 @@ import pytest
 import headgate
 from headgate_coordinator.operate.audit_stores import audit_stores
 from tests.faults.deployments import ask, at, is_linked, is_master
-from tests.faults.test_planned import put_in_front
+from tests.faults.failovers import put_in_front
 from tests.faults.traffic import GUARD
-from tests.links.forwarding.test_failovers import AT_ONCE, Pair, replica_of
-from tests.support.servers import RedisServer
+from tests.links.forwarding.test_failovers import Pair
 from tests.support.spooled import body, number_of, references, segments, spooling, swept
-from tests.support.waiting import wait_for, wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
 MEMORY = 20_000
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with ExitStack() as stack:
-        primary = stack.enter_context(RedisServer.start(port=0, persist=False, config=AT_ONCE))
-        pair = Pair(primary, stack.enter_context(replica_of(primary)))
-        wait_for(lambda: is_linked(pair.replica), timeout=GUARD)
-        yield pair
 
 
 class Spooler:

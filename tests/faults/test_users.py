@@ -1,7 +1,7 @@
 """Users of nodes over a master that dies before its replica heard of a change: put back, or as was said since."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -9,24 +9,13 @@ import headgate
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.document import User
 from headgate_coordinator.security.store import UserStore
-from tests.faults.deployments import is_linked
 from tests.faults.traffic import GUARD
-from tests.links.forwarding.test_failovers import AT_ONCE, Pair, replica_of
-from tests.support.servers import RedisServer
-from tests.support.waiting import wait_for, wait_until
+from tests.links.forwarding.test_failovers import Pair
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
 HASH = "scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA==$aLJr313a4S4tKM+skUSPwmGcnRd98oRU1CnCPv6T4/Q="
 """Of `secret`."""
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with ExitStack() as stack:
-        primary = stack.enter_context(RedisServer.start(port=0, persist=False, config=AT_ONCE))
-        pair = Pair(primary, stack.enter_context(replica_of(primary)))
-        wait_for(lambda: is_linked(pair.replica), timeout=GUARD)
-        yield pair
 
 
 @pytest.fixture
