@@ -22,10 +22,10 @@ from headgate_pipeline.cli.main import app as pipeline
 from tests.amqp.node_processes import nodes
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
+from tests.conformance.hosts import hosts, redis_on
 from tests.conformance.story import body, fill
 from tests.sdk.observing import GUARD, counts, drain, field, look
 from tests.sdk.workers import Worker
-from tests.support.hosts import hosts, redis_on
 from tests.support.waiting import wait_until
 
 
