@@ -120,17 +120,24 @@ def small_demo(files: Path, tmp_path: Path, without_amqp: dict[str, str]) -> Ite
         yield running
 
 
-@pytest.mark.parametrize(
-    "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)], ids=lambda how: how.name
-)
-def test_an_interrupted_demo_leaves_nothing(demo: Running, tmp_path: Path, how: signal.Signals) -> None:
+def interrupt(demo: Running, how: signal.Signals, temporary: Path, *, processes: int) -> None:
     demo.read_until("at work")
-    assert len(demo.left()) >= 11  # itself, Redis with its reaper, the actors that begin with it
+    assert len(demo.left()) >= processes  # itself, Redis with its reaper, the actors that begin with it
     demo.process.send_signal(how)
     _, stderr = demo.process.communicate(timeout=120)
     assert (demo.process.returncode, stderr) == (130, "headgate: interrupted\n")
     assert not demo.left()
-    assert not list((tmp_path / "t").iterdir())
+    assert not list(temporary.iterdir())
+
+
+def test_an_interrupted_demo_leaves_nothing(small_demo: Running, tmp_path: Path) -> None:
+    interrupt(small_demo, signal.SIGINT, tmp_path / "t", processes=6)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name)
+def test_nor_does_one_with_nodes(demo: Running, tmp_path: Path, how: signal.Signals) -> None:
+    interrupt(demo, how, tmp_path / "t", processes=11)
 
 
 def test_a_killed_demo_leaves_no_process(small_demo: Running) -> None:
