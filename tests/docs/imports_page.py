@@ -6,10 +6,11 @@ python -m tests.docs.imports_page         writes them
 from pathlib import Path
 from typing import Final
 
-from headgate_coordinator.imports.words import words
+from headgate.brokers import words
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PRODUCTS: Final = ("activemq", "artemis", "blazingmq", "ems", "rabbitmq")
+"""Those that have a page."""
 HEAD: Final = "| setting | its default | ours | difference, or what to do instead |\n|---|---|---|---|\n"
 BEGIN: Final = "<!-- settings, as `python -m tests.docs.imports_page` writes them -->\n"
 
@@ -21,6 +22,7 @@ def tables(product: str) -> str:
         lines.append(f"\n### {group}\n\n{HEAD}")
         for word in members.values():
             ours = f"`{word.ours}`" if word.ours else "-"
+            ours += f"; {word.hint}" if word.hint else ""
             lines.append(f"| `{word.name}` | {word.default or '-'} | {ours} | {word.differs or 'none'} |\n")
     return "".join(lines)
 

@@ -6,10 +6,10 @@ import pytest
 
 import headgate
 from headgate import policy as documents
+from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, words
 from headgate.errors import InvalidValue
 from headgate_coordinator.imports.activemq.broker import read
 from headgate_coordinator.imports.report import Imported, Row
-from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, words
 from headgate_coordinator.policy.lint import lint
 from tests.support.servers import newest_server
 from tests.support.shared import SharedServers

@@ -9,11 +9,11 @@ from typer.testing import CliRunner, Result
 
 import headgate
 from headgate import policy as documents
+from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, words
 from headgate.errors import InvalidValue
 from headgate_coordinator.cli.commands import command_line
 from headgate_coordinator.imports.artemis.broker import read
 from headgate_coordinator.imports.report import Imported, Row
-from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, words
 from headgate_coordinator.policy.lint import lint
 from tests.docs.imports_page import PRODUCTS, page
 from tests.support.servers import newest_server

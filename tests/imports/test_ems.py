@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 import headgate
 from headgate import policy as documents
+from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, words
 from headgate.errors import InvalidValue
 from headgate_coordinator.cli.commands import command_line
 from headgate_coordinator.imports.ems.files import read
 from headgate_coordinator.imports.report import Imported
-from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, words
 from headgate_coordinator.policy.lint import lint
 from tests.support.servers import newest_server
 from tests.support.shared import SharedServers

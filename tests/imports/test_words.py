@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 import typer.main
 
+from headgate.brokers import words
+from headgate.core.words import foreign, hint, products
 from headgate_coordinator.cli.commands import command_line
-from headgate_coordinator.imports.words import words
 from tests.docs.imports_page import PRODUCTS
+
+PRODUCTS_OF_ALL = list(products())
 
 
 def commands(of: Any) -> Iterator[Any]:
@@ -28,3 +31,21 @@ def test_commands_and_options_that_are_named_exist(product: str) -> None:
             text = f"{word.ours} {word.differs}"
             assert set(re.findall(r"--[a-z][-a-z]*", text)) <= options, word
             assert set(re.findall(r"\bheadgate ([a-z]+)", text)) <= names, word
+
+
+@pytest.mark.parametrize("title", PRODUCTS_OF_ALL)
+def test_each_setting_of_a_product_is_named_by_an_unknown_key_of_a_policy(title: str) -> None:
+    its = products()[title]
+    assert len(its) > 2
+    for word in its:
+        text = hint(word, "policy", ["limit"])
+        assert foreign(word), word
+        assert text.startswith("did you mean") or any(other in text for other in PRODUCTS_OF_ALL), (word, text)
+        assert "none needed" not in text
+
+
+def test_words_that_may_be_anybody_s_are_not_taken_for_those_of_others() -> None:
+    for word in ("users", "server", "durable", "", "secure"):
+        assert foreign(word) is None, word
+    assert foreign("journal-type") == foreign("journal-")
+    assert foreign("x" * 1_000_000) is None

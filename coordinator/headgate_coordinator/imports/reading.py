@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, Verdict, Word
 from headgate.core.printable import printable
 from headgate.errors import InvalidValue
 from headgate_coordinator.imports.draft import Draft
 from headgate_coordinator.imports.report import Row
-from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Verdict, Word
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Of one file."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Verdict
+from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,18 @@
 """Words of other brokers, and of our own two vocabularies, with the word that is meant where one of them is unknown.
 
-A setting has one name by hand (``limit_messages``) and a place in a policy (``limit.messages``). Settings of Apache
-Artemis, ActiveMQ Classic, TIBCO EMS and BlazingMQ are in one table. Code that meets an unknown word asks :func:`hint`.
+A setting has one name by hand (``limit_messages``) and a place in a policy (``limit.messages``). Settings of other
+brokers are in the tables of :mod:`headgate.brokers`, which importers read too; they are read at the first unknown word.
+Code that meets one asks :func:`hint`.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Final, Literal
 
+from headgate.brokers import PRODUCTS, Word, words
 from headgate.core.settings_table import PATHS
 
 Door = Literal["policy", "settings", "url", "producer", "consumer", "gate", "session", "pool", "command"]
@@ -31,105 +34,47 @@ class Foreign:
     part: str = ""
 
 
-_RULES: Final = Foreign("", "rules are [[destination]] tables of a policy, with match = 'orders.#'")
-_POOLS: Final = Foreign("", "limits of the whole broker are [[pool]] tables of a policy; preset = 'activemq' has them")
-_PREFETCH: Final = Foreign("consumer_window", "in messages, 'pull' for 0")
-_ONE_NUMBER: Final = "leave it out for -1"
-PRODUCTS: Final[dict[str, dict[str, Foreign]]] = {
-    "Apache Artemis": {
-        "consumerWindowSize": Foreign("consumer_window", "'unlimited' for -1, 'pull' for 0", "bytes"),
-        "consumerMaxRate": Foreign("consumer_rate", _ONE_NUMBER),
-        "producerWindowSize": Foreign("producer_window", "in bytes"),
-        "producerMaxRate": Foreign("producer_rate", _ONE_NUMBER),
-        "max-size-bytes": Foreign("limit", "'unlimited' for -1"),
-        "max-size-messages": Foreign("limit_messages", "'unlimited' for -1"),
-        "max-size-bytes-reject-threshold": Foreign("hard_limit", _ONE_NUMBER),
-        "address-full-policy": Foreign("when_full", "block, fail and drop as there, spool for PAGE"),
-        "address-setting": _RULES,
-        "address-settings": _RULES,
-        "global-max-size": _POOLS,
-        "global-max-messages": _POOLS,
-        "page-size-bytes": Foreign("", "it is segment of the [[store]] 'paging'; see preset = 'artemis'"),
-        "page-limit-bytes": Foreign("", "it is limit of the [[store]] 'paging'; see preset = 'artemis'"),
-        "page-limit-messages": Foreign("limit_references", "in bytes of memory, some 50 a message"),
-        "page-full-policy": Foreign("", "it is when_full of the [[store]] 'paging'; see preset = 'artemis'"),
-        "slow-consumer-threshold": Foreign("slow_rate", "in messages a second"),
-        "slow-consumer-check-period": Foreign("slow_period", "with its unit: '5s'"),
-        "slow-consumer-policy": Foreign("slow_action", "notify for NOTIFY, detach for KILL"),
-        "max-delivery-attempts": Foreign("max_attempts"),
-        "redelivery-delay": Foreign("retry_delay", "with its unit: '5s'"),
-        "redelivery-delay-multiplier": Foreign("retry_factor"),
-        "max-redelivery-delay": Foreign("retry_max", "with its unit: '5s'"),
-        "setDeliveryDelay": Foreign("", "session.producer(...).send(..., delay=5) delivers later"),
-        "dead-letter-address": Foreign("dead_letter"),
-        "expiry-delay": Foreign("message_ttl", "in ms there; write its unit"),
-    },
-    "ActiveMQ Classic": {
-        "memoryLimit": Foreign("limit", "1mb is 1048576 bytes there: write '1MiB'"),
-        "producerFlowControl": Foreign("enforce", "'off' for false, 'always' for true"),
-        "sendFailIfNoSpace": Foreign("when_full", "'fail' for true"),
-        "prioritizedMessages": Foreign("fair_by", "'priority' for true"),
-        "maximumRedeliveries": Foreign("max_attempts", "one more, for the first attempt counts here"),
-        "initialRedeliveryDelay": Foreign("retry_delay", "with its unit: '1s'"),
-        "backOffMultiplier": Foreign("retry_factor"),
-        "maximumRedeliveryDelay": Foreign("retry_max", "with its unit: '5s'"),
-        "nonBlockingRedelivery": Foreign("", "session.consumer(...) gets others while one waits, always"),
-        "sendFailIfNoSpaceAfterTimeout": Foreign("when_full", "'fail-after 3s' for 3000, which is in ms there"),
-        "ProducerWindowSize": Foreign("producer_window", "in bytes"),
-        "vmQueueCursor": Foreign("when_full", "'block': all stays in memory"),
-        "fileQueueCursor": Foreign("when_full", "'spool', with a store"),
-        "pendingQueuePolicy": Foreign("when_full", "'block' for vmQueueCursor, 'spool' for fileQueueCursor"),
-        "systemUsage": _POOLS,
-        "memoryUsage": _POOLS,
-        "storeUsage": _POOLS,
-        "tempUsage": _POOLS,
-        "percentLimit": Foreign("", "it is percent of a [[pool]] or a [[store]] of a policy"),
-        "policyEntry": _RULES,
-        "policyEntries": _RULES,
-        "alwaysSyncSend": Foreign("", "each send() waits for its receipt, and with when_full = 'fail' not for room"),
-        "useAsyncSend": Foreign("", "producer.post() does not wait for the receipt; send() does"),
-        "prefetchPolicy": _PREFETCH,
-        "ActiveMQPrefetchPolicy": _PREFETCH,
-        "prefetchSize": _PREFETCH,
-        "prefetchLimit": _PREFETCH,
-        "consumer.prefetchSize": _PREFETCH,
-        "prefetchPolicy.all": _PREFETCH,
-        "queuePrefetch": _PREFETCH,
-        "topicPrefetch": _PREFETCH,
-        "durableTopicPrefetch": Foreign("durable_window", "in messages"),
-        "queueBrowserPrefetch": Foreign("browser_window", "in messages"),
-        "abortSlowConsumerStrategy": Foreign("slow_action", "'detach', with slow_rate or slow_multiple"),
-        "slowConsumerStrategy": Foreign("slow_action", "'detach' for abortSlowConsumerStrategy"),
-        "sendTimeout": Foreign("producer_timeout", "in ms there; write its unit"),
-    },
-    "TIBCO EMS": {
-        "redeliveryDelay": Foreign("retry_delay", "with its unit: '15s'"),
-        "flowControl": Foreign("limit", "with enforce = 'with-consumers'; 256KB where it has no value there"),
-        "flow_control_only_with_active_consumer": Foreign(
-            "enforce", "'with-consumers' for enable, 'always' for disable"
-        ),
-        "maxrate": Foreign("send_byte_rate", "of a destination; a [[channel]] of a policy has its own maxrate"),
-        "maxbytes": Foreign("limit"),
-        "maxmsgs": Foreign("limit_messages"),
-        "overflowPolicy": Foreign("when_full", "'fail' for rejectIncoming"),
-        "prefetch": _PREFETCH,
-        "maxRedelivery": Foreign("max_attempts"),
-        "expiration": Foreign("message_ttl", "with its unit: '5s'"),
-    },
-    "NATS": {
-        "MaxDeliver": Foreign("max_attempts"),
-        "NakWithDelay": Foreign("", "session.consumer(...): modify(after=...) gives a message back for later"),
-        "AckWait": Foreign("", "session.consumer(...) holds messages while its session lives, which its ttl says"),
-    },
-    "BlazingMQ": {
-        "maxUnconfirmedMessages": Foreign("consumer_window", "'paused' for 0", "messages"),
-        "maxUnconfirmedBytes": Foreign("consumer_window", "'paused' for 0", "bytes"),
-        "QueueOptions": Foreign("consumer_window"),
-        "configureQueue": Foreign("", "consumer.configure(window=...) changes it while the consumer is open"),
-        "openQueue": Foreign("", "session.producer(...) and session.consumer(..., window=...) open a queue"),
-    },
-}
-"""Settings of other brokers, as their documents spell them."""
+_SETTINGS: Final = {".".join(map(str, path)): name for name, path in PATHS.items()}
+_TABLES: Final = ("store", "pool", "bridge", "channel")
+_NO_KEY: Final = "none needed"
+_BEGINS: Final = ("-", "_")
+"""At the end of a word that stands for all that begin with it."""
+
+
+@cache
+def products() -> dict[str, dict[str, Foreign]]:
+    """Return the settings of other brokers that an error can be about, by product and as its documents spell them."""
+    return {
+        title: {
+            word.name: _meaning(word)
+            for group in reversed(words(product).values())
+            for word in group.values()
+            if _is_told(word)
+        }
+        for product, title in PRODUCTS.items()
+    }
+
+
+def _is_told(word: Word) -> bool:
+    """Return whether a word is one of theirs and no other: a plain one such as ``name`` may be anybody's."""
+    is_plain = re.fullmatch("[a-z]+", word.name) is not None
+    return bool(word.ours and word.ours != _NO_KEY) or not is_plain
+
+
+def _meaning(word: Word) -> Foreign:
+    if not word.ours or word.ours == _NO_KEY:
+        return Foreign("", word.differs or word.hint or "nothing is to be set")
+    if word.ours in _SETTINGS:
+        return Foreign(_SETTINGS[word.ours], word.hint)
+    begin, _, part = word.ours.rpartition(".")
+    if begin in _SETTINGS:
+        return Foreign(_SETTINGS[begin], word.hint, part)
+    table, _, key = word.ours.partition(".")
+    where = f"{key!r} of a [[{table}]] of a policy" if key else f"a [[{table}]] of a policy"
+    more = f": {word.hint}" if word.hint else ""
+    return Foreign("", f"it is {where if table in _TABLES else f'{word.ours} of a policy'}{more}")
+
+
 _ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "producer": {"producer_window": "window", "producer_rate": "rate", "producer_weight": "weight",
                  "producer_timeout": "timeout", "when_full": "when_full", "durability": "durability"},
@@ -150,9 +95,28 @@ def _plain(word: str) -> str:
     return re.sub(r"[^a-z]", "", word.lower())
 
 
-_KNOWN: Final = {
-    _plain(word): (product, meant) for product, words in reversed(PRODUCTS.items()) for word, meant in words.items()
-}
+@cache
+def _known() -> dict[str, tuple[str, Foreign]]:
+    """Return all of them as :func:`_plain` spells them: a setting of ours goes before what is none."""
+    every = [
+        (word, product, meant)
+        for product, its in reversed(products().items())
+        for word, meant in its.items()
+        if not word.endswith(_BEGINS)
+    ]
+    every.sort(key=lambda one: bool(one[2].setting))
+    return {_plain(word): (product, meant) for word, product, meant in every}
+
+
+@cache
+def _areas() -> dict[str, tuple[str, Foreign]]:
+    """Return what begins words of a product that are all nothing to a policy, such as ``journal-``."""
+    return {
+        word: (product, meant)
+        for product, its in products().items()
+        for word, meant in its.items()
+        if word.endswith(_BEGINS)
+    }
 
 
 def foreign(word: str) -> tuple[str, Foreign] | None:
@@ -161,9 +125,13 @@ def foreign(word: str) -> tuple[str, Foreign] | None:
     >>> foreign("setConsumerWindowSize")[1].setting
     'consumer_window'
     """
-    plain = _plain(word[:64])
+    word = word[:64]
+    plain = _plain(word)
     tries = (plain, *(plain.removeprefix(prefix) for prefix in _PREFIXES), plain.removeprefix("jmsprefetchpolicy"))
-    return next((_KNOWN[one] for one in tries if one in _KNOWN), None)
+    if found := next((_known()[one] for one in tries if one in _known()), None):
+        return found
+    begins = [area for area in _areas() if word.startswith(area)]
+    return _areas()[max(begins, key=len)] if begins else None
 
 
 def hint(word: str, door: Door, known: Iterable[str] = ()) -> str:

@@ -15,7 +15,7 @@ from headgate import InvalidValue, PolicyError, Settings
 from headgate.core.addresses.url_options import OPTIONS, UrlOptions, read_options
 from headgate.core.full import WhenFull
 from headgate.core.settings_table import PATHS
-from headgate.core.words import PRODUCTS, foreign, hint
+from headgate.core.words import foreign, hint, products
 from headgate.settings import settings_of
 from tests.support.extent import each
 
@@ -48,7 +48,7 @@ def names_ours(text: str, setting: str) -> bool:
 def test_every_setting_that_the_documents_name_is_in_the_table() -> None:
     missing = [word for word in EVERY if foreign(word) is None]
     assert not missing
-    for words in PRODUCTS.values():
+    for words in products().values():
         for meant in words.values():
             assert (meant.setting in PATHS) if meant.setting else meant.note
 

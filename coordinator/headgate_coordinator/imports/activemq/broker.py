@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, Word, words
 from headgate.core.names import encode_name
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError, InvalidValue
@@ -13,7 +14,6 @@ from headgate_coordinator.imports.names import check_pattern
 from headgate_coordinator.imports.reading import HIDDEN, Reading, is_secret
 from headgate_coordinator.imports.report import Imported
 from headgate_coordinator.imports.sizes import bytes_of
-from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Word, words
 from headgate_coordinator.imports.xml_tree import Element, read_xml
 
 _COUNT: Final = re.compile("[0-9]{1,9}")

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate import policy as documents
+from headgate.brokers import NOT_COVERED, Word, words
 from headgate.errors import HeadgateError
 from headgate_coordinator.imports.artemis.settings import DEFAULTS, FOLDER, KINDS, UNKNOWN, setting, value_of
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.names import check_pattern, example_of
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.sizes import bytes_of
-from headgate_coordinator.imports.words import NOT_COVERED, Word, words
 from headgate_coordinator.imports.xml_tree import Element
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,12}")

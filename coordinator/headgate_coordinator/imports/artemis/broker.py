@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
+from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, Word, words
 from headgate.core.printable import printable
 from headgate.errors import InvalidValue
 from headgate_coordinator.imports.artemis.address_settings import (
@@ -17,7 +18,6 @@ from headgate_coordinator.imports.artemis.settings import DEFAULTS, FOLDER, KIND
 from headgate_coordinator.imports.names import is_name
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.report import Imported
-from headgate_coordinator.imports.words import DIFFERS, KEPT, NOT_COVERED, Word, words
 from headgate_coordinator.imports.xml_tree import Element, read_xml
 
 _POOL: Final = "global"

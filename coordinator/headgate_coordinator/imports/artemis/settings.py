@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from headgate.brokers import NOT_COVERED, Word, words
 from headgate_coordinator.imports.reading import Reading
-from headgate_coordinator.imports.words import NOT_COVERED, Word, words
 from headgate_coordinator.imports.xml_tree import Element
 
 DEFAULTS: Final[dict[str, Any]] = {"consumer.window": {"bytes": 1048576}, "producer.window": 65536, "max_attempts": 10}

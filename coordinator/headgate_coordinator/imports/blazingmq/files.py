@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from headgate.brokers import NOT_COVERED, Word, words
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.draft import Table
@@ -11,7 +12,6 @@ from headgate_coordinator.imports.json_tree import Value, read_json
 from headgate_coordinator.imports.names import check_pattern, is_name
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.report import Imported
-from headgate_coordinator.imports.words import NOT_COVERED, Word, words
 
 _DOMAIN: Final = ("definition", "redirect")
 _BROKER: Final = ("taskConfig", "appConfig", "myClusters", "myVirtualClusters", "proxyClusters")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from headgate.brokers import KEPT, NOT_COVERED, Word, words
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.draft import Table
@@ -13,7 +14,6 @@ from headgate_coordinator.imports.lines import Line, read_lines, unquoted
 from headgate_coordinator.imports.names import check_pattern, is_name
 from headgate_coordinator.imports.reading import HIDDEN, Reading
 from headgate_coordinator.imports.report import Imported
-from headgate_coordinator.imports.words import KEPT, NOT_COVERED, Word, words
 
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*(KB|MB|GB)?", re.IGNORECASE)
 _TIME: Final = re.compile(r"([0-9]{1,9})\s*(msec|sec|min|hour|day)?", re.IGNORECASE)

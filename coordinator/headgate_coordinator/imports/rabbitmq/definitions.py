@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from headgate.brokers import NOT_COVERED, Word, words
 from headgate.core.printable import printable
 from headgate.errors import InvalidValue
 from headgate_coordinator.imports.json_tree import Value, read_json
@@ -12,7 +13,6 @@ from headgate_coordinator.imports.names import is_name
 from headgate_coordinator.imports.rabbitmq.rules import UNKNOWN, Routes, Rules
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.report import Imported
-from headgate_coordinator.imports.words import NOT_COVERED, Word, words
 
 _PARTS: Final = ("policies", "queues", "exchanges", "bindings")
 _OTHER_HOST: Final = "a virtual host is a namespace: export it by itself, and import it with another --namespace"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from headgate.brokers import NOT_COVERED, Word, words
 from headgate.errors import HeadgateError
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.json_tree import Value
@@ -11,7 +12,6 @@ from headgate_coordinator.imports.names import check_pattern, is_name
 from headgate_coordinator.imports.rabbitmq.keys import QUORUM_ATTEMPTS, TURNS
 from headgate_coordinator.imports.rabbitmq.patterns import Glob, finds, globs_of, pattern_of
 from headgate_coordinator.imports.reading import Reading
-from headgate_coordinator.imports.words import NOT_COVERED, Word, words
 
 UNKNOWN: Final = "this word is not known; look it up in RabbitMQ's documentation, and whether a rule can say the same"
 _NO_VALUE: Final = "the value is none that RabbitMQ would take; mend it there"

@@ -1,4 +1,7 @@
-"""The settings of another broker: our word for each, and how it differs. The tables of documents are made from them."""
+"""Settings of other brokers in our words: one table a product, for importers, pages of documents and hints of errors.
+
+``<product>.toml`` has the settings of a product by the tables of its own document. No other says what they are here.
+"""
 
 import tomllib
 from dataclasses import dataclass
@@ -6,6 +9,15 @@ from functools import cache
 from importlib import resources
 from typing import Final, Literal
 
+PRODUCTS: Final = {
+    "artemis": "Apache Artemis",
+    "activemq": "ActiveMQ Classic",
+    "ems": "TIBCO EMS",
+    "blazingmq": "BlazingMQ",
+    "rabbitmq": "RabbitMQ",
+    "nats": "NATS",
+}
+"""What products are called; where two have the same word, the first of them is meant."""
 Verdict = Literal["kept", "differs", "not covered"]
 KEPT: Final = "kept"
 DIFFERS: Final = "differs"
@@ -23,6 +35,7 @@ class Word:
         default: of the product.
         states: what the product's document says of it, and where.
         differs: how ours is different; without a word of ours, what to do instead.
+        hint: how values of ours are written, for those who wrote theirs.
     """
 
     group: str
@@ -31,6 +44,7 @@ class Word:
     default: str = ""
     states: str = ""
     differs: str = ""
+    hint: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -43,7 +57,7 @@ class Word:
 @cache
 def words(product: str) -> dict[str, dict[str, Word]]:
     """Return the settings of a product, by group and name."""
-    text = (resources.files(__package__) / product / "words.toml").read_text(encoding="utf-8")
+    text = (resources.files(__package__) / f"{product}.toml").read_text(encoding="utf-8")
     return {
         group: {name: Word(group, name, **facts) for name, facts in members.items()}
         for group, members in tomllib.loads(text).items()
