@@ -105,7 +105,7 @@ def test_all_keys_of_one_policy_together_make_one_rule(tmp_path: Path) -> None:
         "dead_letter": "dead", "max_attempts": "6", "retry_delay_ms": "1000", "retry_max_ms": "30000",
     }.items():  # fmt: skip
         assert fields(imported, "orders.eu")[field] == value, field
-    assert len(imported.rows) == 3 + len(said)
+    assert len(imported.rows) == 4 + len(said)
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,12 @@ class Reading:
         why = why or word.differs
         self.note(one, word, NOT_COVERED if not ours else DIFFERS if why else KEPT, value, ours, why)
 
-    def take_back(self, places: set[str], ours: str, why: str) -> None:
-        """Note that what settings became cannot be, after all."""
+    def take_back(self, places: set[str], ours: str, why: str, instead: str = "") -> None:
+        """Note that what settings became cannot be, after all; ``instead`` is what else they became, if anything."""
+        verdict: Verdict = DIFFERS if instead else NOT_COVERED
         for at, row in enumerate(self.rows):
             if row.ours == ours and f"{row.file}:{row.line}" in places:
-                self.rows[at] = replace(row, verdict=NOT_COVERED, ours="", why=why)
+                self.rows[at] = replace(row, verdict=verdict, ours=instead, why=why)
 
     def free_dead_letters(self) -> None:
         """Have no limit hold up dead letters, which nobody may be reading: else they hold up the living."""
@@ -72,6 +73,7 @@ class Reading:
             if not {"limit.bytes", "limit.messages"} & rule.values.keys():
                 rule.set("limit", "unlimited", "so that dead letters hold up nobody")
                 rule.set("pools", [])
+                rule.set("when_full", "block")
 
 
 def is_secret(text: str) -> bool:

@@ -17,7 +17,7 @@ PRODUCTS: Final = {
     "rabbitmq": "RabbitMQ",
     "nats": "NATS",
 }
-"""What products are called; where two have the same word, the first of them is meant."""
+"""Names of products; where two have the same word, the first of them is meant."""
 Verdict = Literal["kept", "differs", "not covered"]
 KEPT: Final = "kept"
 DIFFERS: Final = "differs"

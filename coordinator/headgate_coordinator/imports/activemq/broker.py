@@ -9,6 +9,7 @@ from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, Word, words
 from headgate.core.names import encode_name
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError, InvalidValue
+from headgate_coordinator.imports.activemq.settings import TRUTH, count_of, turn
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.names import check_pattern
 from headgate_coordinator.imports.reading import HIDDEN, Reading, is_secret
@@ -16,14 +17,15 @@ from headgate_coordinator.imports.report import Imported
 from headgate_coordinator.imports.sizes import bytes_of
 from headgate_coordinator.imports.xml_tree import Element, read_xml
 
-_COUNT: Final = re.compile("[0-9]{1,9}")
-_TRUTH: Final = {"true": True, "false": False}
 _KINDS: Final = ("queue", "topic")
 _STORES: Final = {"storeUsage": "store", "tempUsage": "temp"}
 _FOLDER: Final = "file:///var/spool/headgate"
 _SHARED: Final = "the store must be one that all nodes share: set its url before you apply this"
 _UNKNOWN: Final = "this word is not known; look it up in ActiveMQ's pages, and whether a rule can say the same"
 _NO_VALUE: Final = "the value is none that ActiveMQ would take; mend it there"
+_MEMORY: Final = 64 * 1024 * 1024
+"""Of all destinations, as the preset has it."""
+_IN_MEMORY: Final = ("vmQueueCursor", "vmCursor", "vmDurableCursor")
 _DEAD_LETTERS: Final = "ActiveMQ.DLQ"
 
 
@@ -42,11 +44,12 @@ def read(files: Sequence[Path]) -> Imported:
         root = read_xml(file)
         reading.file = printable(file.name)
         brokers = [root] if root.name == "broker" else list(root.find("broker"))
-        if not brokers:
+        if not brokers and (root.name != "beans" or len(files) == 1):  # routes of Camel may stand beside a broker
             place = f"{file.name}:{root.line}"
             raise InvalidValue(f"{place}: <{root.name}> has no <broker> of ActiveMQ; give an activemq.xml")
         for element in (*brokers, *(one for one in root.children if root.name != "broker" and one.name != "broker")):
             _broker(reading, element) if element.name == "broker" else _other(reading, element, element.name)
+    _not_beyond_memory(reading)
     if any(table.values.get("store") == "store" for table in reading.draft.tables.values()):
         store = reading.draft.named("store", "store")
         if "url" not in store.values:
@@ -54,6 +57,18 @@ def read(files: Sequence[Path]) -> Imported:
     reading.free_dead_letters()
     names = printable(", ".join(file.name for file in files))
     return Imported(reading.draft.text(f"From {names} of ActiveMQ Classic."), reading.rows)
+
+
+def _not_beyond_memory(reading: Reading) -> None:
+    """Leave out limits that the memory of all is no larger than: it holds their senders up first, there as here."""
+    pool = reading.draft.tables.get(("pool", "memory"))
+    memory = pool.values.get("limit") if pool else _MEMORY
+    for rule in reading.draft.tables.values():
+        size = rule.values.get("limit.bytes")
+        if isinstance(size, int) and isinstance(memory, int) and size >= memory:
+            del rule.values["limit.bytes"]
+            why = f"the memory of all destinations together, {memory}, is no more than that"
+            reading.take_back({rule.places["limit.bytes"]}, f"limit.bytes = {size}", why, 'pool "memory"')
 
 
 def _broker(reading: Reading, broker: Element) -> None:
@@ -129,16 +144,12 @@ def _policy_entry(reading: Reading, entry: Element) -> None:
     rule.places.setdefault("match", reading.place(entry))
     if kind:
         reading.note(entry, known[kind], KEPT, written, f'match = "{match}", kind = "{kind}"')
+    in_memory = any(one.name in _IN_MEMORY for part in entry.children for one in part.children)
+    said = entry.attributes | ({"pendingQueuePolicy": "in memory"} if in_memory else {})
     for key, value in entry.attributes.items():
         if key not in _KINDS:
-            _say(
-                reading,
-                rule,
-                entry,
-                known.get(key, Word("policyEntry", key, differs=_UNKNOWN)),
-                value,
-                entry.attributes,
-            )
+            word = known.get(key, Word("policyEntry", key, differs=_UNKNOWN))
+            _say(reading, rule, entry, word, value, said)
     for part in entry.children:
         for one in part.children or [part]:
             _inside(reading, rule, one, written)
@@ -148,93 +159,10 @@ def _say(reading: Reading, rule: Table, element: Element, word: Word, value: str
     """Set what one setting says in a rule, and note what became of it."""
     place = reading.place(element)
     try:
-        ours, why = _turn(rule, word.name, value, said, place)
+        ours, why = turn(rule, word.name, value, said, place)
     except (ValueError, KeyError):
         ours, why = "", _NO_VALUE
     reading.become(element, word, value, ours, why)
-
-
-def _turn(rule: Table, name: str, value: str, said: dict[str, str], place: str) -> tuple[str, str]:
-    """Return our words for a setting, and how they differ; raises ValueError or KeyError where it is nonsense."""
-    if name in _WINDOWS:
-        return _window(rule, name, value, place)
-    return _TURNS[name](rule, value, said, place) if name in _TURNS else ("", "")
-
-
-def _memory(rule: Table, value: str, _said: dict[str, str], place: str) -> tuple[str, str]:
-    size = bytes_of(value)
-    if size:
-        rule.set("limit.bytes", size, place)
-    return f"limit.bytes = {size}" if size else "no limit.bytes", ""
-
-
-def _flow_control(rule: Table, value: str, _said: dict[str, str], place: str) -> tuple[str, str]:
-    if _TRUTH[value]:
-        return "when_full, as the preset has it", ""
-    rule.set("when_full", "spool", place)
-    rule.set("store", "store", place)
-    return 'when_full = "spool", store = "store"', "messages go to the store until that is full; then senders wait"
-
-
-def _fail(rule: Table, value: str, said: dict[str, str], place: str) -> tuple[str, str]:
-    if not _TRUTH[value] or _count(said.get("sendFailIfNoSpaceAfterTimeout", "0")):
-        return "when_full", ""
-    rule.set("when_full", "fail", place)
-    return 'when_full = "fail"', ""
-
-
-def _fail_after(rule: Table, value: str, _said: dict[str, str], place: str) -> tuple[str, str]:
-    if not _count(value):
-        return "when_full", ""
-    rule.set("when_full", f"fail-after {value}ms", place)
-    return f'when_full = "fail-after {value}ms"', ""
-
-
-def _priority(rule: Table, value: str, _said: dict[str, str], place: str) -> tuple[str, str]:
-    if not _TRUTH[value]:
-        return "no fair_by", ""
-    if rule.values.get("kind") != "queue":
-        return "", "a queue can deliver by priority, with fair_by; a topic is in order"
-    rule.set("fair_by", "priority", place)
-    return 'fair_by = "priority"', ""
-
-
-def _told(_rule: Table, _value: str, _said: dict[str, str], _place: str) -> tuple[str, str]:
-    return 'consumer.slow.action = "notify"', ""
-
-
-_TURNS: Final = {
-    "memoryLimit": _memory,
-    "producerFlowControl": _flow_control,
-    "sendFailIfNoSpace": _fail,
-    "sendFailIfNoSpaceAfterTimeout": _fail_after,
-    "prioritizedMessages": _priority,
-    "advisoryForSlowConsumers": _told,
-}
-_WINDOWS: Final = {
-    "queuePrefetch": "consumer.window",
-    "topicPrefetch": "consumer.window",
-    "durableTopicPrefetch": "consumer.durable.window",
-    "queueBrowserPrefetch": "consumer.browser.window",
-}
-
-
-def _window(rule: Table, name: str, value: str, place: str) -> tuple[str, str]:
-    count = _count(value)
-    kind = rule.values.get("kind")
-    if (name.startswith("queue") and kind == "topic") or ("opic" in name and kind == "queue"):
-        return "", "destinations of this kind have no such consumers"
-    if name == "queueBrowserPrefetch" and not count:
-        return "", "a browser reads at least one message at a time"
-    window: Any = count or "pull"
-    rule.set(_WINDOWS[name], window, place)
-    return f"{_WINDOWS[name]} = {window}", ""
-
-
-def _count(text: str) -> int:
-    if not _COUNT.fullmatch(text):
-        raise ValueError(text)
-    return int(text)
 
 
 def _inside(reading: Reading, rule: Table, one: Element, match: str) -> None:
@@ -242,6 +170,9 @@ def _inside(reading: Reading, rule: Table, one: Element, match: str) -> None:
     place, value = reading.place(one), " ".join(f"{key}={text}" for key, text in one.attributes.items())
     if word is None:
         reading.note(one, Word("policyEntry", one.name), NOT_COVERED, value, why=_UNKNOWN)
+    elif one.name == "vmQueueCursor" and rule.values.get("enforce") == "off":
+        why = "producerFlowControl is off, so that nothing holds senders up"
+        reading.become(one, word, value, 'enforce = "off"', why)
     elif one.name == "vmQueueCursor":
         rule.set("when_full", "block", place)
         reading.plain(one, word, value, 'when_full = "block"')
@@ -275,7 +206,7 @@ def _system_usage(reading: Reading, element: Element) -> None:
                 if key in known and kind == "queue":
                     _say(reading, reading.draft.rule("#", kind), usage, known[key], value, usage.attributes)
                 elif key in known:
-                    _turn(reading.draft.rule("#", kind), key, value, usage.attributes, reading.place(usage))
+                    turn(reading.draft.rule("#", kind), key, value, usage.attributes, reading.place(usage))
             if key not in known:
                 reading.note(usage, Word("systemUsage", key), NOT_COVERED, value, why=_UNKNOWN)
         if usage.name in known and usage.attributes and usage.name != "systemUsage":
@@ -296,7 +227,7 @@ def _usage(reading: Reading, usage: Element, word: Word) -> None:
         if "limit" in said:
             limit: dict[str, Any] = {"limit": bytes_of(said["limit"])}
         elif "percentLimit" in said and "total" in said:
-            limit = {"percent": _count(said["percentLimit"]), "total": bytes_of(said["total"])}
+            limit = {"percent": count_of(said["percentLimit"]), "total": bytes_of(said["total"])}
         else:
             why = "a share of the JVM's heap, or of a disk; write bytes, or percent with a total"
             reading.note(usage, word, NOT_COVERED, text, why=why)
@@ -352,18 +283,18 @@ def _redelivery(reading: Reading, policy: Element) -> None:
 def _retry(rule: Table, key: str, value: str, said: dict[str, str], place: str) -> str:
     """Return our word for a setting of redelivery; empty where there is none."""
     if key == "maximumRedeliveries":
-        attempts: Any = "default" if value == "-1" else _count(value) + 1
+        attempts: Any = "default" if value == "-1" else count_of(value) + 1
         rule.set("max_attempts", attempts, place)
         return f"max_attempts = {attempts}"
     if key in ("initialRedeliveryDelay", "maximumRedeliveryDelay"):
         name = "retry.delay" if key.startswith("initial") else "retry.max"
-        delay = 0 if value == "-1" else _count(value)
+        delay = 0 if value == "-1" else count_of(value)
         if delay:
             rule.set(name, f"{delay}ms", place)
         return f'{name} = "{delay}ms"' if delay else f"no {name}"
     if key in ("backOffMultiplier", "useExponentialBackOff"):
         factor = _factor(said.get("backOffMultiplier", "5"))
-        if not _TRUTH[said.get("useExponentialBackOff", "false")]:
+        if not TRUTH[said.get("useExponentialBackOff", "false")]:
             return "no retry.factor"
         rule.set("retry.factor", factor, place)
         return f"retry.factor = {factor:g}"

@@ -119,7 +119,7 @@ def _url(reading: Reading, one: Element, instead: str) -> None:
     url = urlsplit(one.text)
     word = Word(one.name, "url", states="Configuring transports: where it listens or connects")
     address = f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
-    reading.note(one, word, NOT_COVERED, address, why=instead)
+    reading.note(one, word, NOT_COVERED, f"{one.attributes.get('name', '')} {address}".strip(), why=instead)
     for key, value in parse_qsl(url.query.replace(";", "&"), keep_blank_values=True):
         known = words("artemis")["url"].get(
             key, Word("url", key, differs="a setting of the transport; a node has its own")

@@ -30,7 +30,8 @@ def _area(name: str) -> Word | None:
 
 
 def _leaves(element: Element) -> Iterator[Element]:
-    if not element.children:
+    """Yield what says something: what holds nothing further, or has attributes of its own."""
+    if element.attributes or not element.children:
         yield element
     for child in element.children:
         yield from _leaves(child)

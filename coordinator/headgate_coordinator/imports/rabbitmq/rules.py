@@ -174,7 +174,10 @@ class Rules:
                 narrow = "a rule is for queues of every type" if its.text in ("classic_queues", "quorum_queues") else ""
                 text = 'kind = "queue"' if key == "apply-to" else match
                 self.reading.become(its, known[key], its.text, "" if refused else text, refused or differs or narrow)
-            elif key not in ("name", "vhost"):
+            elif key == "name":
+                why = "a rule has no name; its comments say the line that a setting comes from"
+                self.reading.note(its, Word("policy", key), NOT_COVERED, its.text, why=why)
+            elif key != "vhost":
                 for name, leaf in its.members.items() if key == "definition" else [(key, its)]:
                     word = known.get(name, Word("policy", name, differs=UNKNOWN))
                     self.reading.become(leaf, word, leaf.text, "", refused if name in known else "")
