@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.policy.places import json_lines
+from headgate_coordinator.imports.reading import HIDDEN
 from headgate_coordinator.imports.report import Row
 from headgate_coordinator.imports.xml_tree import Element, read_xml
 
@@ -26,7 +27,7 @@ def settings_of(file: Path) -> list[Setting]:
 
 
 def silent(settings: Sequence[Setting], rows: Sequence[Row]) -> list[Setting]:
-    """Return the settings that no row is about: none of its line has the name, or the value."""
+    """Return the settings that no row is about: none of its line has the name, the value, or hides it."""
     by_line: dict[int, list[Row]] = {}
     for row in rows:
         by_line.setdefault(row.line, []).append(row)
@@ -34,7 +35,7 @@ def silent(settings: Sequence[Setting], rows: Sequence[Row]) -> list[Setting]:
     def is_said(setting: Setting) -> bool:
         line, name, value = setting
         return any(
-            name in row.setting or name in row.value or (value and value[:50] in row.value)
+            name in row.setting or name in row.value or (value and value[:50] in row.value) or row.value == HIDDEN
             for row in by_line.get(line, [])
         )
 

@@ -52,8 +52,8 @@ async def test_the_page_s_example_keeps_each_queue_to_its_megabyte(
         await client.apply_policy(policy)
         async with client.session("s") as session:
             for name in ("a", "b.c"):
-                sender = await session.producer(name, kind="queue", timeout=0.2)
-                await sender.send(bytes(600_000))
+                sender = await session.producer(name, kind="queue", timeout=2)
+                await sender.send(bytes(600_000), timeout=60)
                 with pytest.raises(headgate.CreditTimeout):
                     await sender.send(bytes(600_000))
 

@@ -74,8 +74,8 @@ async def test_the_manual_s_example_blocks_where_the_manual_says(
     async with headgate.connect(shared_servers.standalone(newest_server()), namespace=cleanup_namespace) as client:
         await client.apply_policy(policy)
         async with client.session("s") as session:
-            sender = await session.producer("jms.queue.exampleQueue", kind="queue", timeout=0.2)
-            await sender.send(bytes(60_000))
+            sender = await session.producer("jms.queue.exampleQueue", kind="queue", timeout=2)
+            await sender.send(bytes(60_000), timeout=60)
             with pytest.raises(headgate.CreditTimeout):
                 await sender.send(bytes(60_000))
 

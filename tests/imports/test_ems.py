@@ -45,8 +45,8 @@ async def test_flow_control_holds_as_the_document_says_while_somebody_consumes(
     async with headgate.connect(shared_servers.standalone(newest_server()), namespace=cleanup_namespace) as client:
         await client.apply_policy(policy)
         async with client.session("s") as session:
-            sender = await session.producer("foo", kind="queue", timeout=0.2)
-            await sender.send(bytes(60_000))
+            sender = await session.producer("foo", kind="queue", timeout=2)
+            await sender.send(bytes(60_000), timeout=60)
             await sender.send(bytes(60_000))  # nobody consumes
             consumer = await session.consumer("foo")
             with pytest.raises(headgate.CreditTimeout):

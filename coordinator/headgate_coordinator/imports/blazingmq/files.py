@@ -126,7 +126,8 @@ def _of_the_domain(reading: Reading, rule: Table, domain: str, leaf: Value, plac
         return "", "0 refuses all; give at least 1, or take away the grants of those that send"
     if not is_name(domain):
         return "", "no pool can have this name; write a [[pool]] with another"
-    reading.draft.named("pool", domain).set("limit", _positive(leaf), place)
+    size = _positive(leaf)
+    reading.draft.named("pool", domain).set("limit", size, place)
     rule.set("pools", [domain], place)
     rule.set("when_full", "fail", "BlazingMQ refuses what goes beyond a limit")
     return f'pool "{domain}": limit = {leaf.number}', ""

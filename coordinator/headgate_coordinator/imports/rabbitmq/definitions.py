@@ -20,8 +20,6 @@ _MOST: Final = 4_000
 """Policies and queues, which are compared with each other."""
 _NAMES: Final = ("name", "vhost")
 """Of an object, beside its settings."""
-_PLACED: Final = ("source", "destination_type")
-"""Of a binding: how it is found."""
 
 
 @dataclass(slots=True)
@@ -121,6 +119,8 @@ def _shovel(reading: Reading, one: Value) -> bool:
     bridge.set("from", source, reading.place(its.get("src-queue")))
     bridge.set("to", target, reading.place(its.get("dest-queue")))
     known = words("rabbitmq")["shovel"]
+    for key in ("component", "name"):
+        reading.plain(one.get(key), known[key], one.get(key).text, f'[[bridge]] "{name}"')
     for leaf in its.leaves():
         key = leaf.path.rpartition(".")[2]
         if key in known:
@@ -173,15 +173,15 @@ def _binding(reading: Reading, one: Value, rules: Rules) -> None:
     known, source = words("rabbitmq")["binding"], one.get("source").text
     is_bridged = ("bridge", source) in reading.draft.tables and rules.routes.types.get(source) == "fanout"
     for key, its in one.members.items():
-        if key in ("vhost", *_PLACED):
+        if key == "vhost":
             continue
         for leaf in its.leaves():
             value = leaf.text
-            if is_bridged and key == "destination":
-                reading.become(leaf, known[key], value, f'bridge.to of [[bridge]] "{source}"')
+            if is_bridged and key in ("source", "destination", "destination_type"):
+                reading.become(leaf, known[key], value, f'{known[key].ours} of [[bridge]] "{source}"')
             elif is_bridged and key in ("routing_key", "arguments"):
                 reading.become(leaf, known[key], value, "bridge", "a fanout has no use for it, there as here")
-            elif key == "destination":
+            elif key in ("source", "destination", "destination_type"):
                 why = f"its exchange {source!r} became no bridge; what to do instead is said of that"
                 reading.become(leaf, known[key], value, "", why)
             else:

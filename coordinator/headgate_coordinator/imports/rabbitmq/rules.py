@@ -242,6 +242,8 @@ class Rules:
                 reading.plain(its, known[key], its.text)
             elif key == "type":
                 self._type(its, kind, "type")
+            elif key == "arguments" and not its.members:
+                reading.become(its, Word("queue", key), "", "nothing is said, as here")
             elif key not in ("name", "vhost", "arguments"):
                 for leaf in its.leaves():
                     reading.note(leaf, Word("queue", key), NOT_COVERED, leaf.text, why=UNKNOWN)
