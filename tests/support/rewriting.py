@@ -81,7 +81,9 @@ def _before(statements: str, source: str) -> str:
     return first + statements + source.removeprefix(first)
 
 
-_BY_SHA: Final = {one.sha: one for one in map(script, script_names())}
+@functools.cache
+def _by_sha() -> dict[str, Script]:
+    return {one.sha: one for one in map(script, script_names())}
 
 
 class RewritingServer(Server):
@@ -108,7 +110,7 @@ class RewritingServer(Server):
     async def burst(self, commands: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:
         """Send no script as it is: one that others loaded would run by the real clock."""
         return await super().burst([
-            (key, (word[0], self._rewritten(_BY_SHA[word[1]]).sha, *word[2:]) if word[0] == b"EVALSHA" else word)
+            (key, (word[0], self._rewritten(_by_sha()[word[1]]).sha, *word[2:]) if word[0] == b"EVALSHA" else word)
             for key, word in commands
         ])  # fmt: skip
 
