@@ -82,6 +82,8 @@ async def test_a_signal_goes_to_the_command_and_what_a_killed_one_held_is_free_a
         (("--limiter", "llm", "--amount", "slots=2", "--", "true"), 1, "slots"),
         (("--limiter", "db", "--amount", "slots=1", "--", "true"), 2, "db"),
         (("--gate", "db", "--size", "many", "--", "true"), 2, "many"),
+        (("--gate", "db", "--size", "0", "--", "true"), 2, "0 takes nothing"),
+        (("--gate", "bd", "--", "true"), 0, "gate 'bd' has no limit"),
     ],
 )
 async def test_what_cannot_be_used_is_refused_in_one_line(

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.amqp.nodes import NodeProcess
 from tests.sdk.conftest import client
+from tests.support.forked import run
 from tests.support.waiting import is_alive, wait_for
 
 __all__ = ["client"]
@@ -93,7 +93,4 @@ def crew(start_crew: StartCrew) -> Crew:
 
 def run_node(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a node that is to end by itself."""
-    command = [sys.executable, "-m", "headgate_coordinator", "node", *options]
-    return subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    return run("headgate_coordinator", "node", *options, environment=os.environ | environment, timeout=120)

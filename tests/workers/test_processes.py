@@ -15,6 +15,7 @@ import pytest
 import headgate
 from headgate.amqp.peer import Gone
 from tests.amqp.client import Peer
+from tests.support.extent import each
 from tests.support.forked import PIPE, Forked
 from tests.support.waiting import is_alive, wait_for, wait_until
 from tests.workers.conftest import Crew, StartCrew, children, run_node
@@ -218,6 +219,14 @@ def test_what_one_worker_cannot_do_ends_the_command_with_its_words(redis_url: st
     assert done.stderr.count("headgate: ") == 1
     assert redis_url
     assert done.stdout == ""
+
+
+@each("descriptor", ["7", "0", "-1", "99999999999"])
+def test_what_only_a_supervisor_says_is_refused_to_others(descriptor: str) -> None:
+    done = run_node("--worker", descriptor, "--redis", "unix:///nowhere/redis.sock")
+    assert done.returncode == 2, done.stderr
+    assert "only a supervisor, which --workers begins, gives it to its workers" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_port_that_somebody_has_is_refused_also_to_another_with_workers(crew: Crew) -> None:

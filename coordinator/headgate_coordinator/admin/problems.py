@@ -20,6 +20,7 @@ from headgate import (
     PolicyConflict,
     PolicyError,
     Shed,
+    UnknownDestination,
 )
 from headgate.policy import BadDocument
 from headgate_coordinator.holds import HoldOver
@@ -30,6 +31,7 @@ STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
     (InvalidName, 400),
     (InvalidValue, 400),
     (BadDocument, 422),
+    (UnknownDestination, 404),
     (PolicyConflict, 409),
     (PolicyError, 409),
     (AccessDenied, 502),

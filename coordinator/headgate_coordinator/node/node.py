@@ -27,7 +27,7 @@ from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.door import Door
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.log_throttle import Seldom
-from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.node.options import NodeOptions, place
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.making import Making
 
@@ -102,7 +102,7 @@ class Node:
     @property
     def address(self) -> str:
         """Where clients reach it: ``host:port``."""
-        return self.options.public or f"{self.options.host}:{self.port}"
+        return self.options.public or place(self.options.host, self.port)
 
     async def start(self) -> None:
         """Listen.

@@ -7,6 +7,15 @@ from headgate.amqp.limits import Limits
 from headgate_coordinator.security.reach import Reach
 
 
+def place(host: str, port: int) -> str:
+    """Return ``host:port``, an address of IPv6 in brackets.
+
+    >>> place("::1", 5672)
+    '[::1]:5672'
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
     """Settings of one node.

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headgate import Client, CreditTimeout, DestinationFull, InvalidValue
+from headgate.units import parse_size
 
 NOT_ADMITTED: Final = 75
 """Exit code where the command was not run, for it was not admitted in time: EX_TEMPFAIL of sysexits.h."""
@@ -41,6 +42,8 @@ async def run_admitted(
         PolicyError: it is no gate or limiter.
         CoordinatorUnavailable: Redis does not answer in time.
     """
+    if size is not None and parse_size(size, "--size") == 0:
+        raise InvalidValue("0 takes nothing of a gate; use 1 or more", setting="--size")
     if shutil.which(command[0]) is None:  # before anything is taken
         _say(f"there is no command {command[0]!r}")
         return NOT_FOUND
@@ -48,6 +51,8 @@ async def run_admitted(
         try:
             if size is not None:
                 gate = await session.gate(destination)
+                if not (await gate.state()).limits:  # any name is a gate, also one that was mistyped
+                    _say(f"gate {destination!r} has no limit: it holds nothing back")
                 await stack.enter_async_context(gate.admit(size, key=key, timeout=timeout, band=band))
             else:
                 limiter = await session.limiter(destination, in_hand=False)

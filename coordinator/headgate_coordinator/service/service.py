@@ -18,7 +18,7 @@ from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.fleet.reports import Siblings
 from headgate_coordinator.links.supervisor import Supervisor
 from headgate_coordinator.node.node import Node
-from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.node.options import NodeOptions, place
 from headgate_coordinator.security import Users
 from headgate_coordinator.service.spool_sweep import SpoolSweep
 from headgate_coordinator.service.sweep import Sweep
@@ -110,9 +110,9 @@ async def service(
             server = AdminServer(app, token=admin.token, host=admin.host, port=admin.port, shared=admin.shared)
             port = await server.start()
             stack.push_async_callback(server.close)
-            node.admin = f"http://{admin.host}:{port}"
+            node.admin = f"http://{place(admin.host, port)}"
         registry = NodeRegistry(client)
-        node.another = functools.partial(_another, node, registry)
+        node.another = functools.partial(another, node, registry)
         sweep = Sweep(client, registry, node.id, node.reply_queues)
         tasks = [
             asyncio.create_task(registry.keep(node), name="headgate beats"),
@@ -163,16 +163,16 @@ async def _begin_rpc(stack: contextlib.AsyncExitStack, node: Node, rpc: RpcOptio
         stack.callback(scaler.close)  # before the server, which waits for what is under way
         services.append(scaler.handler)
     await server.start()
-    node.rpc = f"{rpc.host}:{server.port}"
+    node.rpc = place(rpc.host, server.port)
     return proxies
 
 
-async def _another(node: Node, registry: NodeRegistry) -> tuple[str, int] | None:
+async def another(node: Node, registry: NodeRegistry) -> tuple[str, int] | None:
     """Return host and port of a node that takes clients; None where there is no other."""
     others = [entry for entry in await registry.list() if entry.id != node.id and entry.state == "ready"]
     ready = [entry for entry in others if entry.address != node.address] if node.address_ends else others
     host, _, port = random.choice(ready).address.rpartition(":") if ready else ("", "", "")  # noqa: S311 -- no secret
-    return (host, int(port)) if port.isdecimal() else None
+    return (host.strip("[]"), int(port)) if port.isdecimal() else None
 
 
 async def _leave(tasks: "list[asyncio.Task[None]]", registry: NodeRegistry, node: str) -> None:

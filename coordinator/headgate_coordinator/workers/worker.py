@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
+from headgate import InvalidValue
 from headgate._util.tasks import stop
 from headgate_coordinator.fleet.reports import Address, Oneself, Report, Unready, read, written
 from headgate_coordinator.workers.line import Line, Message, hear_first
@@ -76,9 +77,15 @@ class Worker:
         """Return the worker whose end of the line has that descriptor.
 
         Raises:
-            ConnectionError: the supervisor is gone.
+            InvalidValue: it is no such line, or the supervisor is gone.
         """
-        return cls(socket.socket(fileno=descriptor))
+        try:
+            os.set_inheritable(descriptor, False)
+            return cls(socket.socket(fileno=descriptor))
+        except (OSError, ValueError, OverflowError, KeyError):
+            raise InvalidValue(
+                "only a supervisor, which --workers begins, gives it to its workers", setting="--worker"
+            ) from None
 
     async def start(self) -> None:
         """Begin to hear the supervisor."""
