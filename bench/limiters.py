@@ -1,7 +1,10 @@
 """Limiters: what a decision costs Redis, what a key costs memory, and how many admissions come from what is in hand."""
 
 import asyncio
+import random
+import sys
 import time
+from asyncio.subprocess import PIPE, Process
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -18,15 +21,22 @@ AMOUNTS: Final = "requests=1,tokens=100,in_flight=1"
 BATCH: Final = 64
 FULL: Final = 128
 """Operations that a call has at the most."""
+SLOTS: Final = "slots=1"
+PROCESSES: Final = 3
 TTL_MS: Final = 60_000
 KEYS: Final = 1_000_000
+PLAIN: Final = """
+for i = 2, #ARGV do
+  redis.call('HSET', KEYS[1], ARGV[i], redis.call('HGET', KEYS[1], ARGV[i]) and ARGV[1])
+end
+"""
 
 
 class Caller:
     """One session that admits and releases, in batches."""
 
-    def __init__(self, store: LimiterStore, address: Address) -> None:
-        self._store, self._address = store, address
+    def __init__(self, store: LimiterStore, address: Address, session: str = "bench~1") -> None:
+        self._store, self._address, self._session = store, address, session
         self._seq = self._hold = 0
 
     async def call(self, calls: list[HoldCall]) -> None:
@@ -36,17 +46,32 @@ class Caller:
             RuntimeError: something was refused.
         """
         self._seq += 1
-        answers = await self._store.admit(self._address, "bench~1", seq=self._seq, epoch=0, calls=calls)
+        answers = await self._store.admit(self._address, self._session, seq=self._seq, epoch=0, calls=calls)
         if set(answers.answers) - {"held", "ok"}:
             raise RuntimeError(f"the bench's limiter refused: {set(answers.answers)}")
 
-    async def round(self, size: int, keys: int, *, amounts: str = AMOUNTS) -> None:
-        """Admit so many, for keys in turn, and release them."""
+    async def round(self, size: int, keys: int, *, amounts: str = AMOUNTS, first: int | None = None) -> None:
+        """Admit so many, for keys in turn, and release them; ``first``: the number of the first key."""
+        ahead = 0 if first is None else first - self._hold - 1
         first = self._hold + 1
         self._hold += size
-        ids = [(f"bench~1.{number}", f"k{number % keys}") for number in range(first, first + size)]
+        ids = [(f"{self._session}.{number}", f"k{(number + ahead) % keys}") for number in range(first, first + size)]
         await self.call([HoldCall("admit", hold, key, amounts, TTL_MS) for hold, key in ids])
         await self.call([HoldCall("release", hold) for hold, _ in ids])
+
+    async def flow(self, seconds: float, amounts: str) -> float:
+        """Admit and release in full calls for so long; returns admissions a second."""
+        here: list[str] = []
+        done, began = 0, time.monotonic()
+        while (passed := time.monotonic() - began) < seconds:
+            half = FULL // 2
+            ids = [f"{self._session}.{self._hold + one}" for one in range(1, half + 1)]
+            self._hold += half
+            releases = [HoldCall("release", hold) for hold in here]
+            await self.call([*releases, *(HoldCall("admit", hold, NO_KEY, amounts, TTL_MS) for hold in ids)])
+            here, done = ids, done + half
+        await self.call([HoldCall("release", hold) for hold in here])
+        return done / passed
 
 
 async def _cost(caller: Caller, meter: Meter, size: int, keys: int, rounds: int) -> float:
@@ -74,6 +99,48 @@ async def _admits(
     return median(costs)
 
 
+async def _crowded(
+    client: Any, redis: "Redis", meter: Meter, many: Caller, keys: int, rounds: int
+) -> dict[str, list[float]]:
+    """Return what a call costs with many keys, as many times that of one with few; all in turn, for the clock swings.
+
+    Beside it, what reading and writing a field costs Redis in a hash with so many and with few fields, which is the
+    memory of the machine.
+    """
+    await client.apply("few", kind="limiter", limits=LIMITS, key_limits=KEY_LIMITS)
+    few = Caller(LimiterStore(client.store.server), Address.of(client.namespace, "few"), "few~1")
+    await few.round(BATCH, BATCH)
+    plain = await redis.script_load(PLAIN)
+    text = "tokens=1795452627234100"
+    for name, fields in (("plain-few", BATCH), ("plain-many", keys)):
+        for first in range(0, fields, 1000):
+            await redis.hset(name, mapping={f"k{n}": text for n in range(first, min(first + 1000, fields))})
+
+    async def cost_of(caller: Caller, size: int, among: int) -> float:
+        await meter.reset()
+        for _ in range(FULL // size):
+            await caller.round(size, among, first=random.randrange(among))
+        return await meter.per_call() / size
+
+    async def plainly(name: str, among: int) -> float:
+        await meter.reset()
+        for _ in range(4):
+            fields = [f"k{random.randrange(among)}" for _ in range(BATCH)]
+            await redis.evalsha(plain, 1, name, text, *fields)
+        return await meter.per_call() / BATCH
+
+    times: dict[str, list[float]] = {"alone": [], "batch": [], "plain": []}
+    for number in range(rounds + 1):
+        costs = {
+            "alone": [await cost_of(few, 1, 10), await cost_of(many, 1, keys)],
+            "batch": [await cost_of(few, BATCH, BATCH), await cost_of(many, BATCH, keys)],
+            "plain": [await plainly("plain-few", BATCH), await plainly("plain-many", keys)],
+        }
+        for name, (of_few, of_many) in costs.items() if number else ():  # the first round warms up
+            times[name].append(of_many / of_few)
+    return times
+
+
 async def _until_whole(store: LimiterStore, address: Address, redis: "Redis") -> None:
     """Wait until no key is left but those that were there before, which owe for hours: others are whole in minutes."""
     async with asyncio.timeout(600):
@@ -94,6 +161,53 @@ async def _decided(client: Any, seconds: float) -> float:
                     hold.release()
                     done += 1
         return done / (time.perf_counter() - began)
+
+
+async def _flow(url: str, name: str, session: str) -> None:
+    """Be one of several processes whose calls are full: admit for as many seconds as each line says, print the pace."""
+    async with headgate.connect(url) as client:
+        caller = Caller(LimiterStore(client.store.server), Address.of(client.namespace, name), session)
+        await caller.round(1, 1, amounts=SLOTS)
+        print("ready", flush=True)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            print(await caller.flow(float(line), SLOTS), flush=True)
+
+
+async def _together(client: Any, redis: "Redis", seconds: float, rounds: int) -> tuple[list[float], list[float]]:
+    """Return admissions a second of several processes with full calls, and microseconds of Redis' processor for each.
+
+    They make no objects for those who ask, as sessions do: it is Redis that is to have too much to do.
+    """
+    await client.apply("together", kind="limiter", limits={"slots": {"at_once": 1_000_000}})
+
+    async def line(process: Process) -> str:
+        assert process.stdout is not None
+        return (await process.stdout.readline()).decode()
+
+    processes = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bench.limiters", client.redis_url, "together", f"bench~{number}"),
+            stdin=PIPE, stdout=PIPE,
+        )
+        for number in range(PROCESSES)
+    ]  # fmt: skip
+    await asyncio.gather(*map(line, processes))
+    paces, costs = [], []
+    for _ in range(rounds):
+        before = await _processor(redis)
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{seconds}\n".encode())
+        paces.append(sum(float(text) for text in await asyncio.gather(*map(line, processes))))
+        costs.append(1e6 * (await _processor(redis) - before) / (paces[-1] * seconds))
+    await asyncio.gather(*(process.communicate(b"") for process in processes))
+    return paces, costs
+
+
+async def _processor(redis: "Redis") -> float:
+    """Return the seconds of a processor that Redis has used."""
+    cpu = await redis.info("cpu")
+    return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
 
 
 async def _from_hand(client: Any, admissions: int) -> float:
@@ -125,18 +239,18 @@ async def measure(*, quick: bool) -> list[Figure]:
         async with Redis.from_url(client.redis_url) as redis:
             meter = Meter(redis)
             alone = await _cost(caller, meter, 1, 10, rounds)
-            many_alike = [await _admits(client, meter, "alike", {"slots": {"at_once": 1_000_000}}, "slots=1", rounds)]
+            many_alike = [await _admits(client, meter, "alike", {"slots": {"at_once": 1_000_000}}, SLOTS, rounds)]
             many_alike.append(await _admits(client, meter, "three", LIMITS, AMOUNTS, rounds, KEY_LIMITS))
             shared = await _cost(caller, meter, BATCH, 10, rounds // 10)
-            few = await _cost(caller, meter, BATCH, BATCH, rounds // 10)
             before = int((await redis.info("memory"))["used_memory"])
             for _ in range(keys // BATCH + 1):
                 await caller.round(BATCH, keys, amounts="tokens=100")
             there = await redis.hlen(f"{address.key}:keyed")
             each = (int((await redis.info("memory"))["used_memory"]) - before) / max(there, 1)
-            many = await _cost(caller, meter, BATCH, keys, rounds // 10)
+            crowded = await _crowded(client, redis, meter, caller, keys, 10 if quick else 60)
             await _until_whole(store, address, redis)
             after = int(await redis.memory_usage(f"{address.key}:keyed", samples=0) or 0) / keys
+            together, of_redis = await _together(client, redis, 1.0, 3 if quick else 15)
         hand = await _from_hand(client, 20_000 if quick else 500_000)
         decided = await _decided(client, 1 if quick else 5)
     return [
@@ -144,10 +258,21 @@ async def measure(*, quick: bool) -> list[Figure]:
         at_most(f"an admission of {FULL} in a call, one limit", many_alike[:1], "us of Redis", 10),
         at_most(f"an admission of {FULL} in a call, three limits and a key's two", many_alike[1:], "us of Redis", 25),
         at_most(f"the same in a batch of {BATCH}, for 10 keys", [shared], "us of Redis", 25),
-        at_most(f"the same in a batch of {BATCH}, each for a key of its own", [few], "us of Redis", 25),
-        at_most(f"with {there:,} keys, beside {BATCH}: a batch, each for a key of its own", [many / few], "times", 1.1),
+        Figure.typical(f"a decision alone with {there:,} keys, beside 10", crowded["alone"], "times", at_most=1.1),
+        Figure.typical(
+            f"a batch of {BATCH}, a key for each, with as many keys, beside {BATCH}",
+            crowded["batch"],
+            "times",
+        ),
+        Figure.typical("a field read and written in a hash with as many, beside as few", crowded["plain"], "times"),
         at_most("a key that is refilling", [each], "bytes", 250),
         Figure("each key's part of their hash once they are gone, but for 64 that owe still", after, "bytes"),
         at_least("admissions from what is in hand, a process", [hand], "/s", 1_000_000),
         at_least("admissions decided in Redis, a process and thread", [decided], "/s", 25_000),
+        at_least(f"admissions decided in Redis, {PROCESSES} processes, calls of {FULL}", together, "/s", 100_000),
+        at_most("an admission there and its release, with all Redis does for them", of_redis, "us of Redis", 10),
     ]
+
+
+if __name__ == "__main__":
+    asyncio.run(_flow(*sys.argv[1:4]))

@@ -76,6 +76,19 @@ end
 
 -- Records of keys that are whole again are nobody's: a few are looked at for each that is new. Returns whether there are more.
 local function sweep(due)
+  -- Whether something is held or owed still, as a glance shows: with many keys most records are so, and need no more.
+  local function is_in_use(text)
+    if (tonumber(string.match(text, 'GEN=(%d+)')) or 0) ~= limiter.generation then
+      return false
+    end
+    for number, from in string.gmatch(text, '=(%d+)@?(%d*)') do
+      if from == '' and tonumber(number) > now_us then
+        return true
+      end
+    end
+    return string.find(text, ':', 1, true) ~= nil
+  end
+
   limiter.due = limiter.due + due
   if limiter.due < SWEEP_AT or redis.call('EXISTS', K_KEYED) == 0 then
     return false
@@ -83,7 +96,7 @@ local function sweep(due)
   local found = redis.call('HSCAN', K_KEYED, limiter.sweep, 'COUNT', int(math.min(limiter.due, MAX_SWEPT)))
   limiter.sweep, limiter.due = found[1], 0
   for i = 1, #found[2], 2 do
-    if not keyed[found[2][i]] then
+    if not keyed[found[2][i]] and not is_in_use(found[2][i + 1]) then
       take_in(found[2][i], found[2][i + 1])
     end
   end

@@ -57,6 +57,7 @@ class Keeper:
         self._wake, self._steps = asyncio.Event(), Steps()
         self._task: asyncio.Task[None] | None = None
         self._attending: asyncio.TimerHandle | None = None
+        self._attend_at = math.inf
         self._words: set[str] = set()
         """Beginnings of ids that others use too."""
         hand.stir = self.stir
@@ -92,17 +93,16 @@ class Keeper:
         own = self._address.channels(self._session)
         await self._wake_ups.unsubscribe((*own, *(self._address.channels(w)[0] for w in self._words)), self._hear)
 
-    def stir(self) -> None:
-        """Look for a call that is due, and for when the next wait is over."""
+    def stir(self, attend_at: float = math.inf) -> None:
+        """Look for a call that is due; ``attend_at``: when a wait that begins is over."""
         self._wake.set()
-        attend_at = self._machine.attend_at
-        if self._attending is None or attend_at < self._attending.when():
+        if attend_at < self._attend_at:
             self._arrange(attend_at)
 
     def _arrange(self, attend_at: float) -> None:
         if self._attending is not None:
             self._attending.cancel()
-        self._attending = None
+        self._attending, self._attend_at = None, attend_at
         if attend_at < math.inf:
             self._attending = self._loop.call_at(attend_at, self._attend)
 

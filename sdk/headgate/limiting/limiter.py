@@ -261,7 +261,7 @@ class Limiter:
         waiter = Waiter(self, None, {})
         now = monotonic()
         waiter.begin(self._machine.adopt(hold, ttl_ms, now, now + ATTEMPT_WITHIN, waiter))
-        self._stir()
+        self._stir(now + ATTEMPT_WITHIN)
         refusal = await waiter.outcome()
         if refusal is None:
             return waiter.hold
@@ -337,16 +337,15 @@ class Limiter:
         hold: str = "", band: int | None = None, late: bool = False,
     ) -> Waiter:  # fmt: skip
         self._check_open()
-        text = amounts_text({name: number for name, number in amounts.items() if number}) + terms_text(
-            band, fail_if_late=late
-        )
+        some = amounts if all(amounts.values()) else {name: number for name, number in amounts.items() if number}
+        text = amounts_text(some) + terms_text(band, fail_if_late=late)
         encoded = encode_key(key)
         if len(self._machine) >= MOST_HERE:
             reason = f"this session has {MOST_HERE} holds and waits there, as many as it may"
             raise DestinationFull(self.name, max(amounts.values()), reason, gate=True)
         waiter = Waiter(self, key, amounts)
         waiter.begin(self._machine.admit(encoded, text, ttl_ms, waiter.since, deadline, waiter, waits=waits, hold=hold))
-        self._stir()
+        self._stir(deadline)
         return waiter
 
     def _check(self, amounts: Mapping[str, int | str]) -> dict[str, int]:

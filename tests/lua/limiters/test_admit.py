@@ -407,6 +407,19 @@ async def test_keys_leave_nothing_behind(limiter: Limiter) -> None:
     assert await limiter.left("keyed") == await limiter.left("holds") == await limiter.left("leases") == 0
 
 
+async def test_a_key_leaves_nothing_behind_once_it_is_whole_at_another_rate(limiter: Limiter) -> None:
+    """Mutant: its record stays until it would have been whole at the rate before."""
+    await limiter.create("tokens rate 1000 1000000", "tokens rate 1 4000")
+    for number in range(1, 65):
+        assert await limiter.admit(f"ann.{number}", "tokens=4000", key=f"k{number}") == "held"
+        assert await limiter.release(f"ann.{number}") == "ok"
+    await limiter.change(key_limits="tokens rate 1000 4000")
+    await limiter.wait(5000)
+    for _ in range(100):
+        await limiter.store.sweep(limiter.address)
+    assert await limiter.left("keyed") == 0
+
+
 async def test_what_a_key_owes_it_owes_still_at_another_rate(limiter: Limiter) -> None:
     """Mutant: records of keys are not converted: they owe for as long as before."""
     await limiter.create("tokens rate 1000 1000", "tokens rate 10 100")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from headgate.core.credit import RENEW_EVERY, USE_UNTIL
 
@@ -168,8 +168,7 @@ class Reservation:
         self.attend_at = self.again_at = self.renew_at = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One thing to be done for one admission.
 
     Attributes:

@@ -140,7 +140,7 @@ class Hand:
 
     Attributes:
         open: slices that hand out, by key.
-        stir: called when a call is due.
+        stir: called when a call is due, with the time at which a wait that begins is over.
         look_at: when :meth:`look` has something to do.
     """
 
@@ -152,7 +152,7 @@ class Hand:
         lock: contextlib.AbstractContextManager[Any],
     ) -> None:
         self.open: dict[HandKey, Slice] = {}
-        self.stir: Callable[[], None] = lambda: None
+        self.stir: Callable[[float], None] = lambda _at: None
         self._machine = machine
         self._ttl_ms = ttl_ms
         self._clock = clock
@@ -217,7 +217,7 @@ class Hand:
         of, band = key if isinstance(key, tuple) else (key, None)
         text = amounts_text(total) + terms_text(band)
         self._machine.admit(encode_key(of), text, self._ttl_ms, now, now + LIFE, one, waits=False)
-        self.stir()
+        self.stir(now + LIFE)
 
     def _is_at_once(self, name: str) -> bool:
         limit = self._limits.get(name)
@@ -311,7 +311,7 @@ class Hand:
         elif one.at_once:
             held.amounts = amounts_text(used)  # if Redis loses it, this is claimed
             self._machine.settle(held, amounts_text({name: used[name] for name in one.at_once}))
-        self.stir()
+        self.stir(math.inf)
 
 
 def _is_like(amounts: Mapping[str, int], shape: Mapping[str, int]) -> bool:
