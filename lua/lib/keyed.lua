@@ -76,19 +76,6 @@ end
 
 -- Records of keys that are whole again are nobody's: a few are looked at for each that is new. Returns whether there are more.
 local function sweep(due)
-  -- Whether something is held or owed still, as a glance shows: with many keys most records are so, and need no more.
-  local function is_in_use(text)
-    if (tonumber(string.match(text, 'GEN=(%d+)')) or 0) ~= limiter.generation then
-      return false
-    end
-    for number, from in string.gmatch(text, '=(%d+)@?(%d*)') do
-      if from == '' and tonumber(number) > now_us then
-        return true
-      end
-    end
-    return string.find(text, ':', 1, true) ~= nil
-  end
-
   limiter.due = limiter.due + due
   if limiter.due < SWEEP_AT or redis.call('EXISTS', K_KEYED) == 0 then
     return false

@@ -41,6 +41,19 @@ local function parse_levels(text)
   return levels
 end
 
+-- Whether something is held or owed still, as a glance shows: with many keys most records are so, and need no more.
+local function is_in_use(text)
+  if (tonumber(string.match(text, 'GEN=(%d+)')) or 0) ~= limiter.generation then
+    return false -- its rates were others
+  end
+  for number, from in string.gmatch(text, '=(%d+)@?(%d*)') do
+    if from == '' and tonumber(number) > now_us then
+      return true
+    end
+  end
+  return string.find(text, ':', 1, true) ~= nil
+end
+
 -- Two moments are kept as quotas are: OFF, from which on there is no hold-off any more, and the end of the ramp after it.
 -- TAG is what a key got so far, while others wait; GEN the settings under which its rates were counted.
 local function levels_text(levels)
