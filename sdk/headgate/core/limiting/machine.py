@@ -299,9 +299,7 @@ class Limiter:
             if one.state is State.ASKING:
                 operations.append(Operation("admit", one, one.amounts))
         if operations:
-            words: list[str | int] = []
-            for operation in operations:
-                words += self._words(operation, now)
+            words = [word for operation in operations for word in self._words(operation, now)]
             if self.samples and len(operations) < MOST:
                 words += self.samples.words(now)
             self._seq += 1
