@@ -49,6 +49,7 @@ class CreditAccount:
         ensure: makes the destination exist; its argument says whether it was known before and is gone.
         forget: drops what is remembered of the destination: it was removed on purpose.
         refill: begins to fetch what is missing from the destination's pools, if it has any.
+        waits: hears how waits end: those of messages here, those of a gate's callers where they wait.
         holds_messages: False for a gate, whose credit in use is a permit and not a message.
         credit: the line to keep; a gate of :mod:`headgate.sync` has one that other threads change too, so the line is
             changed by its methods only, and what was read of it may be old a moment later.
@@ -74,13 +75,14 @@ class CreditAccount:
         forget: Callable[[], None],
         refill: Refill,
         *,
+        waits: Waits,
         holds_messages: bool = True,
         credit: CreditLine | None = None,
     ) -> None:
         self.address, self.session = address, session
         self.outlook = outlook
         self.users = 0
-        self.waits = Waits()
+        self.waits = waits
         self.why_closed = "is closed"
         self.confirming = Confirming(outlook)
         self.credit = CreditLine() if credit is None else credit
@@ -99,6 +101,9 @@ class CreditAccount:
         self._task: asyncio.Task[None] | None = None
         """The task that makes the calls that are due; None until the first answer is there."""
         self._loop = asyncio.get_running_loop()
+        if waits.listeners and holds_messages:
+            self.outbox.served = self.failures.unserved = self._waited
+            self.attendance.gave_up = self._gave_up
         watch(self)
 
     # Its life.
@@ -122,13 +127,6 @@ class CreditAccount:
         """Let that write what finds no room in memory, where the destination has a spool store."""
         self.writer = self.waiters.writer = self.failures.writer = writer
         self._calls.topic = topic
-
-    def time(self, waits: Waits) -> None:
-        """Tell these how waits end: those of messages here, those of a gate's callers where they wait."""
-        self.waits = waits
-        if waits.listeners and self._holds_messages:
-            self.outbox.served = self.failures.unserved = self._waited
-            self.attendance.gave_up = self._gave_up
 
     def _gave_up(self, item: Outgoing) -> None:
         self._waited(item, asyncio.CancelledError())

@@ -52,7 +52,9 @@ class Bucket:
     All takes of one turn of the event loop are one call; a take that must wait sleeps until its slot and asks no more.
     """
 
-    def __init__(self, store: Store, address: Address, session: str, ensure: Ensure, keys: Keys, waits: Waits) -> None:
+    def __init__(
+        self, store: Store, address: Address, session: str, ensure: Ensure, keys: Keys, *, waits: Waits
+    ) -> None:
         self.address = address
         self.keys = keys
         self._store = store

@@ -48,8 +48,8 @@ class Limiter:
 
     def __init__(
         self, store: LimiterStore, wake_ups: WakeUps, address: Address, session: str, ttl: float, ensure: Ensure,
-        met: Callable[[int], None], *, in_hand: bool = True, timeout: float = DEFAULT_TIMEOUT, lock: Any = None,
-        waits: Waits | None = None, kind: Kind = "limiter",
+        met: Callable[[int], None], *, waits: Waits, kind: Kind = "limiter", in_hand: bool = True,
+        timeout: float = DEFAULT_TIMEOUT, lock: Any = None,
     ) -> None:  # fmt: skip
         self.lock = lock or contextlib.nullcontext()
         self.address = address
@@ -65,7 +65,7 @@ class Limiter:
         self._keeper = Keeper(store, wake_ups, address, session, ensure, self._machine, self._hand)
         self._stir = self._keeper.stir
         self._in_hand = in_hand
-        self._waits, self._kind = waits or Waits(), kind
+        self._waits, self._kind = waits, kind
         self._open = self._hand.open
         self._closed = ""
         """Why nothing is admitted any more; empty while something is."""

@@ -26,6 +26,7 @@ from headgate.session.ties import Ties
 from headgate.spool.node_writer import NodeWriter
 from headgate.spool.stores import Spool
 from headgate.spool.writer import Writer
+from headgate.waits import Waits
 
 OPEN_WITHIN: Final = 10.0
 """Seconds that opening a producer, a consumer, a gate or a bucket may take, the wait for its turn included."""
@@ -144,10 +145,10 @@ class Presences:
                     lambda tell, asked: self.context.pools.refill(
                         presence.address, self.context.registry.pools(presence.address), tell, asked
                     ),
+                    waits=self.context.waits,
                     holds_messages=kinds != ("gate",),
                     credit=before.credit if before else line,
                 )
-                account.time(self.context.waits)
                 if kinds != ("gate",) and (writer := self._writer(account)):  # else it waits for memory
                     account.spool(writer, topic=presence.kind == "topic")
                 if before:
@@ -191,6 +192,7 @@ class Presences:
                     ensure,
                     lambda: None,
                     lambda _tell, _asked: None,
+                    waits=Waits(),
                     holds_messages=False,
                 )
                 account.resize(2 * spool.settings.segment, 1)

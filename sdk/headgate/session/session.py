@@ -259,7 +259,7 @@ class Session:
                 await ensure(False)
                 keys = self._keys(address, "bucket")
                 self._buckets[address.key] = Bucket(
-                    self._context.store, address, self._bucket_id, ensure, keys, self._context.waits
+                    self._context.store, address, self._bucket_id, ensure, keys, waits=self._context.waits
                 )
         return self._buckets[address.key]
 
