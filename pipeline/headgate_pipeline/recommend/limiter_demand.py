@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from pyspark.sql import DataFrame
 
-from headgate.core.limits.limit import Limit
+from headgate.core.limits.limit import WINDOWS, Limit
 from headgate.core.limits.shadow import is_unlimited
 from headgate_pipeline.ledger.limiter_course import NO_KEY, Admission, Course
 from headgate_pipeline.ledger.limiters import each_limiter
@@ -42,8 +42,9 @@ class LimitNeed:
         rate: a second, in force at the end.
         window: of a quota.
         windows: that the quantile is of.
-        need: of a rate a second, as it was settled; else what was held and waited for at the same time. A bound of the
-            quantile, held with ``confidence``; of each key that of the key that needs most.
+        need: of a rate a second and of a quota in its window, as it was settled; else what was held and waited for at
+            the same time. A bound of the quantile, held with ``confidence``; of each key that of the key that needs
+            most.
         confidence: of ``need``.
         size_ms: of a window.
         largest: the largest amount of one admission.
@@ -150,8 +151,10 @@ def _in_shadow(course: Course, of: str, shadow: Limit | None) -> dict[str, Any]:
 def _need(course: Course, limit: Limit, parts: Iterable[Sequence[Admission]]) -> Mapping[str, Any]:
     parts = [part for part in parts if part]
     span = max(course.last_ms - course.first_ms, 1)
-    if not parts or limit.form == "quota":
+    if not parts:
         return {}
+    if limit.window:
+        return _spent(course, limit, parts, span)
     whole_ms = limit.most * 1000 / limit.rate if limit.rate else 0.0
     size = min(max(whole_ms, 1000.0), LONGEST_MS) if limit.rate else 1000.0 if span >= LONGEST_MS else 100.0
     windows = int(span // size) + 1
@@ -171,6 +174,17 @@ def _need(course: Course, limit: Limit, parts: Iterable[Sequence[Admission]]) ->
         "mean": held / span, "come": len(times) * 1000 / span,
         "lasted": sum(ms for ms, _ in times) / len(times) if times else 0.0,
     }  # fmt: skip
+
+
+def _spent(course: Course, limit: Limit, parts: Iterable[Sequence[Admission]], span: int) -> Mapping[str, Any]:
+    """Return what was asked of a quota in whole windows of its length, or in all the time there is if that is less."""
+    size = WINDOWS[limit.window] * 60_000.0
+    windows = max(1, int(span // size))
+    highest = np.zeros(windows)
+    for part in parts:
+        highest = np.maximum(highest, _came(course, limit, part, size, windows + 1)[:windows] * size / 1000)
+    need, confidence = bound(highest, QUANTILE, CONFIDENCE)
+    return {"windows": windows, "need": need, "confidence": confidence, "size_ms": size}
 
 
 def _came(course: Course, limit: Limit, part: Sequence[Admission], size: float, windows: int) -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
+from typing import Final
 
 from headgate_pipeline.formatting import count, span
 from headgate_pipeline.recommend.demand import Need
@@ -20,11 +21,8 @@ def propose_limits(need: Need, bounds: Bounds) -> Iterator[Proposal]:
     for one in need.limits:
         if one.limit == HOLDS:
             yield _ttl(one, bounds)
-        elif one.form == "quota":
-            key, reason = f"{_place(one)}.quota", "a quota is what may be spent, which no ledger says"
-            yield Proposal(key, None, one.most, f"{reason}; {_waits(one)}")
         elif one.need is not None:
-            yield _rate(need, one, bounds) if one.form == "rate" else _at_once(need, one, bounds)
+            yield _OF_FORM[one.form](need, one, bounds)
 
 
 def _place(one: LimitNeed) -> str:
@@ -57,6 +55,22 @@ def _rate(need: Need, one: LimitNeed, bounds: Bounds) -> Proposal:
         reason += "; it was reached" if demand >= REACHED * now else ""
     reason += f"; and {bounds.room:.0%} more. {_waits(one)}"
     return make(f"{_place(one)}.rate", wanted, now, (1e-6, 1 << 40), bounds, reason, round_rate, _as(need, one))
+
+
+def _quota(need: Need, one: LimitNeed, bounds: Bounds) -> Proposal:
+    demand, now = one.need or 0.0, one.most
+    wanted = demand * (1 + bounds.room)
+    is_reached = demand >= REACHED * now or one.waits + one.refused > 0
+    if is_reached:
+        wanted = max(wanted, now * (1 + bounds.room))
+    reason = (
+        f"{count(demand)} in one {one.window}{_by(one)} were asked for at most, as they were settled, in {_of(one)}"
+        f"{'; it was reached' if is_reached else ''}; and {bounds.room:.0%} more. Whether so much may be spent, no "
+        f"ledger says. {_waits(one)}"
+    )
+    ends = (max(1.0, one.largest), 1 << 52)
+    key = f"{_place(one)}.quota"
+    return make(key, max(wanted, one.largest), now, ends, bounds, reason, _whole, _as(need, one))
 
 
 def _ttl(one: LimitNeed, bounds: Bounds) -> Proposal:
@@ -104,6 +118,9 @@ def _of(one: LimitNeed) -> str:
 
 def _as(need: Need, one: LimitNeed) -> Need:
     return replace(need, windows=one.windows, confidence=one.confidence)
+
+
+_OF_FORM: Final = {"rate": _rate, "at_once": _at_once, "quota": _quota}
 
 
 def _whole(value: float) -> int:

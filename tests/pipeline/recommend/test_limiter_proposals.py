@@ -59,6 +59,18 @@ def test_numbers_are_of_what_was_held_and_came_and_each_has_its_reason() -> None
     assert found["ttl of admit, s"].value == 3.8
 
 
+@pytest.mark.parametrize(("spent", "quota"), [(1, 45), (2, 80)])
+def test_a_quota_is_what_a_window_of_its_length_needs(spent: int, quota: int) -> None:
+    """Mutants: what was reserved and not what was settled; without the room."""
+    told = [(1, 1, "limiter:spend quota 40 hour 0:spend quota 38 hour 0")] + [
+        (1, 1 + at * 100_000, f"held:a.{at}:t1:spend=2;used:a.{at}:spend={spent};freed:a.{at}")
+        for at in range(36 * 30 + 5)  # 30 hours, and 500 s
+    ]
+    found = proposals(told)
+    assert (found["limit.spend.quota"].value, found["limit.spend.quota"].now) == (quota, 40)
+    assert found["per_key.spend.quota"].value is not None
+
+
 def test_a_rate_that_was_reached_is_raised_and_too_little_proposes_nothing() -> None:
     assert proposals(steady(used=10))["limit.tokens.rate"].value == 13
     few = proposals(steady(9))
