@@ -23,6 +23,7 @@ PARTS = (
         "admissions",
         "limiters",
         "peers",
+        "estimates",
         "throughput",
         "scripts",
         "latency",
@@ -52,7 +53,7 @@ PARTS = (
 """Modules of this package with a function ``measure``. Each is imported when it is its turn: one needs Spark."""
 ROOMS = {
     **dict.fromkeys(("pipeline", "pipeline_audit", "pipeline_backlog"), "spark."),
-    **dict.fromkeys(("peers", "http", "traces"), "beside."),
+    **dict.fromkeys(("peers", "http", "traces", "estimates"), "beside."),
     **dict.fromkeys(("leases", "proxies"), "traffic."),
 }
 """The rooms of those that have one."""
