@@ -1,4 +1,4 @@
-"""Estimates of waits at a limiter: how far those are off by which `fail_if_late` refuses, beside how long it then takes."""
+"""Estimates of waits at a limiter: what `fail_if_late` goes by, beside how long it then takes."""
 
 import asyncio
 import random
@@ -68,7 +68,7 @@ async def measure(*, quick: bool) -> list[Figure]:
         "a rate, 40 in line": ({"rate": "40/s", "burst": 1}, [None] * 40, lambda: 0.0),
         "slots, each held as long, 40 in line": ({"at_once": 8}, [None] * 48, lambda: HELD),
         "slots, held for times that scatter": ({"at_once": 8}, [None] * 48, lambda: random.expovariate(1 / HELD)),
-        "slots, 40 of a key beside 8 of another": ({"at_once": 8}, ["a"] * 40 + ["b"] * 8, lambda: HELD),
+        "slots, 40 of a key beside 8 of another": ({"at_once": 8}, [*["a"] * 40, *["b"] * 8], lambda: HELD),
     }
     async with private_client() as (client, _):
         found = {
