@@ -18,6 +18,8 @@ from tests.support import forked
 from tests.support.waiting import is_alive
 
 HEADGATE = [sys.executable, "-m", "headgate_coordinator"]
+WITHIN = 850
+"""Seconds; beside much else Spark takes minutes."""
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -30,9 +32,9 @@ def environment(**more: str) -> dict[str, str]:
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end: at once, or from the beginning where it is to find other modules."""
     if "PYTHONPATH" not in env:
-        return forked.run("headgate_coordinator", *arguments, environment=environment(**env), timeout=280)
+        return forked.run("headgate_coordinator", *arguments, environment=environment(**env), timeout=WITHIN)
     return subprocess.run(
-        [*HEADGATE, *arguments], env=environment(**env), capture_output=True, text=True, timeout=280, check=False
+        [*HEADGATE, *arguments], env=environment(**env), capture_output=True, text=True, timeout=WITHIN, check=False
     )
 
 

@@ -112,6 +112,7 @@ def run(
             code = process.wait(timeout)
         finally:
             process.kill()
+            process.wait(timeout)
         out.seek(0)
         errors.seek(0)
         return subprocess.CompletedProcess(arguments, code, out.read(), errors.read())

@@ -18,7 +18,7 @@ from tests.support.shared import SharedServers
 
 pytestmark = [
     pytest.mark.soak,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java, and there is none here"),
 ]
 
