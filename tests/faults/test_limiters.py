@@ -154,10 +154,14 @@ class Chaos:
         self.counts["killed"] += 1
         one.killed_ms = time.time_ns() // 1_000_000
         one.process.kill()
-        one.process.wait(GUARD)
+        await asyncio.to_thread(one.process.wait, GUARD)
+        if (proxy := one.proxy) is not None:
+            proxy.pass_through()
+            if not self.nodes:
+                await wait_until(lambda: not proxy.lines, timeout=GUARD, description="its last calls are at Redis")
+        async with self.troubled:  # a node that is stopped has calls of it yet
+            one.killed_ms = time.time_ns() // 1_000_000
         self.killed.append(one)
-        if one.proxy is not None:
-            one.proxy.pass_through()
         self.processes[number] = await self.start(number)
 
     async def stop(self, number: int) -> None:

@@ -48,6 +48,11 @@ class FaultProxy:
         self.url = f"redis://{credentials}{at}127.0.0.1:{port}/{database}"
         return self.url
 
+    @property
+    def lines(self) -> int:
+        """How many connections there are."""
+        return len(self._tasks)
+
     def pass_through(self) -> None:
         """Behave like a wire."""
         self._refusing = False
