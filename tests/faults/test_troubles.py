@@ -55,6 +55,7 @@ async def test_a_redis_that_cannot_write_its_file_refuses_and_goes_on_once_it_ca
         await client.remove("others")
 
 
+@pytest.mark.usefixtures("patient")  # it is not about how slow a line may be
 async def test_a_slow_line_costs_time_and_admits_no_more(server: RedisServer, cleanup_namespace: str) -> None:
     """200 ms each way: what is under way is counted, so the limit holds."""
     async with FaultProxy(server.url) as proxy, headgate.connect(proxy.url, namespace=cleanup_namespace) as client:
