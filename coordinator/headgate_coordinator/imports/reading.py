@@ -13,6 +13,8 @@ from headgate_coordinator.imports.report import Row
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Of one file."""
+MOST_FACTOR: Final = 100.0
+"""Of waits before a message comes again, each beside the one before it."""
 HIDDEN: Final = "***"
 """In place of a password."""
 _MOST_SHOWN: Final = 200

@@ -12,9 +12,10 @@ from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.activemq.settings import TRUTH, count_of, turn
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.names import check_pattern
-from headgate_coordinator.imports.reading import HIDDEN, Reading, is_secret
+from headgate_coordinator.imports.reading import HIDDEN, MOST_FACTOR, Reading, is_secret
 from headgate_coordinator.imports.report import Imported
 from headgate_coordinator.imports.sizes import bytes_of
+from headgate_coordinator.imports.windows import fit_windows
 from headgate_coordinator.imports.xml_tree import Element, read_xml
 
 _KINDS: Final = ("queue", "topic")
@@ -54,6 +55,7 @@ def read(files: Sequence[Path]) -> Imported:
         store = reading.draft.named("store", "store")
         if "url" not in store.values:
             store.set("url", f"{_FOLDER}/store", _SHARED)
+    fit_windows(reading)
     reading.free_dead_letters()
     names = printable(", ".join(file.name for file in files))
     return Imported(reading.draft.text(f"From {names} of ActiveMQ Classic."), reading.rows)
@@ -296,8 +298,8 @@ def _retry(rule: Table, key: str, value: str, said: dict[str, str], place: str) 
         factor = _factor(said.get("backOffMultiplier", "5"))
         if not TRUTH[said.get("useExponentialBackOff", "false")]:
             return "no retry.factor"
-        rule.set("retry.factor", factor, place)
-        return f"retry.factor = {factor:g}"
+        rule.set("retry.factor", min(factor, MOST_FACTOR), place)
+        return f"retry.factor = {factor:g}" if factor <= MOST_FACTOR else "retry.factor = 100, which is the most here"
     return ""
 
 

@@ -7,10 +7,10 @@ from typing import Final
 from headgate import policy as documents
 from headgate.brokers import NOT_COVERED, Word, words
 from headgate.errors import HeadgateError
-from headgate_coordinator.imports.artemis.settings import DEFAULTS, FOLDER, KINDS, UNKNOWN, setting, value_of
+from headgate_coordinator.imports.artemis.settings import FOLDER, KINDS, UNKNOWN, setting, value_of
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.names import check_pattern, example_of
-from headgate_coordinator.imports.reading import Reading
+from headgate_coordinator.imports.reading import MOST_FACTOR, Reading
 from headgate_coordinator.imports.sizes import bytes_of
 from headgate_coordinator.imports.xml_tree import Element
 
@@ -99,7 +99,10 @@ def _store(reading: Reading, place: str) -> Table:
 
 def page_where_full(reading: Reading) -> None:
     """Have destinations with a limit page, as Artemis does where nothing else is said, and those without one not."""
-    policy, without = documents.loads(reading.draft.text("")), set[str]()
+    try:
+        policy, without = documents.loads(reading.draft.text("")), set[str]()
+    except documents.BadDocument:
+        return  # whoever reads the policy is told
     for table in [table for table in reading.draft.tables.values() if table.kind == "destination"]:
         example, kind = example_of(table.values["match"]), table.values.get("kind", "queue")
         resolved = policy.resolve(example, kind)
@@ -116,16 +119,6 @@ def page_where_full(reading: Reading) -> None:
     stored = any(table.values.get("store") for table in reading.draft.tables.values())
     if not stored:
         reading.draft.tables.pop(("store", _STORE), None)
-
-
-def part_of_the_limit(reading: Reading) -> None:
-    """Have no consumer hold all that a destination may have: with Artemis its own client would."""
-    for table in reading.draft.tables.values():
-        limit = table.values.get("limit.bytes")
-        window = table.values.get("consumer.window", DEFAULTS["consumer.window"])
-        if isinstance(limit, int) and isinstance(window, dict) and window["bytes"] > limit:
-            half = {"bytes": max(1, limit // 2)}
-            table.set("consumer.window", half, "half the limit, so that one cannot hold all")
 
 
 def _spool(reading: Reading, rule: Table, place: str) -> None:
@@ -202,12 +195,12 @@ def _milliseconds(key: str) -> Turn:
 
 def _factor(reading: Reading, rule: Table, one: Element, said: dict[str, str]) -> tuple[str, str]:
     factor = float(one.text)
-    if not 1 <= factor <= 1000:
+    if not 1 <= factor <= MOST_FACTOR * 10:
         raise ValueError(one.text)
     if _number(said.get("redelivery-delay", "0")) <= 0:
         return "", "without redelivery-delay nothing waits"
-    rule.set("retry.factor", factor, reading.place(one))
-    return f"retry.factor = {factor:g}", ""
+    rule.set("retry.factor", min(factor, MOST_FACTOR), reading.place(one))
+    return f"retry.factor = {min(factor, MOST_FACTOR):g}", "" if factor <= MOST_FACTOR else "it is 100 at the most"
 
 
 def _slow(reading: Reading, rule: Table, one: Element, said: dict[str, str]) -> tuple[str, str]:

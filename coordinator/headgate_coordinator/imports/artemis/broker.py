@@ -8,16 +8,12 @@ from urllib.parse import parse_qsl, urlsplit
 from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, Word, words
 from headgate.core.printable import printable
 from headgate.errors import InvalidValue
-from headgate_coordinator.imports.artemis.address_settings import (
-    address_settings,
-    in_bytes,
-    page_where_full,
-    part_of_the_limit,
-)
+from headgate_coordinator.imports.artemis.address_settings import address_settings, in_bytes, page_where_full
 from headgate_coordinator.imports.artemis.settings import DEFAULTS, FOLDER, KINDS, UNKNOWN, setting, value_of
 from headgate_coordinator.imports.names import is_name
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.report import Imported
+from headgate_coordinator.imports.windows import fit_windows
 from headgate_coordinator.imports.xml_tree import Element, read_xml
 
 _POOL: Final = "global"
@@ -45,7 +41,7 @@ def read(files: Sequence[Path]) -> Imported:
                 f"{file.name}:{root.line}: <{root.name}> holds no settings of Artemis; give a broker.xml"
             )
     page_where_full(reading)
-    part_of_the_limit(reading)
+    fit_windows(reading)
     reading.free_dead_letters()
     names = printable(", ".join(file.name for file in files))
     return Imported(reading.draft.text(f"From {names} of Apache Artemis."), reading.rows)

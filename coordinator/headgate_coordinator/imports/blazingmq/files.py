@@ -12,14 +12,13 @@ from headgate_coordinator.imports.json_tree import Value, read_json
 from headgate_coordinator.imports.names import check_pattern, is_name
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.report import Imported
+from headgate_coordinator.imports.windows import fit_windows
 
 _DOMAIN: Final = ("definition", "redirect")
 _BROKER: Final = ("taskConfig", "appConfig", "myClusters", "myVirtualClusters", "proxyClusters")
 _UNKNOWN: Final = "this word is not known; look it up in the schemas of BlazingMQ, and whether a rule can say the same"
 _NO_VALUE: Final = "the value is none that BlazingMQ would take; mend it there"
 _MOST: Final = 1 << 53
-_WINDOW: Final = {"messages": 1000, "bytes": 33554432}
-"""Of a consumer that says nothing, as the preset has it."""
 _MODES: Final = {"priority": "queue", "fanout": "topic", "broadcast": "topic"}
 
 
@@ -45,6 +44,7 @@ def read(files: Sequence[Path]) -> Imported:
                 reading.plain(one, words("blazingmq")["domain"][key], one.text)
             else:
                 _broker(reading, one)
+    fit_windows(reading)
     names = printable(", ".join(file.name for file in files))
     return Imported(reading.draft.text(f"From {names} of BlazingMQ."), reading.rows)
 
@@ -82,9 +82,6 @@ def _domain(reading: Reading, definition: Value, stem: str) -> None:
     most = min(limit, pool.values["limit"]) if pool else limit
     if pool and limit != _MOST and limit > most:
         rule.set("limit.bytes", most, "no queue has more than its domain")
-    if most < _WINDOW["bytes"]:
-        half = _WINDOW | {"bytes": max(1, most // 2)}
-        rule.set("consumer.window", half, "half of what there is room for, so that one cannot hold all")
 
 
 def _short(leaf: Value) -> str:

@@ -14,6 +14,7 @@ from headgate_coordinator.imports.lines import Line, read_lines, unquoted
 from headgate_coordinator.imports.names import check_pattern, is_name
 from headgate_coordinator.imports.reading import HIDDEN, Reading
 from headgate_coordinator.imports.report import Imported
+from headgate_coordinator.imports.windows import fit_windows
 
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*(KB|MB|GB)?", re.IGNORECASE)
 _TIME: Final = re.compile(r"([0-9]{1,9})\s*(msec|sec|min|hour|day)?", re.IGNORECASE)
@@ -74,6 +75,7 @@ def read(files: Sequence[Path]) -> Imported:
     for table in reading.draft.tables.values():
         if "retry.delay" in table.values and "max_attempts" not in table.values:
             table.set("max_attempts", _MOST_ATTEMPTS, "the most that EMS takes, so that nothing comes again for ever")
+    fit_windows(reading)
     names = printable(", ".join(file.name for file in files))
     return Imported(reading.draft.text(f"From {names} of TIBCO EMS."), reading.rows)
 

@@ -13,6 +13,7 @@ from headgate_coordinator.imports.names import is_name
 from headgate_coordinator.imports.rabbitmq.rules import UNKNOWN, Routes, Rules
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.report import Imported
+from headgate_coordinator.imports.windows import fit_windows
 
 _PARTS: Final = ("policies", "queues", "exchanges", "bindings")
 _OTHER_HOST: Final = "a virtual host is a namespace: export it by itself, and import it with another --namespace"
@@ -65,6 +66,7 @@ def read(files: Sequence[Path]) -> Imported:
     for name, part, one in found.others:
         reading.file = name
         _other(reading, part, one, host)
+    fit_windows(reading)
     reading.free_dead_letters()
     names = printable(", ".join(file.name for file in files))
     return Imported(reading.draft.text(f"From {names} of RabbitMQ."), reading.rows)

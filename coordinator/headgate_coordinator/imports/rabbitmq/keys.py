@@ -53,6 +53,7 @@ def _time(key: str) -> Turn:
         rule.set(key, f"{_positive(its)}ms", place)
         if key == "retry.delay":
             rule.values.setdefault("max_attempts", QUORUM_ATTEMPTS)
+            rule.set("retry.factor", 2, "each wait is longer")
         return f'{key} = "{its.number}ms"', ""
 
     return turn
