@@ -88,7 +88,7 @@ def error_of(
         case "kind":
             return PolicyError(f"{name!r} is not a limiter")
     if isinstance(refusal.error, HeadgateError):
-        return refusal.error
+        return refusal.error.with_traceback(None)  # many raise it: each raise would lengthen what the others show
     return HeadgateError(f"the limiter {name!r} failed: {refusal.error!r}")
 
 

@@ -337,7 +337,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/shedding": "for from, share in string.gmatch(d.shed, '([0-7])=(%d+)') do",
         "lib/aging": "for _ = 1, BANDS do|for _, band in ipairs(bands) do|for band, place in pairs(clock.places) do"
         "|for band, place in string.gmatch(places, '(%d)@([%d.]+)') do",
-        "lib/by_band": "for band, counts in pairs(by_band.changes) do|for band, waiting, admitted, shed in "
+        "lib/by_band": "for band, counts in pairs(changes) do|for band, waiting, admitted, shed in "
         "string.gmatch(redis.call('HGET', K_DESTINATION, 'by_band') or '', '(%d) (%d+) (%d+) (%d+)') do",
     },
     "the 17 lines of a limiter": {

@@ -19,6 +19,8 @@ from headgate import (
     SessionExpired,
     Settings,
 )
+from headgate.core.limiting.calls import Refusal
+from headgate.limiting.refusals import error_of
 from tests.sdk.observing import GUARD
 from tests.sdk.workers import Worker
 from tests.support.waiting import wait_until
@@ -413,3 +415,12 @@ async def test_a_process_that_was_frozen_for_too_long_learns_that_its_hold_is_lo
         assert not other.lost
         hold.release()
         other.release()
+
+
+def test_an_error_that_many_hear_of_shows_each_the_way_to_itself_only() -> None:
+    """Mutant: each raise lengthens the traceback of all."""
+    refusal = Refusal("failed", error=headgate.Closed("the limiter was closed"))
+    for _ in range(3):
+        with pytest.raises(headgate.Closed) as raised:
+            raise error_of("llm", refusal, 0.0, 0.0, {}, None, None)
+        assert len(raised.traceback) == 1
