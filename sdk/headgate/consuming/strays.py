@@ -4,7 +4,7 @@ import logging
 from collections.abc import Container
 from typing import Final
 
-from headgate.errors import AccessDenied
+from headgate.errors import AccessDenied, DestinationDamaged
 from headgate.namespace.losses import Losses
 from headgate.redis.keys import PARTS, Address
 from headgate.redis.store import Store
@@ -63,6 +63,9 @@ class Strays:
             entries = await self._store.server.command(key, *words)
         except AccessDenied as error:  # by an ACL, or by a node of before: all else goes on
             _log.warning("what consumer %s holds cannot be compared with what it settled: %s", consumer, error)
+            self.after = None
+            return False
+        except DestinationDamaged:  # removed, and perhaps made anew without it: then it holds nothing
             self.after = None
             return False
         unknown = [entry[0] for entry in entries if entry[0] not in held]

@@ -430,3 +430,33 @@ async def test_producers_and_consumers_are_configured_alike_with_and_without_awa
             await one.close()
             with pytest.raises(Closed):
                 one.configure(window=5)
+
+
+async def test_a_topic_that_is_removed_while_its_consumer_compares_what_it_holds_is_not_damaged(
+    client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks when a group that is gone, between the removal and the next look, ends the consumer for good."""
+    await client.apply("news", kind="topic")
+    async with client.session("s") as session:
+        consumer = await session.consumer("news", subscription="a")
+        feed = feed_of(consumer)
+        ask, asked = client.store.server.command, []
+
+        async def removed_first(key: bytes, *words: Any) -> Any:
+            if words[0] == "XPENDING":
+                asked.append(words)
+                await other.remove("news")
+            return await ask(key, *words)
+
+        monkeypatch.setattr(client.store.server, "command", removed_first)
+        feed._strays.after = b""  # as after a failover
+        feed._wake.set()
+        await wait_until(lambda: asked)
+        await other.apply("news", kind="topic")
+        producer = await session.producer("news")
+
+        async def comes_again() -> bool:
+            await producer.send("again")
+            return await consumer.receive(timeout=0.1) is not None
+
+        await wait_until(comes_again)
