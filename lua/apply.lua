@@ -146,6 +146,7 @@ else
     'largest_bytes', '0', 'returned', '0', 'orphans', '0', 'recall_ms', '0', 'ledger', 'all', 'ledger_keep', '10000',
     'ledger_seq', '0')
   if mode == 'recover' then redis.call('HSET', K_DESTINATION, 'epochs', '1') end
+  redis.call('UNLINK', K_SESSIONS, K_LEASES, K_WAITERS) -- of counters that were evicted: what counts is claimed anew
 end
 if d then
   carry_over(settings, 'rate', 'burst', 'tat', 'took_us')

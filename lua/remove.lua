@@ -57,6 +57,7 @@ if #ids > 0 then
 end
 d.pending_bytes, d.pending_messages = d.pending_bytes - bytes, d.pending_messages - #ids
 if d.pending_messages == 0 then
+  d.largest_bytes = 0
   redis.call('DEL', K_REDELIVERED)
 end
 reap()

@@ -129,6 +129,25 @@ async def test_a_backlog_is_measured_in_messages_and_in_bytes(client: headgate.C
             await keda.value(destination="nothing", target=1)
 
 
+async def test_what_waits_for_its_time_is_work_once_that_has_come(client: headgate.Client, opened: Open) -> None:
+    """Mutants: all that is pending; all that is noted as later, also when nobody has looked since it was due."""
+    keda = await opened()
+    orders = {"destination": "orders", "target": "1"}
+    async with client.session() as session:
+        producer = await session.producer("orders")
+        for delay in (0, 2, 3600, 3600):
+            await producer.send(b"x", delay=delay)
+        assert await keda.value(**orders) in (1, 2), "the second is due soon, or already"
+        await wait_until(lambda: _is(keda, 2, orders), timeout=60, description="nobody is there who would look")
+        assert await keda.value(**orders, metric="bytes") > 0
+        consumer = await session.consumer("orders")
+        for _ in range(2):
+            message = await consumer.receive(timeout=30)
+            assert message
+            await message.accept(confirm=True)
+        assert await keda.active(**orders) is False
+
+
 async def _is(keda: Keda, value: float, metadata: dict[str, Any]) -> bool:
     return await keda.value(**metadata) == value
 

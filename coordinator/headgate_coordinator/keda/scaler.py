@@ -10,7 +10,7 @@ import grpc
 
 from headgate import AccessDenied, Client, CoordinatorUnavailable, HeadgateError, InvalidValue, UnknownDestination
 from headgate.core.limits.limit import limits_of
-from headgate.redis.keys import Address
+from headgate.redis.keys import PARTS, Address
 from headgate.redis.stores.limiters import LimiterStore
 from headgate_coordinator.keda import messages
 from headgate_coordinator.keda.trigger import SECRETS, Trigger
@@ -23,7 +23,8 @@ MOST_STREAMS: Final = 256
 """Streams of all autoscalers at a time: one for each trigger of the type ``external-push``."""
 LOOK: Final = 2.0
 """Seconds between two looks for a stream."""
-_FIELDS: Final = ("kind", "pending_messages", "pending_bytes", "blocked", "limit_bytes", "rate", "limits")
+_FIELDS: Final = ("kind", "pending_messages", "pending_bytes", "blocked", "limit_bytes", "rate", "limits", "next_due")
+_LATER: Final = 1 + PARTS.index("later")
 _COUNTERS: Final = {"messages": "pending_messages", "bytes": "pending_bytes", "waiting": "blocked"}
 _LIMITED: Final = {"gate": "limit_bytes", "bucket": "rate"}
 
@@ -155,7 +156,18 @@ class Scaler:
         if kind == "limiter":
             levels = await self._limiters.levels(Address.of(self._client.namespace, trigger.destination))
             return float(levels.waiting) if levels is not None else 0.0
-        return max(0.0, float(fields.get(_COUNTERS[trigger.metric]) or 0))
+        value = float(fields.get(_COUNTERS[trigger.metric]) or 0)
+        if kind == "queue" and trigger.metric == "messages" and "next_due" in fields:
+            value -= await self._count_later(trigger.destination)
+        return max(0.0, value)
+
+    async def _count_later(self, name: str) -> int:
+        """Return how many messages of a queue wait for a time that is yet to come; those of before wake workers."""
+        shared = Address.of(self._client.namespace, name).shared
+        server, key = self._client.store.server, shared[_LATER]
+        seconds, micros = await server.command(shared[0], "TIME")
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        return int(await server.command(shared[0], "ZCOUNT", key, f"({now_ms}", "+inf"))
 
     async def _fields(self, *names: str) -> list[dict[str, str]]:
         keys = [Address.of(self._client.namespace, name).shared[0] for name in names]

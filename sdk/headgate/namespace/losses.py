@@ -37,8 +37,8 @@ class StateLoss:
             lost = "Of what a session sent and has receipts for, nothing is known to be missing"
         return (
             f"Redis may have lost its last writes to {self.destination!r}: it restarted, failed over or was emptied, "
-            f"or the destination was made anew, and epoch {self.epoch} began. Until the longest lease is over only what sessions claim and give back is "
-            f"granted, and what was delivered may come again. {lost}"
+            f"or the destination was made anew, and epoch {self.epoch} began. Until the longest lease is over only "
+            f"what sessions claim and give back is granted, and what was delivered may come again. {lost}"
         )
 
 

@@ -8,11 +8,13 @@ comes at once, as :class:`BadDocument`.
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 from headgate.core.policy import Policy
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InvalidValue
 from headgate.policy.check import check, needs_maxmemory
 from headgate.policy.compile import compile_document
 from headgate.policy.problems import BadDocument, Problem
@@ -22,14 +24,16 @@ from headgate.policy.thousands import thousands
 __all__ = ["BadDocument", "Format", "Problem", "load", "loads", "needs_maxmemory", "note"]
 
 
-def load(file: Path) -> Policy:
-    """Return the policy in a TOML or JSON file, at version 0.
+def load(file: str | os.PathLike[str]) -> Policy:
+    """Return the policy in a TOML or JSON file, at version 0; :func:`loads` takes its text.
 
     Raises:
         BadDocument: everything that is wrong with it.
+        InvalidValue: that is no path.
     """
-    with _readable(file.name):
-        return _checked(compile_document(*read(file)))
+    path = _path(file)
+    with _readable(path.name):
+        return _checked(compile_document(*read(path)))
 
 
 def loads(text: str, name: str = "policy.toml", form: Format = "toml") -> Policy:
@@ -37,18 +41,30 @@ def loads(text: str, name: str = "policy.toml", form: Format = "toml") -> Policy
 
     Raises:
         BadDocument: everything that is wrong with it.
+        InvalidValue: it is no text, or of another form.
     """
+    if not isinstance(text, str):
+        raise InvalidValue(f"{type(text).__name__}; use text, or load() for a file", setting="text")
+    if form not in get_args(Format):
+        raise InvalidValue(f"{form!r:.40}; use one of {', '.join(get_args(Format))}", setting="form")
     with _readable(name):
         return _checked(compile_document(*parse(text, name, form)))
 
 
-def note(file: Path) -> Problem | None:
+def note(file: str | os.PathLike[str]) -> Problem | None:
     """Return what to say of a file that can be used, once: that sizes in it count in thousands, where some do.
 
     Raises:
         BadDocument: it cannot be read.
+        InvalidValue: that is no path.
     """
-    return thousands(*read(file))
+    return thousands(*read(_path(file)))
+
+
+def _path(file: object) -> Path:
+    if not isinstance(file, str | os.PathLike) or not isinstance(os.fspath(file), str):
+        raise InvalidValue(f"{type(file).__name__}; use the path of a file, or loads() for text", setting="file")
+    return Path(file)
 
 
 @contextlib.contextmanager

@@ -63,9 +63,12 @@ def read(file: File) -> tuple[Document, Source]:
     """
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else f"not UTF-8 at byte {error.start}"
-        raise BadDocument([Problem(str(file), "", f"cannot be read: {why}; give a TOML or JSON file")]) from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it holds a NUL"
+        if isinstance(error, UnicodeDecodeError):
+            why = f"not UTF-8 at byte {error.start}"
+        text = f"cannot be read: {why}; give a TOML or JSON file"
+        raise BadDocument([Problem(str(file)[:200], "", text)]) from None
     return parse(text, file.name, "json" if file.suffix.lower() == ".json" else "toml")
 
 

@@ -174,7 +174,7 @@ async def test_a_node_at_which_nobody_can_sign_in_says_so(
 async def test_the_log_has_a_few_of_those_who_are_refused(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Checks cost nothing here, and no time passes for the log: on a busy machine few passwords are looked at at all."""
+    """Checks cost nothing, and no time passes for the log: a busy machine looks at few passwords."""
 
     async def check(_password: str, _known: str) -> bool:
         return False

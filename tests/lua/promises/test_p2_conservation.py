@@ -174,6 +174,17 @@ async def test_purging_frees_everything_but_credit(place: Place) -> None:
     assert await place.usage() == 40
 
 
+async def test_what_was_largest_is_forgotten_with_the_last_message(place: Place) -> None:
+    """Mutant: a purge keeps it, and consumers then fetch as few at a time as of the large one."""
+    await place.create()
+    producer = place.producer("p")
+    await producer.ask(need=500)
+    await producer.publish(500)
+    assert (await place.look()).number("largest_bytes") == 500
+    await place.store.remove(place.address, everything=False)
+    assert (await place.look()).number("largest_bytes") == 0
+
+
 async def test_what_is_purged_is_held_by_no_consumer(place: Place) -> None:
     """Mutant: `remove` does not count what it takes out of consumers' hands as settled."""
     await place.create("queue")

@@ -3,6 +3,7 @@
 import pytest
 
 import headgate
+from headgate.redis.keys import PARTS
 from tests.lua.place import TTL_MS, Place, Producer
 
 pytestmark = pytest.mark.docker
@@ -227,6 +228,27 @@ async def test_after_a_loss_of_everything_sessions_get_what_they_claim(place: Pl
     assert await place.usage() == 60
     await ann.publish(30)
     assert await place.usage() == 60
+
+
+async def test_accounts_that_outlived_their_counters_count_once_and_for_nothing_else(place: Place) -> None:
+    """Redis evicts key by key. Mutant: sessions of before stay, so claims add nothing, and what ends takes twice."""
+    await place.create("gate", limit=100)
+    ann, bob, dead = (place.producer(name) for name in ("ann", "bob", "dead"))
+    for producer in (ann, bob, dead):
+        await producer.ask(window=30)
+    shared = place.address.shared
+    await place.server.command(shared[0], "UNLINK", shared[0], shared[1 + PARTS.index("ledger")])
+    await place.wait(1000)
+    assert await place.create("gate", limit=100, mode="recover") == "CREATED"
+    assert (await place.look()).leased.bytes == 0
+    for producer, leased in ((ann, 30), (bob, 60)):
+        assert (await producer.renew()).code == "OK"
+        assert (await place.look()).leased.bytes == leased
+    await ann.leave()
+    await bob.leave()
+    await place.sweep(3 * TTL_MS)
+    assert await place.usage() == 0
+    assert (await place.producer("new").ask(window=100)).granted == 100
 
 
 async def test_a_claim_that_comes_too_late_is_refused(place: Place) -> None:

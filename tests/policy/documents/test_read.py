@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.errors import PolicyError
+from headgate.errors import InvalidValue, PolicyError
 from headgate.policy import BadDocument, load, loads
 from headgate.policy.places import Path as Keys
 from headgate.policy.places import json_lines, toml_lines
@@ -352,3 +352,21 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"# \xe9")
     with pytest.raises(BadDocument, match="not UTF-8 at byte 2"):
         load(tmp_path / "latin.toml")
+
+
+def test_a_path_is_text_too_and_what_is_no_path_says_what_to_use(tmp_path: Path) -> None:
+    """Breaks with an AttributeError where text is taken for an object with a name."""
+    file = tmp_path / "policy.toml"
+    file.write_text('[[destination]]\nmatch = "a"\nlimit = "1MB"\n')
+    assert load(str(file)).rules == load(file).rules != ()
+    for text in ("text", '[[destination]]\nmatch = "a"\n' * 40, "nul\0"):
+        with pytest.raises(BadDocument, match="cannot be read"):
+            load(text)
+    wrong: list[object] = [None, 5, b"policy.toml", ["policy.toml"], {}]
+    for one in wrong:
+        with pytest.raises(InvalidValue, match="loads"):
+            load(one)  # type: ignore[arg-type]
+        with pytest.raises(InvalidValue, match="text"):
+            loads(one)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="toml, json"):
+        loads("{}", form="yaml")  # type: ignore[arg-type]
