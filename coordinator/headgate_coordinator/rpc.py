@@ -5,6 +5,7 @@ import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
+from urllib.parse import unquote
 
 import grpc
 
@@ -16,7 +17,7 @@ from headgate import (
     InvalidName,
     InvalidValue,
 )
-from headgate_coordinator.security.line import Crowded
+from headgate_coordinator.security.line import NOBODY, Crowded, Network, network_of
 
 LARGEST: Final = 64 << 10
 """Bytes of a request."""
@@ -117,6 +118,12 @@ def bears(metadata: Any, token: str) -> bool:
 def is_token(given: str, token: str) -> bool:
     """Return whether that is the token; how long it takes says nothing about it."""
     return hmac.compare_digest(given.encode(), token.encode())
+
+
+def peer_of(context: Any) -> Network:
+    """Return from which network a request comes; gRPC says ``ipv4:host:port``, or ``ipv6:[host]:port`` in escapes."""
+    family, _, place = unquote(context.peer()).partition(":")
+    return network_of(place) if family in ("ipv4", "ipv6") else NOBODY
 
 
 async def refuse(context: Any, error: HeadgateError) -> NoReturn:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import cast
 
 from headgate_coordinator.security import Action, Grant, Identity, Users
+from headgate_coordinator.security.line import NOBODY, Network
 
 P, C, B, M = Action.PRODUCE, Action.CONSUME, Action.BROWSE, Action.MANAGE
 
@@ -24,7 +25,7 @@ class People:
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
-    async def authenticate(self, name: str, password: str, *, peer: str = "") -> Identity | None:
+    async def authenticate(self, name: str, password: str, *, peer: Network = NOBODY) -> Identity | None:
         return self._people.get(name) if password == "secret" else None
 
     def may(self, name: str, grants: dict[str, set[Action]] | None) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headgate_coordinator.security.line import AT_A_TIME, MOST, Crowded, Line
+from headgate_coordinator.security.line import AT_A_TIME, MOST, Crowded, Line, Network
 from tests.support.waiting import wait_until
 
 
@@ -38,7 +38,7 @@ async def line(gate: Gate) -> AsyncIterator[Line]:
 
 
 def ask(line: Line, password: str, peer: str = "evil", user: str = "ann") -> "asyncio.Task[bool]":
-    return asyncio.create_task(line.ask((peer, user), f"{user}:{password}".encode(), password, "secret"))
+    return asyncio.create_task(line.ask((Network(peer), user), f"{user}:{password}".encode(), password, "secret"))
 
 
 async def settle() -> None:

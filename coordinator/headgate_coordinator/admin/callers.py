@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.access import Access
-from headgate_coordinator.security.line import Crowded
+from headgate_coordinator.security.line import NOBODY, Crowded, network_of
 from headgate_coordinator.security.permissions import ALL
 
 _CHALLENGE: Final = 'Basic realm="headgate", charset="UTF-8"'
@@ -44,8 +44,9 @@ class Callers:
                 found = self._operator if self.bears(headers) else None
             case "basic" if self._users is not None:
                 name, password = _read(given)
+                network = network_of(f"{peer[0]}:{peer[1]}") if peer else NOBODY
                 try:
-                    found = await self._users.authenticate(name, password, peer=f"{peer[0]}:{peer[1]}" if peer else "")
+                    found = await self._users.authenticate(name, password, peer=network)
                 except Crowded as error:
                     raise Refused(503, "crowded", str(error), headers={"Retry-After": "1"}) from None
             case "":

@@ -14,9 +14,10 @@ from headgate.redis.keys import PARTS, Address
 from headgate.redis.stores.limiters import LimiterStore
 from headgate_coordinator.keda import messages
 from headgate_coordinator.keda.trigger import SECRETS, Trigger
-from headgate_coordinator.rpc import is_token, refuse
+from headgate_coordinator.rpc import is_token, peer_of, refuse
 from headgate_coordinator.security import Action, Identity, Users
 from headgate_coordinator.security.access import Access
+from headgate_coordinator.security.line import Network
 from headgate_coordinator.security.permissions import ALL
 
 MOST_STREAMS: Final = 256
@@ -112,7 +113,7 @@ class Scaler:
         metadata = ref.scalerMetadata
         trigger = Trigger.read(metadata)
         access = Access()
-        access.identity = await self._identify(metadata, context.peer())
+        access.identity = await self._identify(metadata, peer_of(context))
         if access.identity is None:
             raise AccessDenied(
                 "the metadata needs the user and password of a node's user, or the node's token: userFromEnv and "
@@ -120,7 +121,7 @@ class Scaler:
             )
         return trigger, access
 
-    async def _identify(self, metadata: Mapping[str, str], peer: str) -> Identity | None:
+    async def _identify(self, metadata: Mapping[str, str], peer: Network) -> Identity | None:
         user, password, token = (metadata.get(key) or metadata.get(f"{key}FromEnv", "") for key in SECRETS)
         if token:
             return self._operator if self._token is not None and is_token(token, self._token) else None

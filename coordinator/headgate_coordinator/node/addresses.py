@@ -1,8 +1,10 @@
 """Addresses by which clients name destinations, and their meaning."""
 
+import unicodedata
 from typing import Final
 
 from headgate.amqp.link import NOT_IMPLEMENTED
+from headgate.core.printable import printable
 from headgate.errors import HeadgateError
 
 _SCHEMES: Final = ("amqp://", "amqps://")
@@ -30,8 +32,14 @@ def address_of(address: str) -> str:
     Raises:
         NoService: it is for a service that there is not.
     """
-    if address.startswith(_SCHEMES):
+    if address[:8].lower().startswith(_SCHEMES):
         address = address.partition("://")[2].partition("/")[2]
-    if (hint := _SERVICES.get(address.rpartition("/")[2])) is not None:
-        raise NoService(f"there is no {address!r}: {hint}")
+    if ("$" in address or not address.isascii()) and (hint := _SERVICES.get(_plain(address))) is not None:
+        raise NoService(f"there is no {printable(address, 200)!r}: {hint}")
     return address
+
+
+def _plain(address: str) -> str:
+    """Return the last word of an address as people read it: in small letters, without what is not seen."""
+    seen = "".join(each for each in unicodedata.normalize("NFKC", address[:1000]) if each.isprintable())
+    return seen.strip("/ ").rpartition("/")[2].strip().casefold()

@@ -6,9 +6,14 @@ import ipaddress
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NewType
 
 from headgate.errors import HeadgateError
+
+Network = NewType("Network", str)
+"""What counts as one peer: an address, or a /64 of IPv6; whoever opens many connections is still one."""
+NOBODY: Final = Network("")
+"""Of a socket of this host, which has no address."""
 
 AT_A_TIME: Final = 2
 """Passwords that are checked at once in one line: each takes a core for 50 ms, and 16 MiB."""
@@ -22,13 +27,13 @@ class Crowded(HeadgateError):
     """Too many passwords wait to be checked; nothing is known of this one."""
 
 
-def network_of(peer: str) -> str:
+def network_of(peer: str) -> Network:
     """Return the network of ``host:port``, by which peers are distinguished: its address, or its /64 of IPv6."""
-    host = peer.rpartition(":")[0].partition("%")[0]
+    host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     if ":" in host:
         with contextlib.suppress(ValueError):
-            return str(ipaddress.ip_network(f"{host}/64", strict=False))
-    return host
+            return Network(str(ipaddress.ip_network(f"{host}/64", strict=False)))
+    return Network(host)
 
 
 @dataclass(eq=False, slots=True)
@@ -50,16 +55,16 @@ class Line:
 
     def __init__(self, check: Callable[[str, str], Awaitable[bool]]) -> None:
         self._check = check
-        self._groups: OrderedDict[tuple[str, str], OrderedDict[bytes, _Check]] = OrderedDict()
-        self._waiting: dict[bytes, tuple[tuple[str, str], _Check]] = {}
-        self._working: dict[bytes, tuple[tuple[str, str], _Check]] = {}
+        self._groups: OrderedDict[tuple[Network, str], OrderedDict[bytes, _Check]] = OrderedDict()
+        self._waiting: dict[bytes, tuple[tuple[Network, str], _Check]] = {}
+        self._working: dict[bytes, tuple[tuple[Network, str], _Check]] = {}
         self._unserved: OrderedDict[bytes, None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def ask(self, group: tuple[str, str], mark: bytes, password: str, known: str) -> bool:
+    async def ask(self, group: tuple[Network, str], mark: bytes, password: str, known: str) -> bool:
         """Return whether a password is right, when its turn has come.
 
         Args:
@@ -90,7 +95,7 @@ class Line:
         for task in self._tasks:
             task.cancel()
 
-    def _join(self, group: tuple[str, str], mark: bytes, password: str, known: str) -> _Check:
+    def _join(self, group: tuple[Network, str], mark: bytes, password: str, known: str) -> _Check:
         if working := self._working.get(mark):
             return working[1]
         if mark in self._waiting:
@@ -116,7 +121,7 @@ class Line:
             self._unserved.popitem(last=False)
 
     def _leave(self, mark: bytes, check: _Check) -> None:
-        group, waiting = self._waiting.get(mark, (("", ""), None))
+        group, waiting = self._waiting.get(mark, ((NOBODY, ""), None))
         if waiting is check:
             del self._waiting[mark]
             del self._groups[group][mark]

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from headgate import Client
 from headgate_coordinator.security.document import ANONYMOUS, User
 from headgate_coordinator.security.document import Users as ByName
-from headgate_coordinator.security.line import AT_A_TIME, Line
+from headgate_coordinator.security.line import AT_A_TIME, NOBODY, Line, Network
 from headgate_coordinator.security.passwords import fits, hashed
 from headgate_coordinator.security.permissions import ALL, Grant, Identity
 from headgate_coordinator.security.sources import FileSource, RedisSource, Source
@@ -79,7 +79,7 @@ class Users:
         self._line_of_wrong.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def authenticate(self, name: str, password: str, *, peer: str = "") -> Identity | None:
+    async def authenticate(self, name: str, password: str, *, peer: Network = NOBODY) -> Identity | None:
         """Return who gives this name and password, None when wrong; who asks most from one ``peer`` waits longest.
 
         An unknown user takes as long as a wrong password. Right ones are remembered under a key of this process, so

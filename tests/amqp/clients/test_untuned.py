@@ -280,7 +280,8 @@ async def test_an_address_may_be_a_url_and_services_of_others_are_no_queues(
         assert b"sign in by SASL" in await sends.until(REJECTED)
     await stored(client, 2)
     for receives in (True, False):
-        for address in ("$cbs", "orders/$management", "amqp://localhost/$coordinator"):
+        spelled = ("$CBS", "$cbs\u202e", "\uff04cbs", "$cbs/", " $Cbs ", "AMQPS://localhost/$Management")
+        for address in ("$cbs", "orders/$management", "amqp://localhost/$coordinator", *spelled):
             async with guest(node, attach_raw("l", 0, address=address, receives=receives)) as refused:
                 await refused.until(b"amqp:not-implemented")
     assert await client.destinations() == ["orders"]
