@@ -24,6 +24,7 @@ import pytest
 
 from headgate.amqp import remote
 from headgate.redis import connection, connection_options, server
+from headgate.session import destinations
 from tests.links.sites import SiteOf, three_sites_of
 from tests.support.extent import examples
 from tests.support.leaks import delete_namespace, describe
@@ -147,11 +148,12 @@ _WHAT_FAILS = {"FaultProxy", "RedisServer", "RedisCluster3", "NodeProcess", "soc
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have clients wait half a minute for each answer and greeting: others may keep Redis or a node that long."""
+    """Have clients wait half a minute for each answer and greeting, two for an opening: others may keep Redis that long."""
     for module in (connection_options, server, remote):
         monkeypatch.setattr(module, "CONNECT_TIMEOUT", 30.0)
     monkeypatch.setattr(connection, "CALL_TIMEOUT", 30.0)
     monkeypatch.setattr(server, "CALL_TIMEOUT", 30.0)
+    monkeypatch.setattr(destinations, "OPEN_WITHIN", 120.0)
     monkeypatch.setattr(remote.NodeBackend._ask, "__kwdefaults__", {"within": 30.0})
 
 
