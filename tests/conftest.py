@@ -148,7 +148,7 @@ _WHAT_FAILS = {"FaultProxy", "RedisServer", "RedisCluster3", "NodeProcess", "soc
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have clients wait half a minute for each answer and greeting, two for an opening: others may keep Redis that long."""
+    """Have clients wait half a minute for each answer and greeting, two for an opening: others may keep Redis."""
     for module in (connection_options, server, remote):
         monkeypatch.setattr(module, "CONNECT_TIMEOUT", 30.0)
     monkeypatch.setattr(connection, "CALL_TIMEOUT", 30.0)

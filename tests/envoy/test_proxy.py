@@ -179,3 +179,34 @@ async def test_limits_hold_and_no_slot_is_lost_when_a_node_and_the_proxy_are_kil
     assert service.most <= SLOTS
     assert service.served <= BURST + RATE * seconds
     assert set(answers) <= {200, 429, 500}, "500: the node that was asked had just been killed"
+
+
+async def test_no_header_of_a_client_lets_it_through_a_proxy_that_is_open_when_its_limits_fail(
+    client: headgate.Client, url: str, tmp_path: Path
+) -> None:
+    """Breaks where a value that is no key is an error: then the proxy lets the request through, as it does by default."""
+    text = (DEPLOY / "envoy.toml").read_text()
+    await client.apply_policy(loads(text.replace('"1000/s"', '"1/h"\nburst = 1')))
+    async with contextlib.AsyncExitStack() as stack:
+        service = await stack.enter_async_context(Service().running())
+        node = await asyncio.to_thread(NodeForProxies, url, client.namespace)
+        stack.callback(node.kill9)
+        door = free_port()
+        config = configured(tmp_path, door, service.port, [node.port])
+        config.write_text(config.read_text().replace("failure_mode_deny: true", "failure_mode_deny: false"))
+        envoy = await proxy(stack, config, door)
+        assert await _code(door, b"acme") == 200
+        for tenant in (b"acme", b"", b"x" * 300, b"y" * 20_000, b"\xff\xfe", "\u00e9".encode() * 200, b"a*#{}"):
+            codes = [await _code(door, tenant) for _ in range(2)]
+            assert codes == [429, 429], f"{tenant[:10]!r} has no way past the limit of all"
+        envoy.kill()
+        await envoy.wait()
+
+
+async def _code(door: int, tenant: bytes) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", door)
+    writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nx-tenant: " + tenant + b"\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return int(answer.split(b" ", 2)[1])

@@ -18,7 +18,7 @@ import headgate
 from headgate import InvalidValue
 from headgate.policy import loads
 from headgate_coordinator.admin import AdminServer, create_app
-from headgate_coordinator.envoy.decisions import MOST_DESCRIPTORS, Decisions
+from headgate_coordinator.envoy.decisions import MOST_DESCRIPTORS, Decisions, key_of
 from headgate_coordinator.envoy.server import RateLimits
 from headgate_coordinator.rpc import LARGEST, RpcServer
 from tests.support.waiting import wait_until
@@ -219,9 +219,8 @@ async def test_what_is_out_of_bounds_is_refused_and_names_what(served: Open) -> 
         (request(), "descriptors"),
         (request(*many), "descriptors"),
         (request({f"k{n}": "x" for n in range(17)}), "entries"),
-        (request({"k": "v" * 256}), "entries"),
+        (request({"k" * 256: "v"}), "entries"),
         (request({"path": "/", "tenant": "acme"}, hits=(1 << 20) + 1), "hits_addend"),
-        (request({"path": "/", "tenant": ""}), "key"),
         (request({"enter": ""}), "enter"),
         (request({"wrong": "x"}), "slots"),
     ]
@@ -235,6 +234,25 @@ async def test_what_is_out_of_bounds_is_refused_and_names_what(served: Open) -> 
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     more = await stub.ShouldRateLimit(request({"path": "/", "tenant": "acme"}, hits=101))
     assert more.overall_code == OVER, "it is never admitted"
+
+
+async def test_any_value_has_a_key_for_its_clients_choose_it(client: headgate.Client, served: Open) -> None:
+    """Breaks where a value is refused with an error: a proxy that fails open then lets its client through."""
+    served_, stub = await served()
+    path = "/" + "x" * 300
+    assert (key_of(""), key_of("z" * 255)) == ("(empty)", "z" * 255)
+    for tenant in ("", "y" * 256, "\u00e9" * 200, "z" * 255):
+        key = key_of(tenant)
+        assert len(key.encode()) <= 255
+        assert (await stub.ShouldRateLimit(request({"path": path, "tenant": tenant}))).overall_code == OK
+        assert await taken(client, "requests", key) == 1
+    assert len({key_of("y" * 256), key_of("y" * 257), key_of("y" * 100)}) == 3
+    raw = request({"path": "/", "tenant": "abc"}).SerializeToString().replace(b"abc", b"a\xffc")
+
+    async def say(raw: bytes) -> RateLimitResponse:
+        return RateLimitResponse.FromString(await served_.service._answer(raw, None))
+
+    assert (await say(raw)).overall_code == OVER, "and not an error"
 
 
 async def test_where_there_is_a_token_it_is_asked_for_and_without_one_nobody_else_is_let_in(served: Open) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import math
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescript
 from envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 from headgate import Client, CreditTimeout, HeadgateError, InvalidValue, MessageTooLarge
+from headgate.core.limiting.amounts import MAX_KEY_BYTES
 from headgate.core.limits import Limit
 from headgate.core.limits.descriptor import LONGEST, MOST_ENTRIES, Descriptor
 from headgate.core.policy import Policy
@@ -26,6 +28,10 @@ from headgate_coordinator.security.permissions import ALL
 
 MOST_DESCRIPTORS: Final = 16
 MOST_HITS: Final = 1 << 20
+BEGINNING: Final = 100
+"""Bytes of a long value that its key begins with."""
+EMPTY: Final = "(empty)"
+"""The key of an empty value."""
 REMEMBERED: Final = 10_000
 """Requests of one descriptor that are known again, so that they need not be read again."""
 _log = logging.getLogger("headgate")
@@ -145,7 +151,7 @@ class Decisions:
         named = rule.hold or rule.release
         if named is not None and not values[named]:
             raise InvalidValue("it is empty, and names no hold; have the proxy send %UNIQUE_ID%", setting=named)
-        key = values[rule.key] if rule.key is not None else None
+        key = key_of(values[rule.key]) if rule.key is not None else None
         amounts = {name: number * hits for name, number in rule.amounts.items()}
         if rule.release is not None:
             await self._holds.end(self._access, rule.limiter, values[rule.release])
@@ -225,8 +231,16 @@ def _check(request: RateLimitRequest) -> None:
     for descriptor in request.descriptors:
         if len(descriptor.entries) > MOST_ENTRIES:
             raise InvalidValue(f"use up to {MOST_ENTRIES} in one descriptor", setting="entries")
-        if any(len(entry.key) > LONGEST or len(entry.value) > LONGEST for entry in descriptor.entries):
-            raise InvalidValue(f"use keys and values of up to {LONGEST} characters", setting="entries")
+        if any(len(entry.key) > LONGEST for entry in descriptor.entries):  # values are what clients of a proxy send
+            raise InvalidValue(f"use keys of up to {LONGEST} characters", setting="entries")
+
+
+def key_of(value: str) -> str:
+    """Return the key of a value. Clients choose that, and an error would let them through where a proxy fails open."""
+    raw = value.encode()
+    if len(raw) > MAX_KEY_BYTES:
+        return f"{raw[:BEGINNING].decode(errors='ignore')}~{hashlib.sha256(raw).hexdigest()}"
+    return value or EMPTY
 
 
 def _hits(request: RateLimitRequest, descriptor: RateLimitDescriptor) -> int:

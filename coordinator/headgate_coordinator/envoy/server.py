@@ -11,7 +11,17 @@ from headgate import HeadgateError, InvalidValue
 from headgate_coordinator.envoy.decisions import Decisions
 from headgate_coordinator.rpc import LARGEST, bears, refuse
 
+REFUSED: Final[bytes] = RateLimitResponse(overall_code=RateLimitResponse.OVER_LIMIT).SerializeToString()
+"""The answer to what names no key. A proxy sends on what its client wrote, and an error lets that through where it
+fails open."""
 SERVICE: Final = "envoy.service.ratelimit.v3.RateLimitService"
+
+
+class NoText(InvalidValue):
+    """A value in a request is not UTF-8."""
+
+    def __init__(self) -> None:
+        super().__init__("a value is not UTF-8; have the proxy send text", setting="entries")
 
 
 class RateLimits:
@@ -44,6 +54,8 @@ class RateLimits:
             return known
         try:
             answer: bytes = (await self._decisions.decide(_read(request), request)).SerializeToString()
+        except NoText:
+            return REFUSED
         except HeadgateError as error:
             await refuse(context, error)
         return answer
@@ -68,5 +80,7 @@ class RateLimits:
 def _read(request: bytes) -> RateLimitRequest:
     try:
         return RateLimitRequest.FromString(request)
-    except DecodeError:
+    except (DecodeError, UnicodeDecodeError) as error:
+        if isinstance(error, UnicodeDecodeError) or "UTF-8" in str(error):
+            raise NoText from None
         raise InvalidValue("it is no RateLimitRequest") from None

@@ -13,6 +13,7 @@ from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.credit.credits import Lines
 from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.node.shown_policies import ShownPolicies
 from headgate_coordinator.node.standing import Standing
 from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.access import Access
@@ -31,6 +32,7 @@ class Node(Protocol):
         lines: its credit at each destination.
         making: the count of what users make.
         quotas: of its users, over all nodes.
+        policies: what its users are shown of the policy.
         searching: held while all destinations are looked through.
         draining: whether it takes nothing new.
         orphaned: bytes of messages that wait to be stored, and whose links are gone.
@@ -45,6 +47,7 @@ class Node(Protocol):
     lines: Lines
     making: Making
     quotas: Quotas
+    policies: ShownPolicies
     searching: asyncio.Lock
     draining: bool
     orphaned: int

@@ -28,6 +28,7 @@ from headgate_coordinator.node.door import Door
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.log_throttle import Seldom
 from headgate_coordinator.node.options import NodeOptions, place
+from headgate_coordinator.node.shown_policies import ShownPolicies
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.making import Making
 
@@ -53,6 +54,7 @@ class Node:
         self.claims = Claims()
         self.quotas = Quotas(client, options.ttl)
         self.making = Making(client, self.quotas.of)
+        self.policies = ShownPolicies()
         self.searching = asyncio.Lock()
         """Held by who looks through all destinations."""
         self.silent: dict[Connection, None] = {}

@@ -10,7 +10,7 @@ from typing import Final
 from headgate.core.limits.user_limit import PREFIX
 from headgate.redis.keys import session_prefix
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
-from headgate_coordinator.security.permissions import EVERYTHING, Action, Identity
+from headgate_coordinator.security.permissions import EVERYTHING, Action, Grant, Identity
 
 REPLY_QUEUES: Final = 64
 """Reply queues that one connection may have at a time."""
@@ -43,6 +43,11 @@ class Access:
     def manages_all(self) -> bool:
         """Whether the client may change what concerns the whole namespace: a grant of ``manage`` says ``#``."""
         return self.identity is not None and self.identity.may(Action.MANAGE, EVERYTHING)
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """What the client may do, now; who may nothing is shown no lists."""
+        return self.identity.grants if self.identity is not None else ()
 
     def may(self, action: Action, name: str) -> bool:
         """Return whether the client may do something at a destination, or at all that a pattern matches.

@@ -37,6 +37,7 @@ from headgate_coordinator.node.gateway.rights import (
     LIMITER_SCRIPTS,
     MANAGES,
     MAX_BATCH,
+    MOST_NAMES,
     MOST_READ,
     OPEN_READS,
     POOL_SCRIPTS,
@@ -394,4 +395,5 @@ def _is_store(place: Address) -> bool:
 
 def _is_bounded(words: Sequence[Any]) -> bool:
     count = words[-1]
-    return len(words) >= 4 and text_of(words[-2]).upper() == "COUNT" and type(count) is int and 0 < count <= MOST_READ
+    most = MOST_NAMES if text_of(words[0]).upper() == "SSCAN" else MOST_READ
+    return len(words) >= 4 and text_of(words[-2]).upper() == "COUNT" and type(count) is int and 0 < count <= most

@@ -28,6 +28,7 @@ from headgate_coordinator.node.gateway.authorizer import Permits
 from headgate_coordinator.node.gateway.marked import Marked
 from headgate_coordinator.node.gateway.rights import MOST_WAITED_MS, SECURED, text_of
 from headgate_coordinator.node.gateway.visible import Shown, asks_for_policy, hide_holds
+from headgate_coordinator.node.shown_policies import ShownPolicies
 from headgate_coordinator.security import EVERYTHING, Action
 from headgate_coordinator.security.making import Making
 
@@ -46,16 +47,27 @@ LOOK_EVERY: Final = 1.0
 
 
 class Desk:
-    """Does what one user asks for; ``making`` is the node's count of what users make, ``marked`` spools for it."""
+    """Does what one user asks for.
 
-    def __init__(self, parts: Context, permits: Permits, making: Making, marked: Marked, quotas: Quotas) -> None:
+    Args:
+        parts: the node's ways to the state.
+        permits: the user's.
+        making: the node's count of what users make.
+        marked: spools for it.
+        quotas: of users, over all nodes.
+        policies: what users are shown of the policy.
+    """
+
+    def __init__(
+        self, parts: Context, permits: Permits, making: Making, marked: Marked, quotas: Quotas, policies: ShownPolicies
+    ) -> None:
         self._quotas = quotas
         self._parts = parts
         self._marked = marked
         self._permits = permits
         self._making = making
         self._server = parts.store.server
-        self.shown = Shown(permits.access)
+        self.shown = Shown(permits.access, policies)
         self._sources: dict[str, None] = {}
         self._looked_at = float("-inf")
 
@@ -253,11 +265,13 @@ class Desk:
         name, what = text_of(words[0]).upper(), text_of(words[1])
         if what == policy_key(self._permits.namespace):
             return await self._read_policy(raw, words)
+        if not self._permits.access.grants and (name == "SSCAN" or what.endswith("}:wildcards")):
+            return [b"0", []] if name == "SSCAN" else []
         answer = await self._server.command(raw, *words)
         if name == "SSCAN":
-            return [answer[0], self.shown.topics(answer[1])]
+            return [answer[0], await self.shown.topics(answer[1])]
         if what.endswith("}:wildcards"):
-            return self.shown.wildcards(answer)
+            return await self.shown.wildcards(answer)
         return answer
 
     async def _read_policy(self, key: bytes, words: list[Any]) -> Any:
@@ -266,13 +280,12 @@ class Desk:
             raise InvalidValue(f"{', '.join(asked)[:80]!r} of the policy is nothing that a node reads for others")
         if "document" not in asked:
             return await self._server.command(key, *words)
-        identity = self._permits.access.identity
-        if identity is None or not identity.grants:
+        if not self._permits.access.grants:
             user = self._permits.user
             text = f"user {user!r}: reading the policy needs a grant of anything; an operator gives it"
             raise AccessDenied(text, user=user)
         policy = await self._parts.registry.policies.look()
-        values_of = {"version": str(policy.version).encode(), "document": self.shown.policy(policy)}
+        values_of = {"version": str(policy.version).encode(), "document": await self.shown.policy(policy)}
         values_of["applied_ms"] = str(self._parts.registry.policies.applied_ms).encode()
         values = [values_of[word] if policy.version else None for word in asked]
         return values if text_of(words[0]).upper() == "HMGET" else values[0]
@@ -290,7 +303,9 @@ class Desk:
                 user=self._permits.user,
                 action="scan",
             )
-        return self.shown.destinations(await self._server.scan(pattern))
+        if not self._permits.access.grants:  # who is shown nothing has nothing looked for
+            return []
+        return await self.shown.destinations(await self._server.scan(pattern))
 
     def _waited(self, rows: Any) -> None:
         """Count waits of the user's callers; either all of them or none."""

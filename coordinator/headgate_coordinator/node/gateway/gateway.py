@@ -38,7 +38,8 @@ class Gateway(LinkEnd):
         self._permits = Permits(connection.access, client.namespace)
         self._parts = client.parts
         self._marked = Marked(client.parts, lambda spool: connection.session().room_at(spool), self._has_room)
-        self._desk = Desk(client.parts, self._permits, connection.node.making, self._marked, connection.node.quotas)
+        node = connection.node
+        self._desk = Desk(client.parts, self._permits, node.making, self._marked, node.quotas, node.policies)
         self._payloads = Payloads(client.parts.registry.spooling)
         self._replies: Replies
         self._room = asyncio.Semaphore(connection.standing.at_once)

@@ -92,6 +92,8 @@ HOLD_WORDS: Final = 6
 """Words of one operation in a call of ``admit``; the second is the id of a hold."""
 MOST_READ: Final = 10_000
 """The largest COUNT."""
+MOST_NAMES: Final = 1000
+"""Likewise of the names of topics, each of which is compared with the user's grants."""
 MAX_BATCH: Final = 256
 """Messages in one call."""
 

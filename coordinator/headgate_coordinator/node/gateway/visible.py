@@ -3,18 +3,19 @@
 A manager of the namespace sees them as they are.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Final
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from headgate.core.names import read_name
-from headgate.core.policy import Policy, Rule
+from headgate.core.policy import Policy
 from headgate.namespace.topics import Entry
 from headgate.redis.keys import parse_key
 from headgate.redis.replies import pairs
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.gateway.rights import text_of
-from headgate_coordinator.security import Action, Grant
+from headgate_coordinator.node.shown_policies import ShownPolicies
+from headgate_coordinator.security import Action
 from headgate_coordinator.security.access import Access
 
 POLICY_WORDS: Final = ("version", "document", "applied_ms")
@@ -23,45 +24,57 @@ LISTED: Final = slice(6, 10)
 """Of a limiter's levels: keys, waiters, holds, and holds of the session that was asked for."""
 FIELDS, LINE, LEDGER, TURNS = 2, 3, 11, 12
 """Places of a snapshot's answer."""
+AT_ONCE: Final = 500
+"""Entries of a list that are looked through in one turn of the loop."""
+E = TypeVar("E")
 
 
 class Shown:
     """The view of one connection."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, policies: ShownPolicies) -> None:
         self._access = access
-        self._policy: tuple[Policy, tuple[Grant, ...], bytes] | None = None
+        self._policies = policies
 
     def _any(self, name: str) -> bool:
         return any(self._access.may(action, name) for action in Action)
 
-    def destinations(self, keys: Sequence[str]) -> list[str]:
+    async def destinations(self, keys: Sequence[str]) -> list[str]:
         """Return the keys of destinations that any grant is for; reply queues are nobody's to list."""
-        if self._access.manages_all:
-            return list(keys)
-        named = ((key, parse_key(key[: key.find("}") + 1])) for key in keys)
-        return [key for key, at in named if at and not is_reply_queue(at[1]) and self._any(at[1])]
 
-    def topics(self, encoded: Sequence[bytes]) -> list[bytes]:
+        def shown(key: str) -> bool:
+            at = parse_key(key[: key.find("}") + 1])
+            return at is not None and not is_reply_queue(at[1]) and self._any(at[1])
+
+        return await self._those(keys, shown)
+
+    async def topics(self, encoded: Sequence[bytes]) -> list[bytes]:
         """Return the names of topics that the user may receive from."""
+        return await self._those(encoded, lambda name: self._receives(text_of(name)))
+
+    async def wildcards(self, flat: Sequence[bytes]) -> list[bytes]:
+        """Return the wildcard subscriptions, each with its record, whose pattern the user may receive from."""
+
+        def shown(entry: tuple[bytes, bytes]) -> bool:
+            read = Entry.read(text_of(entry[0]), durable=False, ttl_ms=0)
+            return read is not None and self._access.may(Action.CONSUME, read.pattern.text)
+
+        entries = list(zip(flat[::2], flat[1::2], strict=True))
+        return [word for entry in await self._those(entries, shown) for word in entry]
+
+    async def _those(self, entries: Sequence[E], shown: Callable[[E], bool]) -> list[E]:
+        """Return those that are shown; others have turns of the loop meanwhile, for a namespace may have any number."""
         if self._access.manages_all:
-            return list(encoded)
-        return [name for name in encoded if self._receives(text_of(name))]
+            return list(entries)
+        found: list[E] = []
+        for at in range(0, len(entries), AT_ONCE):
+            found += filter(shown, entries[at : at + AT_ONCE])
+            await asyncio.sleep(0)
+        return found
 
     def _receives(self, encoded: str) -> bool:
         name = read_name(encoded)
         return name is not None and self._access.may(Action.CONSUME, name)
-
-    def wildcards(self, flat: Sequence[bytes]) -> list[bytes]:
-        """Return the wildcard subscriptions, each with its record, whose pattern the user may receive from."""
-        if self._access.manages_all:
-            return list(flat)
-        shown: list[bytes] = []
-        for at in range(0, len(flat), 2):
-            entry = Entry.read(text_of(flat[at]), durable=False, ttl_ms=0)
-            if entry is not None and self._access.may(Action.CONSUME, entry.pattern.text):
-                shown += flat[at : at + 2]
-        return shown
 
     def hint(self, words: Sequence[str]) -> bool:
         """Return whether the user may hear a hint that concerns the namespace."""
@@ -69,32 +82,12 @@ class Shown:
             return True
         return words[0] == "created" and self._receives(words[1])
 
-    def policy(self, policy: Policy) -> bytes:
+    async def policy(self, policy: Policy) -> bytes:
         """Return the policy as a document with what is about destinations that a grant is for, and nothing else."""
-        identity = self._access.identity
-        grants = identity.grants if identity is not None else ()
-        if self._policy is None or self._policy[0] is not policy or self._policy[1] is not grants:
-            self._policy = policy, grants, self._part_of(policy, grants).to_json().encode()
-        return self._policy[2]
-
-    def _part_of(self, policy: Policy, grants: tuple[Grant, ...]) -> Policy:
-        patterns = [grant.pattern for grant in grants]
-        rules = [rule for rule in policy.rules if any(rule.pattern.overlaps(pattern) for pattern in patterns)]
-        graves = {name for rule in rules if (name := rule.fields.get("dead_letter"))}
-        shown = {id(rule) for rule in rules} | {id(rule) for rule in policy.rules if _concerns(rule, graves)}
-        links = [link for link in policy.links if self._any(link.source) or (not link.site and self._any(link.target))]
-        return Policy(
-            policy.version,
-            [rule for rule in policy.rules if id(rule) in shown],
-            source=policy.source,
-            links=[replace(link, site=replace(link.site, url="")) if link.site else link for link in links],
-            site=policy.site,
-            channels=[channel for channel in policy.channels if any(map(self._any, channel.topics))],
-        )
-
-
-def _concerns(rule: Rule, names: set[str]) -> bool:
-    return any(rule.pattern.matches(name) for name in names)
+        while True:
+            part = await self._policies.part(policy, grants := self._access.grants)
+            if grants == self._access.grants:  # else some were taken away meanwhile
+                return part
 
 
 def asks_for_policy(words: Sequence[Any]) -> bool:
