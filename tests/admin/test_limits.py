@@ -16,6 +16,7 @@ from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
 from headgate_coordinator import holds
 from headgate_coordinator.admin import AdminServer, create_app
+from headgate_coordinator.admin.limits import MOST_IN_LINE, MOST_OF_ONE
 from headgate_coordinator.security import Action, Users
 from headgate_coordinator.security.passwords import hashed
 from tests.remote.grants import users
@@ -155,6 +156,35 @@ async def test_who_hangs_up_leaves_the_line(two: tuple[Http, Http]) -> None:
     await wait_until(lambda: waiting(one, 0), timeout=60, description="it has left the line")
     await post(one, "release", hold=first)
     assert await taken(one) == 0
+
+
+async def test_whoever_stands_in_line_leaves_places_for_probes_and_for_other_users(llm: headgate.Client) -> None:
+    """Breaks where all connections of a node may wait: then no probe is answered, and who asks it kills the node."""
+    names = ("ann", "bob", "cyd")
+    people = users(**{name: {"llm": {Action.PRODUCE}} for name in names})
+    secret = {name: httpx.BasicAuth(name, "secret") for name in names}
+    async with AsyncExitStack() as stack, served(llm, people, token="t0ken") as http:
+        await post(http, "admit", amounts={"slots": 2}, headers={"Authorization": "Bearer t0ken"}, ttl=3600)
+
+        async def wait(name: str) -> int:
+            own = await stack.enter_async_context(httpx.AsyncClient(base_url=http.base_url, verify=False, timeout=90))
+            body = {"amounts": {"slots": 1}, "wait": 60}
+            answer = await own.post(f"{LLM}/admit", json=body, auth=secret[name])
+            assert answer.headers["Retry-After"] == "1"
+            return answer.status_code
+
+        def in_line() -> int:
+            return sum(not task.done() for task in tasks)
+
+        tasks: list[asyncio.Task[int]] = []
+        for name, most in (("ann", MOST_OF_ONE), ("bob", MOST_IN_LINE), ("cyd", MOST_IN_LINE)):
+            tasks += [asyncio.create_task(wait(name)) for _ in range(MOST_OF_ONE + 5 if name != "cyd" else 2)]
+            await wait_until(lambda most=most: in_line() == most)  # type: ignore[misc]
+        assert (await http.get("/live")).status_code == 200
+        assert [await task for task in tasks if task.done()] == [503] * 12
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_a_request_repeated_under_its_key_is_taken_once_also_by_another_node(

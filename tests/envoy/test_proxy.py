@@ -184,7 +184,7 @@ async def test_limits_hold_and_no_slot_is_lost_when_a_node_and_the_proxy_are_kil
 async def test_no_header_of_a_client_lets_it_through_a_proxy_that_is_open_when_its_limits_fail(
     client: headgate.Client, url: str, tmp_path: Path
 ) -> None:
-    """Breaks where a value that is no key is an error: then the proxy lets the request through, as it does by default."""
+    """Breaks where a value that is no key is an error: by default the proxy then lets the request through."""
     text = (DEPLOY / "envoy.toml").read_text()
     await client.apply_policy(loads(text.replace('"1000/s"', '"1/h"\nburst = 1')))
     async with contextlib.AsyncExitStack() as stack:

@@ -1,6 +1,8 @@
 """The HTTP of limiters: admit, renew, settle, release, state, hold off, for programs of any language."""
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
@@ -22,6 +24,10 @@ LONGEST_WAIT: Final = 300.0
 """Seconds that one request may stand in line."""
 TTL: Final = 30.0
 """Seconds of a hold's lease, where a request does not say."""
+MOST_IN_LINE: Final = 96
+"""Requests that may wait at a node, out of its 128 connections: the others are for probes, and for all else."""
+MOST_OF_ONE: Final = 48
+"""Of these, requests of one user; whoever manages the namespace has no such bound."""
 MOST_AMOUNTS: Final = 16
 Amount = StrictInt | Annotated[str, Field(max_length=30)]
 Amounts = Annotated[dict[str, Amount], Field(max_length=MOST_AMOUNTS)]
@@ -146,6 +152,7 @@ class Limits:
 
     def __init__(self, holds: Holds, charge: Callable[[str], Awaitable[str]] | None = None) -> None:
         self._holds, self._charge = holds, charge
+        self._in_line: Counter[str] = Counter()
         self.operations: Final = (
             _operation("GET", "", "Return how much of a limiter is taken", self._state, State, query=Looking),
             _operation("POST", "/admit", "Reserve amounts under all limits at once", self._admit, Admitted, Admitting),
@@ -159,13 +166,42 @@ class Limits:
         body: Admitting = call.body
         if self._charge is not None and (why := await self._charge(call.access.user)):
             raise Refused(429, "quota-exceeded", why, headers={"Retry-After": "1"})
+        wait = body.wait if "wait" in body.model_fields_set else min(call.patience or 0.0, LONGEST_WAIT)
+        with self._place(call, wait):
+            return await self._admitted(call, wait)
+
+    @contextlib.contextmanager
+    def _place(self, call: Call, wait: float) -> Iterator[None]:
+        """Have a place in line, for a request that waits; there are so many.
+
+        Raises:
+            Refused: none is left.
+        """
+        if wait == 0:
+            yield
+            return
+        user = call.access.user
+        crowded = self._in_line[user] >= MOST_OF_ONE and not call.access.manages_all
+        if crowded or self._in_line.total() >= MOST_IN_LINE:
+            why = f"{MOST_IN_LINE} requests stand in line here, or {MOST_OF_ONE} of yours; ask another node, or later"
+            raise Refused(503, "crowded", why, headers={"Retry-After": "1"})
+        self._in_line[user] += 1
+        try:
+            yield
+        finally:
+            self._in_line[user] -= 1
+            if not self._in_line[user]:
+                del self._in_line[user]
+
+    async def _admitted(self, call: Call, wait: float) -> Answer:
+        body: Admitting = call.body
         try:
             limiter, hold = await self._holds.admit(
                 call.access,
                 call.name,
                 body.amounts,
                 key=body.key,
-                wait=body.wait if "wait" in body.model_fields_set else min(call.patience or 0.0, LONGEST_WAIT),
+                wait=wait,
                 ttl=body.ttl,
                 band=call.priority if body.band is None else body.band,
                 fail_if_late=body.fail_if_late,

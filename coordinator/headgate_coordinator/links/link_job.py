@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from headgate._util.tasks import stop
 from headgate.client import Client
@@ -37,13 +37,17 @@ class LinkJob(Job[Link]):
         fence: number of the lease.
         ttl: seconds for which the target keeps its credit without hearing of it.
         on_wait: called when it begins or ceases to wait in line at the target.
+        beginning: by site, of those that begin there: a node may have thousands, and answers to all of them at once
+            would be one turn of its loop.
     """
 
     def __init__(
-        self, client: Client, sites: Sites, link: Link, fence: int, *, ttl: float, on_wait: Callable[[], None]
-    ) -> None:
+        self, client: Client, sites: Sites, link: Link, fence: int, *, ttl: float, on_wait: Callable[[], None],
+        beginning: Mapping[str, asyncio.Semaphore],
+    ) -> None:  # fmt: skip
         super().__init__(link, fence)
         self._client, self._sites, self._ttl, self._on_wait = client, sites, ttl, on_wait
+        self._beginning = beginning
         self._worker: LinkWorker | None = None
         self._there = client
         self._kinds: tuple[str, ...] = STORES
@@ -87,11 +91,13 @@ class LinkJob(Job[Link]):
     async def _work(self) -> int:
         link, here = self.link, self._client
         there = await self._sites.client(link.site) if link.site else here
-        source, kind = await _end(here, link.source)
+        async with self._beginning[""]:
+            source, kind = await _end(here, link.source)
+            dead = (await _end(here, link.dead_letters))[0] if link.dead_letters else None
         self._kinds = link.kinds_there(kind)
-        target, _ = await _end(there, link.target, self._kinds)
-        dead = (await _end(here, link.dead_letters))[0] if link.dead_letters else None
-        await there.parts.registry.refresh(target.address)
+        async with self._beginning[link.site.name if link.site else ""]:
+            target, _ = await _end(there, link.target, self._kinds)
+            await there.parts.registry.refresh(target.address)
         durability = link.durability | durability_of(there.parts.registry.fields(target.address))
         there.store.server.promise(durability)
         how = Forwarding(

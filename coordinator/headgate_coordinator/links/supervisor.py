@@ -7,6 +7,7 @@ it but speed: a node that believes to have a lease that is another's does no har
 import asyncio
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -34,6 +35,8 @@ PAGE: Final = 256
 """Leases that one call is about."""
 ENDING: Final = 16
 """Links that are ended at a time."""
+BEGINNING: Final = 16
+"""Links whose ends are made at a time, at one site: one that does not answer holds up those that lead there alone."""
 LOOK: Final = 0.5
 """Seconds between looks whether ends of links are gone, or pools have room for targets that have none: a look may make
 calls, and two a second are enough, however often workers meet that."""
@@ -63,6 +66,7 @@ class Supervisor:
         self._troubles: dict[str, Trouble] = {}  # of links that could not be ended
         self._ending: dict[str, tuple[int, asyncio.Task[None]]] = {}  # with the numbers of their leases
         self._enders = asyncio.Semaphore(ENDING)
+        self._beginning = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(BEGINNING))
         self._above = 0
         self._by_pattern = False
         self._heard = asyncio.Event()
@@ -205,7 +209,10 @@ class Supervisor:
     def _begin(self, link: Link | Feed, fence: int) -> AnyJob:
         if isinstance(link, Feed):
             return ChannelJob(self._client, link, fence)
-        return LinkJob(self._client, self._sites, link, fence, ttl=self._ttl, on_wait=self._ties.changed.set)
+        return LinkJob(
+            self._client, self._sites, link, fence, ttl=self._ttl, on_wait=self._ties.changed.set,
+            beginning=self._beginning,
+        )  # fmt: skip
 
     async def _known(self) -> set[str]:
         """Return the links of which there is or was a lease."""
