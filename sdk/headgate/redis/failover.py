@@ -175,7 +175,12 @@ async def open_map(url: RedisUrl) -> RedisCluster:
     options = connection_options(url) | {"socket_timeout": CONNECT_TIMEOUT}
     cluster = RedisCluster(startup_nodes=[ClusterNode(*host) for host in url.hosts], ssl=url.tls, **options)
     # Only the map: redis-py's own initialize asks one of the masters for more, and that one may be down just now.
-    await cluster.nodes_manager.initialize()
+    try:
+        await cluster.nodes_manager.initialize()
+    except BaseException:  # it closes nodes that do not answer, and not those over whose answer it stumbles
+        for node in cluster.nodes_manager.startup_nodes.values():
+            await node.disconnect()
+        raise
     return cluster
 
 

@@ -87,6 +87,8 @@ class Server:
             raise CoordinatorUnavailable(f"{self.url} did not answer within {patience:g} s") from None
         except _FAILED as error:
             raise translated(self.url, error) from error
+        except (TypeError, ValueError, LookupError, AttributeError) as error:  # redis-py reads no other server's answers
+            raise CoordinatorUnavailable(f"{self.url} does not answer as Redis does: {error}") from error
 
     def forked(self) -> None:
         """Refuse from now on: the connections are those of the parent process, and are left as they are."""

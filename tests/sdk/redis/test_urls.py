@@ -322,3 +322,23 @@ async def test_a_redis_that_deletes_keys_is_told_of_once(policy: str, caplog: py
             async with headgate.connect(server.url) as client:
                 await client.policy()
     assert caplog.text.count(f"maxmemory-policy of Redis is {policy}") == (0 if policy == "noeviction" else 1)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"+OK\r\n", b":7\r\n", b"*0\r\n", b"%0\r\n", b"$-1\r\n", b"garbage\r\n", b"\xff" * 99]
+)
+async def test_what_answers_otherwise_than_redis_is_told(answer: bytes) -> None:
+    """Breaks where redis-py stumbles over an answer: the error was a TypeError, of a server or of somebody between."""
+
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1000):
+                writer.write(answer)
+                await writer.drain()
+
+    async with pretender(say) as url:
+        place = url.removeprefix("redis://")
+        for form in ("redis://{}", "redis+sentinel://{}/main", "redis+cluster://{}"):
+            with pytest.raises(CoordinatorUnavailable, match=place):
+                async with asyncio.timeout(GUARD), headgate.connect(form.format(place)):
+                    pass
