@@ -1,10 +1,11 @@
-"""The doors of a node under those who push: wrong passwords, connections without a word, large policies, odd calls."""
+"""The doors of a node under those who push: wrong passwords, floods, silence, large policies, odd calls."""
 
 import asyncio
 import contextlib
 import json
 import os
 import re
+import socket
 import sys
 import time
 import urllib.error
@@ -25,6 +26,7 @@ from headgate_coordinator.node.standing import NOTHING
 from headgate_coordinator.security.document import User, parse_grant
 from headgate_coordinator.security.passwords import hashed
 from headgate_coordinator.security.store import UserStore
+from tests.amqp.doors import test_floods as floods
 
 PASSWORDS: Final = 5_000
 SILENT: Final = 1_000
@@ -32,6 +34,10 @@ RULES: Final = 4_000
 KEYS: Final = 60_000
 BRIDGES: Final = 17_000
 """About as many as a policy has room for; one node works on all of them."""
+PEERS: Final = 64
+"""Connections of those who may nothing, all at once."""
+STAYS: Final = 1.0
+"""Seconds for which a node's memory is watched after that."""
 SETTLES: Final = 30.0
 """Seconds for which a node is watched that works on its links."""
 TOKEN: Final = "bench"
@@ -45,7 +51,7 @@ class _Node:
     def resident(self) -> float:
         """Return its memory in MiB."""
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
-        return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
+        return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
 
     def get(self, path: str, body: bytes | None = None) -> float:
         """Ask admin HTTP, and return the seconds until it answered; a document that is refused is an answer."""
@@ -63,6 +69,7 @@ async def _node() -> AsyncIterator[_Node]:
         async with headgate.connect(redis.url) as client:
             grants = [parse_grant("produce,consume:#")]
             people = {name: User(password_hash=hashed(name), grants=grants) for name in ("ann", "bob")}
+            people["nobody"] = User(password_hash=hashed("nobody"), grants=[])
             await UserStore(client.store.server, client.namespace).change(lambda known: known.update(people))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "headgate_coordinator", "node", "--json", "--port", "0", "--admin-port", "0"),
@@ -187,6 +194,43 @@ def _calls(most: int) -> float:
     return longest
 
 
+async def _held(first: bytes, said: bytes) -> float:
+    """Return the MiB that a new node holds at the most for each of those who say this and read nothing."""
+    async with _node() as node:
+        sockets: list[socket.socket] = []
+
+        async def pour(peers: int) -> None:
+            await asyncio.to_thread(floods.pour, int(node.port), said, sockets, first, peers)
+
+        await pour(1)  # so that what it has once is there
+        await asyncio.sleep(0.5)
+        before = most = node.resident()
+        pouring = asyncio.create_task(pour(PEERS))
+        over = None
+        while over is None or time.monotonic() < over:
+            most = max(most, node.resident())
+            await asyncio.sleep(0.02)
+            if over is None and pouring.done():
+                over = time.monotonic() + STAYS
+        await pouring
+        floods.hang_up(sockets)
+        return (most - before) / PEERS
+
+
+async def _memory(*, quick: bool) -> list[Figure]:
+    figures = []
+    for who, first, all_floods in (
+        ("a stranger", b"", floods.BEFORE),
+        ("a user without grants", _said("nobody", "nobody"), floods.AFTER),
+    ):
+        some = dict(list(all_floods.items())[: 2 if quick else None])
+        found = {name: await _held(first, said) for name, said in some.items()}
+        worst = max(found, key=lambda name: found[name])
+        what = f"memory for {who}, of {PEERS} that come at once, at the worst of {len(found)} floods ({worst})"
+        figures.append(Figure(what, found[worst], "MiB", "<= 1", found[worst] <= 1))
+    return figures
+
+
 async def measure(*, quick: bool) -> list[Figure]:
     """Return seconds: of log-ins and probes while others push, and of the loop for what they send."""
     raise_files()
@@ -196,6 +240,7 @@ async def measure(*, quick: bool) -> list[Figure]:
         found = await _passwords(count, user=user, stay=stay)
         for when, seconds in zip(("of another user under", "of that user after"), found, strict=True):
             figures.append(_figure(f"log-in {when} {count} wrong passwords {what}", seconds, 2))
+    figures += await _memory(quick=quick)
     figures.append(_figure(f"/live, at the longest, under {SILENT} silent connections", await _silent(SILENT), 1))
     figures += await _policies(quick=quick)
     figures += await _bridges(BRIDGES // (10 if quick else 1))

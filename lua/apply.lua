@@ -109,9 +109,7 @@ for rate, burst in pairs({ rate = 'burst', send_rate = 'send_burst', send_byte_r
     return redis.error_reply('ARGUMENT apply')
   end
 end
-if settings.kind == '' then
-  settings.kind = nil
-end
+if settings.kind == '' then settings.kind = nil end
 local is_limited = settings.limits or settings.key_limits or settings.key_weights or settings.bands or settings.zone or settings.reserve or settings.shed
   or settings.shadow_limits or settings.shadow_key_limits
 if is_limited and not are_limiter_settings(settings) then

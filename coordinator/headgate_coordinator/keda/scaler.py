@@ -163,7 +163,7 @@ class Scaler:
         return max(0.0, value)
 
     async def _count_later(self, name: str) -> int:
-        """Return how many messages of a queue wait for a time that is yet to come; those of before wake workers."""
+        """Return how many messages of a queue wait for a time that is yet to come; what is due is work."""
         shared = Address.of(self._client.namespace, name).shared
         server, key = self._client.store.server, shared[_LATER]
         seconds, micros = await server.command(shared[0], "TIME")

@@ -16,7 +16,7 @@ MOST_PARTS: Final = 32
 
 
 class ShownPolicies:
-    """What users with some grants are shown of the policy in force, made once for all their connections.
+    """Parts of the policy in force, each made once for all connections of users with the same grants.
 
     Of thousands of rules and hundreds of grants that is half a second of work and more, so a thread does it.
     """

@@ -46,7 +46,7 @@ class Access:
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """What the client may do, now; who may nothing is shown no lists."""
+        """The client's grants as they are now; without any it is shown no lists."""
         return self.identity.grants if self.identity is not None else ()
 
     def may(self, action: Action, name: str) -> bool:

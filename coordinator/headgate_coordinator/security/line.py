@@ -11,7 +11,7 @@ from typing import Final, NewType
 from headgate.errors import HeadgateError
 
 Network = NewType("Network", str)
-"""What counts as one peer: an address, or a /64 of IPv6; whoever opens many connections is still one."""
+"""The network of a peer: an address, or a /64 of IPv6. It counts as one, however many connections come from there."""
 NOBODY: Final = Network("")
 """Of a socket of this host, which has no address."""
 

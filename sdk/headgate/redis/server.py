@@ -27,7 +27,7 @@ from headgate.redis.handover import Handovers
 from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.scripts import Script
 from headgate.redis.text.arguments import REFUSED
-from headgate.redis.troubles import translated
+from headgate.redis.troubles import STUMBLED, translated
 from headgate.redis.url import RedisUrl
 from headgate.waits import Listener as WaitListener
 
@@ -85,10 +85,8 @@ class Server:
                 await self._open()
         except TimeoutError:
             raise CoordinatorUnavailable(f"{self.url} did not answer within {patience:g} s") from None
-        except _FAILED as error:
+        except (*_FAILED, *STUMBLED) as error:
             raise translated(self.url, error) from error
-        except (TypeError, ValueError, LookupError, AttributeError) as error:  # redis-py reads no other server's answers
-            raise CoordinatorUnavailable(f"{self.url} does not answer as Redis does: {error}") from error
 
     def forked(self) -> None:
         """Refuse from now on: the connections are those of the parent process, and are left as they are."""

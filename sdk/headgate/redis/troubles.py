@@ -9,6 +9,8 @@ from headgate.redis.connection import CALL_TIMEOUT, TooFewReplicasError
 from headgate.redis.url import RedisUrl
 
 _ANSWERS: Final = (rx.ResponseError, rx.BusyLoadingError)
+STUMBLED: Final = (TypeError, ValueError, LookupError, AttributeError)
+"""The ways in which redis-py stumbles over the answers of what is no Redis, as it connects."""
 _DAMAGED: Final = ("NOGROUP", "WRONGTYPE", "equal or smaller than the target stream top item")
 """Redis' words where keys that belong together are not all there, or are of another type."""
 
@@ -37,4 +39,6 @@ def translated(url: RedisUrl, error: Exception, node: str = "") -> HeadgateError
             "its maxmemory-policy is noeviction, and then remove the destination",
             answered=True,
         )
+    if isinstance(error, STUMBLED):
+        return CoordinatorUnavailable(f"{url} does not answer as Redis does: {error}")
     return CoordinatorUnavailable(f"{url} cannot be used: {error}", answered=isinstance(error, _ANSWERS))

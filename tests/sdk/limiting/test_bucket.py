@@ -3,13 +3,16 @@
 import asyncio
 import random
 import time
+from typing import Any
 
 import pytest
 
 import headgate
 from headgate import Closed, CreditTimeout, InvalidValue, MessageTooLarge, PolicyError
+from headgate.limiting.bucket import AHEAD
 from headgate.redis.keys import Address
 from tests.sdk.observing import GUARD
+from tests.support.waiting import wait_until
 
 
 def most_in_any_window(times: list[float], rate: float, burst: int) -> float:
@@ -121,6 +124,46 @@ async def test_a_late_one_does_not_hold_up_those_behind_it(client: headgate.Clie
             return_exceptions=True,
         )
         assert [type(result) for result in results] == [type(None), CreditTimeout, type(None)]
+
+
+async def test_what_was_cancelled_holds_nobody_up_for_longer_than_slots_are_given_ahead(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    """Breaks where slots are given further ahead; a limiter's line reserves nothing, so there nothing is lost."""
+    await client.apply("mails", rate="1/s", burst=1)
+    await client.apply("calls", kind="limiter", limits={"calls": {"rate": "1/h", "burst": 1}})
+    async with client.session("gives up") as one, other.session("comes after") as two:
+        bucket, limiter = await one.bucket("mails"), await one.limiter("calls", in_hand=False)
+        (await limiter.admit(calls=1)).release()
+        takes = [asyncio.create_task(bucket.take(timeout="unlimited")) for _ in range(300)]
+        takes += [asyncio.create_task(_wait(limiter.admit(calls=1, timeout="unlimited"))) for _ in range(10)]
+        own, later = await two.bucket("mails"), await two.limiter("calls", in_hand=False)
+
+        async def all_wait() -> bool:
+            refused = await own.try_take()
+            return not refused and (refused.retry_after or 0) > AHEAD - 5 and (await later.state()).waiting > 0
+
+        await wait_until(all_wait)
+        for take in takes:
+            take.cancel()
+        await asyncio.gather(*takes, return_exceptions=True)
+        refused = await own.try_take()
+        assert not refused
+        assert refused.retry_after is not None
+        assert refused.retry_after <= AHEAD + 2, "a slot more, and the time of this call"
+
+        async def nobody_waits() -> bool:
+            return (await later.state()).waiting == 0
+
+        await wait_until(nobody_waits)
+        left = await later.attempt(calls=1)
+        assert isinstance(left, headgate.Refused)
+        assert left.retry_after is not None
+        assert left.retry_after <= 3600
+
+
+async def _wait(admission: Any) -> None:
+    await admission
 
 
 async def test_all_takes_of_one_turn_are_one_call(client: headgate.Client) -> None:
