@@ -179,7 +179,7 @@ async def test_the_log_has_a_few_of_those_who_are_refused(
     async def check(_password: str, _known: str) -> bool:
         return False
 
-    monkeypatch.setattr(node.users._line, "_check", check)
+    monkeypatch.setattr(node.users._line_of_wrong, "_check", check)  # of users that do not exist
     monkeypatch.setattr(node.refusals, "_clock", lambda: 0.0)
     async with contextlib.AsyncExitStack() as stack:
         with caplog.at_level("WARNING", "headgate.node"):
