@@ -142,7 +142,7 @@ else
     'ttl_ms', int(ttl_ms), 'policy_version', '0', 'weight', '0', 'turns', '0', 'tickets', '0', 'message_seq',
     int(mode == 'recover' and now_us or 0), -- no number that was lost is ever given to another message
     'largest_bytes', '0', 'returned', '0', 'orphans', '0', 'recall_ms', '0', 'ledger', 'all', 'ledger_keep', '10000',
-    'ledger_seq', '0')
+    'ledger_seq', '0', 'wide', string.rep('-', 65))
   if mode == 'recover' then redis.call('HSET', K_DESTINATION, 'epochs', '1') end
   redis.call('UNLINK', K_SESSIONS, K_LEASES, K_WAITERS) -- of counters that were evicted: what counts is claimed anew
 end

@@ -31,7 +31,7 @@ if not load_destination(run_id, 0) then
   return { 'UNKNOWN' }
 end
 local c, l = read_consumer(cid), read_source(link)
-if not c or redis.call('ZSCORE', K_ORPHANS, cid) then
+if not c or (d.orphans > 0 and redis.call('ZSCORE', K_ORPHANS, cid)) then
   return { 'CLOSED', int(d.epoch) }
 elseif fence < l.fence then
   return { 'FENCED', int(d.epoch), int(l.fence) }

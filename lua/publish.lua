@@ -136,5 +136,5 @@ if count > 0 or #notes > 0 then
 end
 save_destination()
 local reply = credit_reply('OK', sid, s)
-reply[7], reply[8], reply[9] = rate_again and int(rate_again) or reply[7], int(first), int(count)
+reply[7], reply[8], reply[9] = rate_again or reply[7], first, count
 return reply

@@ -52,7 +52,7 @@ if not load_destination(run_id, ttl_ms) then
   return { 'UNKNOWN' }
 end
 local s, c = read_session(sid), read_consumer(cid)
-if not s or not c or redis.call('ZSCORE', K_ORPHANS, cid) then
+if not s or not c or (d.orphans > 0 and redis.call('ZSCORE', K_ORPHANS, cid)) then
   return { was_detached(cid) and 'SLOW' or 'EXPIRED', int(d.epoch) }
 end
 local held_before = c.delivered - c.settled
@@ -131,5 +131,4 @@ if settled > 0 or (#out > 0 and not again) or #notes > 0 then
   write_ledger('settle', cid, bytes, freed, #rejected)
 end
 save_destination()
-return { again and 'AGAIN' or 'OK', int(d.epoch), int(stale), out, counts, int(again_ms),
-  beside and '1' or '0' }
+return { again and 'AGAIN' or 'OK', d.epoch, stale, out, counts, again_ms, beside and '1' or '0' }

@@ -115,5 +115,5 @@ local function credit_reply(code, sid, s)
     local first = redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')[2]
     again = math.max(50, math.min(again, first and first - now_ms + 1 or again, d.recall_due or again))
   end
-  return { code, int(d.epoch), int(s.granted), int(s.granted_m), int(place), int(d.blocked), int(again) }
+  return { code, d.epoch, s.granted, s.granted_m, place, d.blocked, again }
 end

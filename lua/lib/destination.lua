@@ -19,12 +19,17 @@ local function read_destination()
   if not raw[1] then
     return nil
   end
-  local read = { kind = raw[1], run_id = raw[2], ledger = raw[3], ledger_keep = raw[4], rules = raw[5] or '',
-    limit_bytes = limit_of(raw[6]), limit_messages = limit_of(raw[7]), slice_bytes = MOST_COUNTED, pool_bytes = math.huge }
+  local r = raw
   for i = FIRST_NUMBER, #FIELDS do
-    raw[i] = raw[i] + 0
-    read[FIELDS[i]] = raw[i]
+    r[i] = r[i] + 0
   end
+  -- Written out, for a table that grows by its names, one by one, is moved again and again.
+  local read = { kind = r[1], run_id = r[2], ledger = r[3], ledger_keep = r[4], rules = r[5] or '', limit_bytes = limit_of(r[6]),
+    limit_messages = limit_of(r[7]), slice_bytes = MOST_COUNTED, pool_bytes = math.huge, epoch = r[8], epoch_ms = r[9],
+    learning_until = r[10], ttl_ms = r[11], pending_bytes = r[12], pending_messages = r[13], leased_bytes = r[14],
+    leased_messages = r[15], peak_bytes = r[16], blocked = r[17], weight = r[18], turns = r[19], tickets = r[20],
+    message_seq = r[21], largest_bytes = r[22], returned = r[23], orphans = r[24], consumers = r[25], subscriptions = r[26],
+    ledger_seq = r[27], recall_ms = r[28] }
   if read.rules ~= '' then
     load_rules(read)
   end
@@ -91,11 +96,11 @@ end
 
 local function save_destination()
   d.peak_bytes = math.max(d.peak_bytes, d.pending_bytes + d.leased_bytes)
-  local changed, n = { 'HSET', K_DESTINATION }, 2
+  local changed, n, now, before, names = { 'HSET', K_DESTINATION }, 2, d, raw, FIELDS
   for i = FIRST_NUMBER, #FIELDS do
-    local value = d[FIELDS[i]]
-    if value ~= raw[i] then
-      changed[n + 1], changed[n + 2] = FIELDS[i], int(value)
+    local value = now[names[i]]
+    if value ~= before[i] then
+      changed[n + 1], changed[n + 2] = names[i], int(value)
       n = n + 2
     end
   end

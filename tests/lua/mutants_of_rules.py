@@ -46,7 +46,7 @@ RULES: Final = (
      f"{_P8}::test_a_message_above_the_burst_goes_when_the_burst_is_whole_and_is_owed"),
     ("P8", "lib/rate", "math.max(tat, now_us) + math.min(math.ceil", "now_us + math.min(math.ceil",
      f"{_P8}::test_no_window_stores_more_messages_than_rate_and_burst"),
-    ("P8", "publish", "rate_again and int(rate_again) or reply[7]", "reply[7]",
+    ("P8", "publish", "rate_again or reply[7]", "reply[7]",
      f"{_P8}::test_the_right_time_to_come_again_is_told"),
     ("P5", "publish", "int(last - batch + 1)", "int(count)",
      f"{_P8}::test_a_batch_cut_short_and_repeated_is_stored_once"),

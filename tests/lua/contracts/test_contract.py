@@ -19,7 +19,7 @@ from headgate.redis.keys import (
     node_keys,
     owned_keys,
 )
-from headgate.redis.scripts import ScriptError, expand, parse, script, script_names
+from headgate.redis.scripts import ScriptError, expand, lua_root, parse, script, script_names
 from headgate.redis.text.hastening import hasten
 from tests.support.extent import each
 
@@ -510,3 +510,11 @@ return short()
             found.argv({"one": 1})
         with pytest.raises(TypeError, match="two"):
             found.argv({"one": 1, "three": 3})
+
+
+def test_each_field_of_a_destination_is_taken_from_its_place() -> None:
+    text = (lua_root() / "lib" / "destination.lua").read_text(encoding="utf-8")
+    fields = re.findall(r"'(\w+)'", text.partition("local FIELDS = {")[2].partition("}")[0])
+    taken = re.findall(r"(\w+) = (?:limit_of\()?r\[(\d+)\]", text)
+    assert [name for name, _ in taken] == fields
+    assert [int(place) for _, place in taken] == list(range(1, len(fields) + 1))
