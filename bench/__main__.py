@@ -33,6 +33,7 @@ PARTS = (
         "deadlock",
         "links",
         "node",
+        "workers",
         "leases",
         "proxies",
     ),

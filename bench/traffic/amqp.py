@@ -1,6 +1,7 @@
 """The AMQP client that the bench measures with: Headgate's engine on a socket, and as little else as can be."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ class Peer(headgate.amqp.peer.Peer):
     @classmethod
     async def connect(cls, host: str, port: int) -> "Peer":
         """Return an open connection."""
-        peer = cls("bench", limits=Limits(window=1 << 27))
+        peer = cls(f"bench-{os.getpid()}", limits=Limits(window=1 << 27))
         await peer.reach(host, port)
         return peer
 

@@ -48,10 +48,11 @@ class Cluster:
         return self.redis.pid
 
 
-async def _start(url: str, credit: int, low_credit: int) -> Node:
+async def _start(url: str, credit: int, low_credit: int, workers: int | None) -> Node:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "headgate_coordinator", "node", "--json", "--port", "0", "--admin-port", "0",
-        "--redis", url, "--credit", str(credit), "--low-credit", str(low_credit), stdout=PIPE, stderr=DEVNULL,
+        "--redis", url, "--credit", str(credit), "--low-credit", str(low_credit),
+        *(("--workers", str(workers)) if workers else ()), stdout=PIPE, stderr=DEVNULL,
     )  # fmt: skip
     assert process.stdout
     said = await process.stdout.readline()
@@ -62,15 +63,16 @@ async def _start(url: str, credit: int, low_credit: int) -> Node:
 
 @asynccontextmanager
 async def running_nodes(
-    count: int = 1, *, credit: int = 1000, low_credit: int = 300, config: Mapping[str, str] | None = None
-) -> AsyncIterator[Cluster]:
-    """Yield so many nodes on a private Redis; ``config`` is that of Redis."""
+    count: int = 1, *, credit: int = 1000, low_credit: int = 300, config: Mapping[str, str] | None = None,
+    workers: int | None = None,
+) -> AsyncIterator[Cluster]:  # fmt: skip
+    """Yield so many nodes on a private Redis; ``config`` is that of Redis, ``workers`` how many each node has."""
     redis = await asyncio.to_thread(EmbeddedRedis.start, config=config)
     nodes: list[Node] = []
     try:
         async with headgate.connect(redis.url) as client:
             for _ in range(count):
-                node = await _start(redis.url, credit, low_credit)
+                node = await _start(redis.url, credit, low_credit, workers)
                 nodes.append(node)
             yield Cluster(nodes, redis, client)
     finally:

@@ -154,6 +154,33 @@ async def test_what_can_be_typed_in_from_top_to_bottom(page: str) -> None:
             await client.close()
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:pydantic")  # of LiteLLM's own types
+async def test_calls_through_litellm_as_the_page_has_them() -> None:
+    """Where LiteLLM is installed; the rest of the page needs none of it."""
+    litellm = pytest.importorskip("litellm")
+    shown = (Path(__file__).parents[2] / "docs" / "doors.md").read_text()
+    found = re.search(r"```py\n(import litellm\n.+?)```\n\n```text\n(.+?)```", shown, re.DOTALL)
+    assert found
+    output, before = io.StringIO(), litellm.callbacks
+    async with headgate.connect() as client:
+        limits = {"requests": {"rate": "100/min"}, "tokens": {"rate": "200k/min"}, "in_flight": {"at_once": 5}}
+        await client.apply("llm", kind="limiter", limits=limits)
+        names = {"session": client.session("docs"), "messages": [{"role": "user", "content": "hello"}]}
+        code = compile(found[1], "docs/doors.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        try:
+            with contextlib.redirect_stdout(output):
+                await eval(code, names)
+            limiter: headgate.Limiter = names["limiter"]  # type: ignore[assignment]  # the page opens it
+
+            async def settled() -> bool:
+                return (await limiter.state())["in_flight"].taken == 0
+
+            await wait_until(settled)
+        finally:
+            litellm.callbacks = before
+    assert output.getvalue() == found[2]
+
+
 async def test_redis_shows_what_the_readme_shows() -> None:
     async with headgate.connect() as client:
         await client.apply("orders", limit="1KiB")
