@@ -55,7 +55,7 @@ PARTS = (
 ROOMS = {
     **dict.fromkeys(("pipeline", "pipeline_audit", "pipeline_backlog"), "spark."),
     **dict.fromkeys(("peers", "http", "traces", "estimates"), "beside."),
-    **dict.fromkeys(("leases", "proxies"), "traffic."),
+    **dict.fromkeys(("leases", "proxies", "workers"), "traffic."),
 }
 """The rooms of those that have one."""
 RESULTS = Path(__file__).parent / "results"
