@@ -24,6 +24,7 @@ PARTS = (
         "limiters",
         "peers",
         "estimates",
+        "bands",
         "throughput",
         "scripts",
         "latency",
@@ -54,7 +55,7 @@ PARTS = (
 """Modules of this package with a function ``measure``. Each is imported when it is its turn: one needs Spark."""
 ROOMS = {
     **dict.fromkeys(("pipeline", "pipeline_audit", "pipeline_backlog"), "spark."),
-    **dict.fromkeys(("peers", "http", "traces", "estimates"), "beside."),
+    **dict.fromkeys(("peers", "bands", "http", "traces", "estimates"), "beside."),
     **dict.fromkeys(("leases", "proxies", "workers"), "traffic."),
 }
 """The rooms of those that have one."""

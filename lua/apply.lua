@@ -187,6 +187,7 @@ if d.kind == 'limiter' then
   local of_all, of_keys = shadows_beside(texts[1], texts[3]), shadows_beside(texts[2], texts[4])
   note('limiter', (string.gsub(of_all, ';', '|')), (string.gsub(of_keys, ';', '|')))
   if d.aging or settings.aging then note('aging', d.aging or '1') end
+  if d.reserve or settings.reserve then note('reserve', (string.gsub(d.reserve or '-', ';', '+'))) end
 end
 write_ledger('apply', '-', 0, 0, 0)
 save_destination()

@@ -19,7 +19,8 @@ local function read_clocks()
   return clocks
 end
 
--- Whose turn it is in a line: of those that were passed as far as may be the one that was so first, else the best; and whether it was.
+-- Whose turn it is in a line: of those that were passed as far as may be the one that was so first, else the best; whether it was;
+-- and the best where that may still have what is kept from this one: until as much passed it again.
 local function band_in_turn(line)
   -- The clock of a line in which these bands wait: one that comes anew may be passed from now on.
   local function clock_of(line, bands)
@@ -58,7 +59,8 @@ local function band_in_turn(line)
       found = band
     end
   end
-  return found or bands[1], found ~= nil
+  local yields = found and d.reserve and clock.work < clock.places[found] + ahead_of(found)
+  return found or bands[1], found ~= nil, yields and bands[1]
 end
 
 -- What was let in, past those who wait in lines of its limits or from one of them.

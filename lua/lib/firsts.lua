@@ -24,17 +24,17 @@ local function first_of(line)
     return unit
   end
 
-  for _ = 1, MAX_EMPTY do
-    local band, is_aged, begins, ends = nil, false, line * SPAN, (line + 1) * SPAN
-    if limiter.banded then
-      band, is_aged = band_in_turn(line)
-      begins = begins + (band and (band - USUAL) % BANDS or 0) * BETWEEN
+  -- Of all bands, where none is named.
+  local function first_of_band(band, is_aged, yields)
+    local begins, ends = line * SPAN, (line + 1) * SPAN
+    if band then
+      begins = begins + (band - USUAL) % BANDS * BETWEEN
       ends = begins + BETWEEN
     end
     local first = redis.call('ZRANGEBYSCORE', K_LINE, int(begins), '(' .. int(ends), 'WITHSCORES', 'LIMIT', 0, 1)
     local unit, score = first[1], first[2]
     if not unit then
-      return nil
+      return nil, true
     elseif goes_by_share(line) then
       local from = (line + LINES * part_of_line(unit)) * SHARES
       unit = redis.call('ZRANGEBYSCORE', K_SHARES, int(from * TICKETS), '(' .. int((from + SHARES) * TICKETS), 'LIMIT', 0, 1)[1] or unit
@@ -48,8 +48,23 @@ local function first_of(line)
     local h = id and read_hold(id)
     if h then
       return { line = line, unit = unit, key = key_of(unit), start = (score - line * SPAN) % BETWEEN, id = id, ticket = ticket, h = h,
-        is_aged = is_aged }
+        is_aged = is_aged, yields = yields }
     end
     forget_unit(unit)
+  end
+
+  for _ = 1, MAX_EMPTY do
+    local band, is_aged, best
+    if limiter.banded then
+      band, is_aged, best = band_in_turn(line)
+    end
+    local first, is_empty = first_of_band(band, is_aged, best)
+    if first and best and best ~= band and what_binds(first.key, first.h.amounts) ~= 0 then
+      local other = first_of_band(best, false)
+      first = other and kept_from(other.h.amounts) < kept_from(first.h.amounts) and other or first
+    end
+    if first or is_empty then
+      return first
+    end
   end
 end

@@ -88,7 +88,8 @@ local function whose_turn(key, amounts, mine)
     return used_of(limit, levels) + both > limit.most and window_end(limit) * 1000 - clock_us > turn.us
   end
 
-  -- Whether it comes before the first of another line: of two bands the better one does, but for one that was passed far enough.
+  -- Whether it comes before the first of another line: of two bands the better one does, but for one that was passed far enough;
+  -- that leaves to others only what is kept from it.
   local function goes_first(limit, mine, amounts, first)
     local band, its = band_of(amounts), band_of(first.h.amounts)
     if band == its then
@@ -96,7 +97,8 @@ local function whose_turn(key, amounts, mine)
     elseif mine and mine.is_aged ~= first.is_aged then
       return mine.is_aged
     end
-    return band < its and not first.is_aged
+    local is_kept = first.yields and kept_from(amounts) < kept_from(first.h.amounts)
+    return band < its and (not first.is_aged or (is_kept and what_binds(first.key, first.h.amounts) ~= 0))
   end
 
   local found

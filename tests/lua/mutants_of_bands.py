@@ -3,6 +3,7 @@
 from typing import Final
 
 _BANDS, _TERMS = "test_bands", "test_terms"
+_KEPT = "test_what_is_kept_from_a_band_is_there_for_others_though_it_was_passed_far_enough_until_that_comes_twice"
 
 BANDS: Final = (
     ("P7", "lib/aging", "  return found or bands[1], found ~= nil", "  return bands[1], false",
@@ -16,10 +17,16 @@ BANDS: Final = (
      f"{_BANDS}::test_a_key_has_the_band_that_the_policy_says_and_a_caller_may_name_another"),
     ("P7", "lib/bands", "h.since + ahead_of(own) * 1000 < mine.since + ahead_of(band) * 1000", "own < band",
      f"{_BANDS}::test_of_a_limit_of_one_key_a_band_is_passed_for_its_seconds"),
-    ("P7", "lib/passing", "  return band < its and not first.is_aged", "  return band < its",
+    ("P7", "lib/passing", "return band < its and (not first.is_aged or (is_kept and",
+     "return band < its or (false and (false and",
      f"{_BANDS}::test_a_better_band_that_comes_passes_one_that_needs_more_but_not_for_ever"),
-    ("P7", "lib/passing", "  return band < its and not first.is_aged", "  return false",
+    ("P7", "lib/passing", "return band < its and (not", "return false and (not",
      f"{_BANDS}::test_a_better_band_that_comes_passes_one_that_needs_more_but_not_for_ever"),
+    ("P7", "lib/passing", "first.yields and kept_from(amounts)", "false and kept_from(amounts)", f"{_TERMS}::{_KEPT}"),
+    ("P7", "lib/aging", "clock.work < clock.places[found] + ahead_of(found)", "true", f"{_TERMS}::{_KEPT}"),
+    ("P7", "lib/firsts", "best ~= band and what_binds", "false and what_binds", f"{_TERMS}::{_KEPT}"),
+    ("P9", "apply", "if d.reserve or settings.reserve then", "if false then",
+     f"{_TERMS}::test_the_ledger_has_the_reserve"),
     ("P7", "lib/admitting", "      limiter.banded, looked_at = '-', -1", "",
      f"{_BANDS}::test_what_passes_whoever_waits_in_no_band_is_counted_from_the_first_on"),
     ("P7", "lib/turns", "(line + LINES * part_of_line(unit)) * SHARES + share_of", "line * SHARES + share_of",

@@ -1,5 +1,6 @@
 """The plain model of whose turn it is: bands of those who wait for one limit, and what of it went before each."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -58,14 +59,21 @@ class Bands:
             for band in there if self.counts
         }  # fmt: skip
 
-    def may_go(self, band: int) -> bool:
-        """Return whether a band has its turn: that passed longest of those that are aged, else the best one."""
+    def may_go(self, band: int, kept: Callable[[int], int], stuck: Callable[[str, Waiter], bool]) -> bool:
+        """Return whether a band has its turn: that passed longest of those that are aged, else the best one.
+
+        The best one also has what is ``kept`` from an aged one that is ``stuck`` for it, until as much passed again.
+        """
         there = {waiter.band for waiter in self.waiters.values()} | {band}
         aged = {one: place for one, place in self.places.items() if one and place <= self.work + NEARLY}
         surely = {one: place for one, place in aged.items() if place <= self.work - NEARLY}
         if band in aged and aged[band] <= min(aged.values()) + NEARLY:
             return True
-        return not surely and band == min(there)
+        if band != min(there) or not surely:
+            return not surely and band == min(there)
+        first, place = min(surely.items(), key=lambda one: one[1])
+        waits = [stuck(hold, waiter) for hold, waiter in self.waiters.items() if waiter.band == first]
+        return kept(band) < kept(first) and any(waits) and self.work < place + self.ahead(first) + NEARLY
 
     def before(self, hold: str, held: dict[str, int] | None, *, by_deadline: bool) -> str:
         """Return who of its band is to go before one that waits; empty where nobody is.

@@ -34,6 +34,7 @@ class Bands:
         self._limits: dict[str, Limit] = {}
         self._each: dict[str, Limit] = {}
         self._aging = 1.0
+        self._kept_from = BANDS
         self._restart()
 
     def _restart(self) -> None:
@@ -51,6 +52,12 @@ class Bands:
     def set_aging(self, event: list[str]) -> None:
         """Go by this aging."""
         self._aging = float(event[1])
+        self._restart()
+
+    def set_reserve(self, event: list[str]) -> None:
+        """Go by a reserve: those who have it pass a band that it is kept from twice as far."""
+        bands = [int(entry.partition("=")[0]) for entry in event[1].split("+") if "=" in entry]
+        self._kept_from = min(bands, default=BANDS)
         self._restart()
 
     def waits(self, event: list[str]) -> None:
@@ -94,8 +101,9 @@ class Bands:
                     continue
                 if each == band:
                     passed.since = work
-                elif work - passed.since > each * self._aging + BANDS * largest + 1e-6:
-                    most, found = each * self._aging, work - passed.since
+                    continue
+                most, found = each * self._aging * (2 if each > self._kept_from else 1), work - passed.since
+                if found > most + BANDS * largest + 1e-6:
                     self._violated("P7", f"band {each} waits for {name} and was passed for too long",
                                    f"at most {most:g} and one of each band", f"{found:.3f}")  # fmt: skip
                     passed.since = work

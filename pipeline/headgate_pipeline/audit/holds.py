@@ -15,7 +15,7 @@ Violated = Callable[[str, str, object, object], None]
 _AMOUNT: Final = re.compile(r"(\w+)([=:])(\d+)(?:@(\d+))?")
 HOLD_EVENTS: Final = (
     "limiter", "clock", "would-wait", "held", "claimed", "used", "freed", "lapsed", "levels", "waits", "band", "quit",
-    "aging", "adapted",
+    "aging", "reserve", "adapted",
 )  # fmt: skip
 """Those that are about holds."""
 MOST_KEYS: Final = 100_000
@@ -41,7 +41,8 @@ class Holds:
             "held": self._admitted, "claimed": self._claimed,
             "used": self._settled, "freed": self._ended, "lapsed": self._ended, "levels": self._compare,
             "waits": self._bands.waits, "band": self._bands.band, "quit": self._bands.quit,
-            "aging": self._bands.set_aging, "adapted": self._adapt,
+            "aging": self._bands.set_aging, "reserve": self._bands.set_reserve,
+            "adapted": self._adapt,
         }  # fmt: skip
         self.ms = self._skew = 0
         self._went_back = False

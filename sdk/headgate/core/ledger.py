@@ -55,6 +55,7 @@ EVENTS: Final[dict[str, tuple[str, ...]]] = {
     "regressed": ("link", "mark", "number"),
     "limiter": ("limits", "key_limits"),
     "aging": ("aging",),
+    "reserve": ("shares",),
     "adapted": ("limit", "how", "floor", "ceiling", "before", "why", "heard", "after"),
     "clock": ("ms",),
     "held": ("hold", "key", "amounts"),

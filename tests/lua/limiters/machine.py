@@ -84,6 +84,7 @@ class Machine(RuleBasedStateMachine):
         self.model = Limiter(limits, key_limits, reserve, shed, shadows=shadows, key_shadows=key_shadows)
         self.alone, self.by_deadline, self.line = (limits[names[0]] if alone else None), by_deadline, Bands(aging)
         self.bands: dict[str, int] = {}
+        self.wanted: dict[str, dict[str, int]] = {}
         self.asked: set[str] = set()
         self.counts = {band: [0, 0] for band in range(8)}
         self.adaptive = next((Adaptive(limit) for limit in limits.values() if limit.adapt), None)
@@ -156,6 +157,7 @@ class Machine(RuleBasedStateMachine):
         if self.alone and word == "wait":
             turn = self.model.now // 1000 + min(call.wait_ms, MOST_PATIENCE_MS) if self.by_deadline else self.tickets
             self.tickets += 1
+            self.wanted[call.id] = self.amounts(call.amounts)
             self.line.join(call.id, Waiter(call.key, band, turn))
         elif self.alone:
             self.line.name(band)
@@ -275,7 +277,12 @@ class Machine(RuleBasedStateMachine):
             return
         if hold in self.asked:
             self.line.name(band)
-        assert self.line.may_go(band), f"{hold} went first, of band {band}, of {self.line}"
+
+        def stuck(other: str, waiter: Waiter) -> bool:
+            return not self.model.fits(waiter.key, self.wanted[other], waiter.band)
+
+        turn = self.line.may_go(band, self.model.kept_from, stuck)
+        assert turn, f"{hold} went first, of band {band}, of {self.line}"
         share = None
         if self.alone.form == "at_once" and not self.alone.adapt and not self.by_deadline:
             share = {key: self.model.held(f"key {key}", self.alone.name) for key in KEYS}

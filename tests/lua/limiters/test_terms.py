@@ -41,6 +41,43 @@ async def test_whoever_waits_for_what_is_not_reserved_keeps_nobody_from_what_is(
     assert await limiter.admit("ann.2", "slots=1", wait_ms=9000) == "held"
 
 
+async def test_what_is_kept_from_a_band_is_there_for_others_though_it_was_passed_far_enough_until_that_comes_twice(
+    limiter: Limiter,
+) -> None:
+    """Band 1 may be passed by the limit of 4, and by as much again out of what is kept from it."""
+    await limiter.create("slots at_once 4", reserve="0=500")
+    for number in (1, 2):
+        assert await limiter.admit(f"ann.{number}", "slots=1~0") == "held"
+    assert (await limiter.admit("low.1", "slots=1~1", wait_ms=99_000)).startswith("wait ")
+    for number in range(3, 8):  # the last of these passes one that was passed far enough
+        assert await limiter.admit(f"ann.{number}", "slots=1~0") == "held"
+        assert (await limiter.admit(f"mid.{number}", "slots=1")).startswith("late "), "it is kept from band 3 too"
+        await limiter.release(f"ann.{number}")
+    for number in (9, 10):
+        assert await limiter.admit(f"ann.{number}", "slots=1~0") == "held"
+    assert (await limiter.admit("top.1", "slots=1~0", wait_ms=99_000)).startswith("wait ")
+    await limiter.release("ann.9")
+    assert await limiter.admit("top.1", "slots=1~0", wait_ms=99_000) == "held", "one that waits has it too"
+    await limiter.release("ann.10")
+    assert (await limiter.admit("low.1", "slots=1~1", wait_ms=99_000)).startswith("wait ")
+    assert (await limiter.admit("ann.11", "slots=1~0")).startswith("late "), "as much passed it again"
+    await limiter.release("ann.1")
+    await limiter.release("ann.2")
+    assert await limiter.admit("low.1", "slots=1~1", wait_ms=99_000) == "held"
+
+
+async def test_the_ledger_has_the_reserve(limiter: Limiter) -> None:
+    """The audit goes by it: who has what is kept passes twice as far."""
+    await limiter.create("slots at_once 4", reserve="0=100;2=300")
+    await limiter.change(reserve="")
+    key = f"{limiter.address.key}:ledger"
+    entries = await limiter.server.command(key.encode(), "XRANGE", key, "-", "+")
+    details = [text.decode() for _, (_, text) in entries if b",apply," in text]
+    assert [part for text in details for part in text.replace(",", ";").split(";") if "reserve" in part] == [
+        "reserve:0=100+2=300", "reserve:-",
+    ]  # fmt: skip
+
+
 async def test_a_band_is_shed_above_its_fill(limiter: Limiter) -> None:
     await limiter.create("slots at_once 10;calls rate 1 10;mails quota 10 day 0", "slots at_once 5", shed="5=800;7=300")
     assert await limiter.admit("ann.1", "slots=3,calls=8,mails=3", key="t") == "held"

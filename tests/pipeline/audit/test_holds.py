@@ -70,6 +70,11 @@ def test_a_band_that_is_passed_for_longer_than_its_aging_is_found() -> None:
     halved = f"limits:inf:inf;{LIMITS};aging:0.5"
     assert judge(first, *passed(18, top), apply=halved) == []
     assert [one.promise for one in judge(first, *passed(19, top), apply=halved)] == ["P7"]
+    kept = f"limits:inf:inf;{LIMITS};reserve:1=100+6=200"
+    assert judge(first, *passed(48, top), apply=kept) == [], "by those who have what is kept from it"
+    assert [one.promise for one in judge(first, *passed(49, top), apply=kept)] == ["P7"]
+    for others in (kept.replace("1=100+6=200", "2=100"), f"{kept};reserve:-"):
+        assert [one.promise for one in judge(first, *passed(29, top), apply=others)] == ["P7"]
 
 
 ADAPTING = "limits:inf:inf;limiter:slots at_once 9 2 aimd:"
