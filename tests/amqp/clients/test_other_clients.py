@@ -13,6 +13,7 @@ from proton import Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
+import headgate
 from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import rhea_modules
@@ -58,14 +59,15 @@ def test_go_amqp(node: NodeProcess) -> None:
 
 
 @pytest.mark.timeout(LIMIT)
-def test_qpid_jms(start_node: StartNode) -> None:
+async def test_qpid_jms(start_node: StartNode, client: headgate.Client) -> None:
     folder = VENV / "qpid-jms"
     if shutil.which("java") is None or not (folder / "classes" / "Rows.class").exists():
         pytest.skip("Qpid JMS is not installed: run `.ci/ensure-qpid-jms`, which needs Maven and a compiler of Java")
     first, second = start_node(), start_node()
     classes = os.pathsep.join((f"{folder}/classes", f"{folder}/lib/*"))
     command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", classes, "Rows", str(first.port), str(second.port)]
-    told = rows(command, {"kill the first": first.kill9})
+    await client.apply("jms.priorities", kind="queue", fair_by="priority")
+    told = await asyncio.to_thread(rows, command, {"kill the first": first.kill9})
     for row, refusal in (("a transacted session", "there are no transactions"), ("a selector", "a selector is for")):
         assert refusal in told.pop(row)
     subscription = told.pop("a durable subscription")
@@ -85,6 +87,8 @@ def test_qpid_jms(start_node: StartNode) -> None:
         "a request over a temporary queue": "re: one, re: two, InvalidDestinationException",
         "a temporary topic": "to all, to all, InvalidDestinationException",
         "a selector of a topic": "red red nothing, red red",
+        "priorities": "99 44 44 11 00",
+        "a delivery delay": "now late in time",
         "failover": "before after",
     }
 

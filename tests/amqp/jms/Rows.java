@@ -46,6 +46,8 @@ public class Rows {
             session.createConsumer(session.createQueue("jms.selector"), "a = 1");
         }));
         row("a selector of a topic", Rows::selected);
+        row("priorities", Rows::priorities);
+        row("a delivery delay", Rows::later);
         row("failover", Rows::failover);
     }
 
@@ -88,6 +90,40 @@ public class Rows {
             send(session, "jms.hello", "one", "two");
             MessageConsumer consumer = session.createConsumer(session.createQueue("jms.hello"));
             return next(consumer) + " " + next(consumer);
+        }
+    }
+
+    /** The queue delivers by priority: so the test has made it. */
+    static String priorities() throws JMSException {
+        try (Connection connection = connect(first + "?jms.prefetchPolicy.all=0")) {
+            Session session = connection.createSession();
+            MessageProducer producer = session.createProducer(session.createQueue("jms.priorities"));
+            for (int priority : new int[] {1, 4, 9, 4, 0}) {
+                producer.setPriority(priority);
+                producer.send(session.createTextMessage("" + priority));
+            }
+            MessageConsumer consumer = session.createConsumer(session.createQueue("jms.priorities"));
+            StringBuilder got = new StringBuilder();
+            for (int i = 0; i < 5; i++) {
+                Message message = consumer.receive(PATIENCE);
+                got.append(text(message)).append(message.getJMSPriority()).append(' ');
+            }
+            return got.toString().trim();
+        }
+    }
+
+    static String later() throws JMSException {
+        try (Connection connection = connect(first)) {
+            Session session = connection.createSession();
+            MessageProducer producer = session.createProducer(session.createQueue("jms.later"));
+            MessageConsumer consumer = session.createConsumer(session.createQueue("jms.later"));
+            producer.setDeliveryDelay(600);
+            long sent = System.currentTimeMillis();
+            producer.send(session.createTextMessage("late"));
+            producer.setDeliveryDelay(0);
+            producer.send(session.createTextMessage("now"));
+            String got = next(consumer) + " " + next(consumer);
+            return got + (System.currentTimeMillis() - sent >= 600 ? " in time" : " early");
         }
     }
 

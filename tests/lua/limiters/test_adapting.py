@@ -222,7 +222,13 @@ async def test_a_limit_of_a_key_does_not_adapt(limiter: Limiter) -> None:
 async def test_each_decision_is_the_one_of_the_twin(limiter: Limiter, adapt: Any) -> None:
     """Drive it through all that happens, and have the ledger say what the twin says of the same."""
     await limiter.create(f"slots at_once 60 5 {adapt}")
-    story = [(60, 100_000, 0)] * 9 + [(300, 180_000, 0)] * 9 + [(300, 100_000, 60)] * 4 + [(5, 100_000, 0)] * 3
+    story = (
+        [(60, 100_000, 0)] * 9
+        + [(300, 104_000, 0)] * 2
+        + [(300, 180_000, 0)] * 9
+        + [(300, 100_000, 60)] * 4
+        + [(5, 100_000, 0)] * 3
+    )
     story += [(400, 100_000, 0)] * 25 + [(300, 100_000, 60)] * 2 + [(400, 100_000, 0)] * 8 + [(100, 100_000, 300)] * 2
     story += [(400, 112_000, 0)] * 6 + [(400, 100_000, 0)] * 9 + [(300, 260_000, 0)] * 30 + [(300, 2_600_000, 0)] * 6
     for ok, us, over in story:
