@@ -41,7 +41,7 @@ async def send(client: headgate.Client, name: str) -> None:
 
 async def received(client: headgate.Client, name: str) -> list[int]:
     """Return the numbers of all messages as they are delivered, each accepted before the next."""
-    found = []
+    found: list[int] = []
     async with client.session("r") as session:
         consumer = await session.consumer(name, window=1)
         for _ in range(COUNT):
