@@ -10,6 +10,7 @@ local function may_pass(key, amounts)
     return false
   elseif d.tickets ~= looked_at then
     serve_line()
+    if what_binds(key, amounts) ~= 0 then return false end -- others were let in
   end
   local last = { key = key, amounts = amounts, ticket = math.huge, since = now_ms }
   return not (is_cut or turn_in_key(key, amounts, last) or whose_turn(key, amounts))

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from tests.lua.limiters.trial import Limiter
+from headgate.redis.stores.limiters import NO_KEY, HoldCall
+from tests.lua.limiters.trial import TTL_MS, Limiter
 
 pytestmark = pytest.mark.one_server
 DAY_MS = 86_400_000
@@ -31,6 +32,19 @@ async def test_whoever_waits_for_a_quota_keeps_only_those_who_need_it_waiting(li
     assert await limiter.admit("eve.2", "mails=1", key="t2", wait_ms=9000) == "held", (
         "the day begins with those who wait"
     )
+
+
+async def test_whoever_has_the_line_served_gets_what_is_left_of_it(limiter: Limiter) -> None:
+    """Mutant: what was free before others were let in is taken as well."""
+    await limiter.create("slots at_once 1")
+    assert await limiter.admit("ann.1", "slots=1") == "held"
+    answers = await limiter.call(
+        "ann",
+        HoldCall("admit", "ann.2", "a", "slots=1", TTL_MS, 9000),
+        HoldCall("release", "ann.1", NO_KEY, "-", TTL_MS, 0),
+        HoldCall("admit", "ann.3", "b", "slots=1", TTL_MS, 9000),
+    )
+    assert [answer.split()[0] for answer in answers.answers] == ["held", "ok", "wait"]
 
 
 @pytest.mark.parametrize("limit", ["slots at_once 4", "slots rate 1 4"])
