@@ -99,6 +99,8 @@ LIMITERS: Final = (
     ("P8", "lib/calendar", "(month + 9) % 12", "(month + 8) % 12", f"{_ADMIT}::test_windows_of_a_calendar"),
     ("P7", "lib/queueing", "      admit_first(first)\n      return line", "      return nil",
      f"{_ADMIT}::test_whoever_waits_is_served_when_something_comes_back"),
+    ("P1", "lib/admitting", "if what_binds(key, amounts) ~= 0 then return false end", "",
+     f"{_PASSING}::test_whoever_has_the_line_served_gets_what_is_left_of_it"),
     ("P7", "lib/admitting", "(d.blocked == 0 or may_pass(key, amounts))", "true",
      f"{_ADMIT}::test_nobody_overtakes_whoever_waits"),
     ("P7", "lib/queueing", "return at and line + 1 -- else all", "return nil -- else all",
