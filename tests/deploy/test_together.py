@@ -2,13 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -77,16 +77,15 @@ def port(made: Path) -> Iterator[int]:
 @pytest.fixture
 def node(made: Path, port: int, environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
     """A node as compose starts it, and its ready line."""
-    settings: dict[str, Any] = {**NODE["environment"], "HEADGATE_NAMESPACE": "default"}
-    url = settings["HEADGATE_URL"].replace("${HEADGATE_NAMESPACE:-default}", "default")
-    url = url.replace("redis:6379", f"127.0.0.1:{port}").replace("/run/headgate", f"{made}/node")
-    settings |= {"HEADGATE_URL": url, "HEADGATE_PORT": 0, "HEADGATE_ADMIN_PORT": 0, "HEADGATE_HOST": "127.0.0.1"}
+    settings = {key: re.sub(r"\$\{\w+:-(.*?)\}", r"\1", str(value)) for key, value in NODE["environment"].items()}
+    url = settings["HEADGATE_URL"].replace("redis:6379", f"127.0.0.1:{port}").replace("/run/headgate", f"{made}/node")
+    settings |= {"HEADGATE_URL": url, "HEADGATE_PORT": "0", "HEADGATE_ADMIN_PORT": "0", "HEADGATE_HOST": "127.0.0.1"}
     shell, option, script, name = NODE["entrypoint"]
     script = script.replace("$$", "$").replace("/run/headgate", f"{made}/node")
     with (made / "node.log").open("w") as log:
         process = subprocess.Popen(
             [shell, option, script, name, *NODE["command"], "--json"],
-            env={**environment, **{key: str(value) for key, value in settings.items()}},
+            env={**environment, **settings},
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

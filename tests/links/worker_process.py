@@ -129,7 +129,7 @@ class DoomedServer(Server):
 
         async def sent(command: Any, **more: Any) -> None:
             await send(command, **more)
-            if isinstance(command, bytes) and b"EVALSHA" in command:
+            if isinstance(command, bytes) and (b"EVALSHA" in command or b"FCALL" in command):
                 self._doom.at(_step.get(), "sent")
 
         connection.send_packed_command = sent
