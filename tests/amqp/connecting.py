@@ -74,7 +74,7 @@ class Stored:
     def seek(self) -> None:
         """Look for nothing."""
 
-    def left(self) -> None:
+    def left(self, item: object) -> None:
         """Forget that."""
 
     def weigh(self, weight: int) -> None:

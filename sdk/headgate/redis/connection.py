@@ -14,6 +14,7 @@ from redis.asyncio.connection import AbstractConnection
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.functions import Functions, reply_of
 from headgate.redis.scripts import Script, script, script_of
+from headgate.redis.text.info import facts_in, run_of
 
 _pack: Final[Any] = hiredis.pack_command  # in C, unlike redis-py's; its stub knows tuples of one only
 MIN_VERSION: Final = (6, 2)
@@ -108,18 +109,6 @@ async def greet(connection: Any) -> None:
     connection.headgate_cluster = "cluster" in (facts.get("redis_mode"), facts.get("server_mode"))  # Valkey's since 8.1
 
 
-def run_of(run_id: str, replication: Mapping[str, str]) -> bytes:
-    """Return what calls name a run by: with the history that its promotion began, for it may have been a replica."""
-    promoted = int(replication.get("second_repl_offset", -1)) >= 0
-    return f"{run_id}.{replication['master_replid']}".encode() if promoted else run_id.encode()
-
-
-def facts_in(reply: Any) -> dict[str, str]:
-    """Return what an answer to INFO says, by name."""
-    text = reply.decode(errors="replace") if isinstance(reply, bytes) else ""
-    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-
-
 def _warn_of_eviction(run_id: str, policy: str) -> None:
     """Tell once of each server: from its point of view all is well when it has deleted a counter."""
     if policy != "noeviction" and run_id not in _WARNED:
@@ -144,6 +133,23 @@ def unwrapped(error: rx.ResponseError, run: bytes) -> rx.ResponseError:
 def _loads(missing: Script) -> bytes:
     """Return what loads a script; and with it, for users who may load none, those that show how things stand."""
     return b"".join(_pack(("SCRIPT", "LOAD", one.source)) for one in (*map(script, SHOW), missing))
+
+
+async def _evaluate_at_once(connection: Any, script: Script, command: bytes) -> Any:
+    """Load a script and call it with nobody in between, who has all scripts forgotten; an error is returned as one.
+
+    Redis reads what follows a long argument in its next turn, and others have theirs in between.
+    """
+    words = (_pack(("MULTI",)), _pack(("SCRIPT", "LOAD", script.source)), command, _pack(("EXEC",)))
+    await connection.send_packed_command(b"".join(words))
+    *queued, done = [await reply_of(connection) for _ in words]
+    if isinstance(done, rx.NoPermissionError):  # roles may not; and what is queued must not stay
+        await connection.send_command("DISCARD")
+        await reply_of(connection)
+        return rx.NoScriptError(f"{script.name} is forgotten as soon as it is loaded")
+    if isinstance(done, rx.ResponseError):
+        return next((one for one in queued if isinstance(one, rx.ResponseError)), done)
+    return done[1]
 
 
 def _of_run(words: Sequence[Any], run_id: bytes) -> tuple[Any, ...]:
@@ -204,17 +210,21 @@ class Lane:
                 replies = await self._functions.call(connection, library, words, after)
                 if replies is not None:
                     return replies if after else replies[0]
-            reply = await self._evaluate(connection, script, _pack((b"EVALSHA", script.sha, *words)), after)
+            is_due = library is None and self._functions.is_due(connection)
+            asked = await self._functions.ask(connection) if is_due else 0  # before the call: no round trip of its own
+            reply = await self._evaluate(connection, script, _pack((b"EVALSHA", script.sha, *words)), after, asked)
             if library is not None:
                 self._functions.refused(script)
-            elif self._functions.is_due(connection):
-                await self._functions.ask(connection)
             return reply
 
-    async def _evaluate(self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]) -> Any:
+    async def _evaluate(
+        self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]], asked: int
+    ) -> Any:
+        """Call a script, and load it where it is missing; so many answers about its user come before its own."""
         if after:
-            return await self._evaluate_and(connection, script, command, after)
+            return await self._evaluate_and(connection, script, command, after, asked)
         await connection.send_packed_command(command)
+        await self._functions.hear(connection, asked)
         for _ in range(LOADS):
             try:
                 return await connection.read_response()
@@ -224,13 +234,18 @@ class Lane:
                 await self._loaded(connection, script)
             except rx.ResponseError as error:
                 raise unwrapped(error, connection.headgate_run_id) from None
-        return await connection.read_response()
+        if isinstance(reply := await reply_of(connection), rx.NoScriptError):
+            reply = await _evaluate_at_once(connection, script, command)
+        if isinstance(reply, rx.ResponseError):
+            raise unwrapped(reply, connection.headgate_run_id)
+        return reply
 
     async def _evaluate_and(
-        self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]
+        self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]], asked: int
     ) -> Any:
-        for _ in range(LOADS):
+        for tried in range(LOADS):
             await connection.send_packed_command(b"".join((command, *map(_pack, after))))
+            await self._functions.hear(connection, 0 if tried else asked)
             replies = [await reply_of(connection) for _ in (command, *after)]
             if not isinstance(error := replies[0], rx.ResponseError):
                 return replies

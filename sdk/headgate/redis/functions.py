@@ -30,6 +30,9 @@ deleted: whoever calls one of them loads it again."""
 _ASK: Final = "return { redis.acl_check_cmd('FCALL', 'f', 0), redis.acl_check_cmd('FUNCTION', 'LOAD', 'f') }"
 """Returns 1 or nil for whether the user may do either; Redis logs nothing."""
 _ASK_SHA: Final = hashlib.sha1(_ASK.encode(), usedforsecurity=False).hexdigest()
+_QUESTION: Final = _pack(("EVALSHA", _ASK_SHA, 0))
+_LOAD_QUESTION: Final = _pack(("SCRIPT", "LOAD", _ASK))
+_LIST: Final = _pack(("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*"))
 _MISSING: Final = "Function not found"
 _THERE: Final = "already exists"
 _ELSEWHERE: Final = (rx.MovedError, rx.AskError, rx.TryAgainError, rx.ClusterDownError, rx.ReadOnlyError)
@@ -44,6 +47,8 @@ class Functions:
         self._asked = -AGAIN_AFTER
         """When it was asked last, by the clock that never goes back."""
         self._may_call = self._may_load = False
+        self._is_unknown = False
+        """Whether it lacked the question."""
         self._refused: dict[str, float] = {}
         """Name of a script -> when its function was."""
 
@@ -57,19 +62,25 @@ class Functions:
         """Return whether it is to be asked, for it was not within a minute, or is another run."""
         return bool(connection.headgate_run_id != self._run) or time.monotonic() - self._asked >= AGAIN_AFTER
 
-    async def ask(self, connection: Any) -> None:
-        """Ask what its user may do."""
+    async def ask(self, connection: Any) -> int:
+        """Ask what its user may do; returns how many answers :meth:`hear` is to read before those to what follows."""
         self._run, self._asked = connection.headgate_run_id, time.monotonic()
         if connection.headgate_version < SINCE:
-            return
-        await connection.send_command("EVALSHA", _ASK_SHA, 0)
-        rights = await reply_of(connection)
-        if isinstance(rights, rx.NoScriptError):
-            await connection.send_packed_command(_pack(("SCRIPT", "LOAD", _ASK)) + _pack(("EVALSHA", _ASK_SHA, 0)))
-            await reply_of(connection)
+            return 0
+        await connection.send_packed_command((_LOAD_QUESTION if self._is_unknown else b"") + _QUESTION)
+        return 1 + self._is_unknown
+
+    async def hear(self, connection: Any, answers: int) -> None:
+        """Read what its user may do: the last of so many answers."""
+        rights: Any = None
+        for _ in range(answers):
             rights = await reply_of(connection)
-        may = isinstance(rights, list)  # an error: it knows no such thing, or nobody may ask
-        self._may_call, self._may_load = may and rights[:1] == [1], may and rights[1:] == [1]
+        if isinstance(rights, rx.NoScriptError) and answers == 1:
+            self._is_unknown, self._asked = True, -AGAIN_AFTER  # the next call asks, and loads the question with it
+        elif answers:
+            self._is_unknown = False
+            may = isinstance(rights, list)  # an error: it knows no such thing, or nobody may ask
+            self._may_call, self._may_load = may and rights[:1] == [1], may and rights[1:] == [1]
 
     def refused(self, op: Script) -> None:
         """Note that EVALSHA did what had been refused as a function."""
@@ -85,18 +96,17 @@ class Functions:
         command, loads = b"".join(map(_pack, ((b"FCALL", library.name, *words), *after))), b""
         for _ in range(LOADS):
             await connection.send_packed_command(loads + command)  # in one write, to leave no gap for another
-            loaded = await reply_of(connection) if loads else None
+            loaded, listed = (await reply_of(connection), await reply_of(connection)) if loads else (None, None)
             replies = [await reply_of(connection) for _ in range(1 + len(after))]
             error = replies[0]
             if not isinstance(error, rx.ResponseError):
-                if loads:
-                    await _tidy(connection)
+                await _tidy(connection, listed)
                 return replies
             if isinstance(error, _ELSEWHERE):
                 raise error
             if not str(error).startswith(_MISSING) or not self._may_load or _failed(loaded):
                 return None
-            loads = _pack(("FUNCTION", "LOAD", library.source))
+            loads = _pack(("FUNCTION", "LOAD", library.source)) + _LIST
         return None
 
 
@@ -113,10 +123,8 @@ def _failed(loaded: Any) -> bool:
     return isinstance(loaded, rx.ResponseError) and _THERE not in str(loaded)
 
 
-async def _tidy(connection: Any) -> None:
-    """Delete the libraries of other versions, if there are too many of ours and the user may."""
-    await connection.send_command("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*")
-    listed = await reply_of(connection)
+async def _tidy(connection: Any, listed: Any) -> None:
+    """Delete the libraries of other versions, if too many of ours are listed; an error is no list."""
     names = [row[1] for row in listed] if isinstance(listed, list) else []
     if len(names) > MOST_LIBRARIES:
         ours = {op.library.name.encode() for op in map(script, FUNCTIONS) if op.library}

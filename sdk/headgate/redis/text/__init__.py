@@ -1,1 +1,1 @@
-"""The texts of scripts: what their arguments may be, what is left out on the way to Redis, and their libraries."""
+"""Texts on the way to Redis and back: arguments of scripts, what is left out of these, libraries, answers to INFO."""
