@@ -246,6 +246,7 @@ class Shelf:
 
     def purge(self) -> None:
         self.stored.clear()
+        self.largest = 0
         self.sent.clear()
         for seq in self.turns.seqs if self.turns else ():
             self.turns.forget(seq)  # type: ignore[union-attr]
