@@ -210,21 +210,17 @@ class Lane:
                 replies = await self._functions.call(connection, library, words, after)
                 if replies is not None:
                     return replies if after else replies[0]
-            is_due = library is None and self._functions.is_due(connection)
-            asked = await self._functions.ask(connection) if is_due else 0  # before the call: no round trip of its own
-            reply = await self._evaluate(connection, script, _pack((b"EVALSHA", script.sha, *words)), after, asked)
+            reply = await self._evaluate(connection, script, _pack((b"EVALSHA", script.sha, *words)), after)
             if library is not None:
                 self._functions.refused(script)
+            elif self._functions.is_due(connection):
+                await self._functions.ask(connection)
             return reply
 
-    async def _evaluate(
-        self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]], asked: int
-    ) -> Any:
-        """Call a script, and load it where it is missing; so many answers about its user come before its own."""
+    async def _evaluate(self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]) -> Any:
         if after:
-            return await self._evaluate_and(connection, script, command, after, asked)
+            return await self._evaluate_and(connection, script, command, after)
         await connection.send_packed_command(command)
-        await self._functions.hear(connection, asked)
         for _ in range(LOADS):
             try:
                 return await connection.read_response()
@@ -241,11 +237,10 @@ class Lane:
         return reply
 
     async def _evaluate_and(
-        self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]], asked: int
+        self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]
     ) -> Any:
-        for tried in range(LOADS):
+        for _ in range(LOADS):
             await connection.send_packed_command(b"".join((command, *map(_pack, after))))
-            await self._functions.hear(connection, 0 if tried else asked)
             replies = [await reply_of(connection) for _ in (command, *after)]
             if not isinstance(error := replies[0], rx.ResponseError):
                 return replies

@@ -47,8 +47,6 @@ class Functions:
         self._asked = -AGAIN_AFTER
         """When it was asked last, by the clock that never goes back."""
         self._may_call = self._may_load = False
-        self._is_unknown = False
-        """Whether it lacked the question."""
         self._refused: dict[str, float] = {}
         """Name of a script -> when its function was."""
 
@@ -62,25 +60,19 @@ class Functions:
         """Return whether it is to be asked, for it was not within a minute, or is another run."""
         return bool(connection.headgate_run_id != self._run) or time.monotonic() - self._asked >= AGAIN_AFTER
 
-    async def ask(self, connection: Any) -> int:
-        """Ask what its user may do; returns how many answers :meth:`hear` is to read before those to what follows."""
+    async def ask(self, connection: Any) -> None:
+        """Ask what its user may do."""
         self._run, self._asked = connection.headgate_run_id, time.monotonic()
         if connection.headgate_version < SINCE:
-            return 0
-        await connection.send_packed_command((_LOAD_QUESTION if self._is_unknown else b"") + _QUESTION)
-        return 1 + self._is_unknown
-
-    async def hear(self, connection: Any, answers: int) -> None:
-        """Read what its user may do: the last of so many answers."""
-        rights: Any = None
-        for _ in range(answers):
+            return
+        await connection.send_packed_command(_QUESTION)
+        rights = await reply_of(connection)
+        if isinstance(rights, rx.NoScriptError):
+            await connection.send_packed_command(_LOAD_QUESTION + _QUESTION)
+            await reply_of(connection)
             rights = await reply_of(connection)
-        if isinstance(rights, rx.NoScriptError) and answers == 1:
-            self._is_unknown, self._asked = True, -AGAIN_AFTER  # the next call asks, and loads the question with it
-        elif answers:
-            self._is_unknown = False
-            may = isinstance(rights, list)  # an error: it knows no such thing, or nobody may ask
-            self._may_call, self._may_load = may and rights[:1] == [1], may and rights[1:] == [1]
+        may = isinstance(rights, list)  # an error: it knows no such thing, or nobody may ask
+        self._may_call, self._may_load = may and rights[:1] == [1], may and rights[1:] == [1]
 
     def refused(self, op: Script) -> None:
         """Note that EVALSHA did what had been refused as a function."""
