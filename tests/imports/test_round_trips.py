@@ -17,16 +17,19 @@ import headgate
 from headgate import CreditTimeout, DestinationFull
 from headgate import policy as documents
 from headgate.brokers import KEPT, words
+from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.policy.lint import lint
+from tests.amqp.client import Peer
 from tests.amqp.conftest import StartNode
 from tests.conformance.story import body, fill, holds, take
 from tests.docs.imports_page import PRODUCTS
 from tests.imports.test_configurations import READERS
+from tests.links.channels import Group, Stamped, collecting, opened, sending
 from tests.sdk.observing import GUARD, field, look
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
-Shows = Callable[[headgate.Client], Awaitable[None]]
+Shows = partial[Awaitable[None]]
 ELSEWHERE = {"ems.destination.flowControl", "ems.tibemsd.flow_control"}
 """Shown by the manual's example of EMS, which is of two files: test_ems.py."""
 NOT_OF_FILES = ("element", "client", "call", "url")
@@ -35,11 +38,10 @@ NOT_OF_FILES = ("element", "client", "call", "url")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One configuration, what it shows, and the settings that are shown by it, with their group."""
+    """One configuration, of a file or more, what it shows, and the settings that are shown by it, with their group."""
 
     product: str
-    file: str
-    text: str
+    files: dict[str, str]
     shows: Shows
     settings: list[str]
 
@@ -164,13 +166,103 @@ async def forwards(client: headgate.Client, *, source: str, target: str, copies:
         there = await session.consumer(target)
         here = await session.consumer(source) if copies else None
         producer = await session.producer(source)
-        await wait_until(partial(_is_subscribed, client, source), timeout=GUARD, description="the link has its end")
+        await wait_until(partial(_work, client), timeout=GUARD, description="links have their ends")
         for region in ("US", "EU"):
             await producer.send(region, headers={"region": region}, timeout=GUARD)
         for text in [only] if only else ["US", "EU"]:
             await _gets(there, text)
         for text in ["US", "EU"] if here is not None else []:
             await _gets(here, text)
+
+
+async def is_told_slow(client: headgate.Client, *, name: str) -> None:
+    """See that a consumer that settles nothing while others send is told, within two looks, and then is not slow."""
+    await fill(client, name, 10)
+    async with client.session(ttl=1) as session:
+        told: list[headgate.Consumer] = []
+        session.on_slow(told.append)
+        consumer = await session.consumer(name, window=3)
+        await wait_until(lambda: consumer.is_slow, timeout=GUARD, description="a slow consumer is told")
+        assert told == [consumer]
+        for _ in range(10):
+            await (await take(consumer)).accept()
+        await wait_until(lambda: not consumer.is_slow, timeout=GUARD, description="it settles, and is slow no more")
+
+
+async def rejects_beyond(client: headgate.Client, *, name: str, port: int) -> None:
+    """See that of six messages that AMQP senders have credit for five are stored, above the limit, and one rejected."""
+    peer = await Peer.connect(port)
+    links = [await peer.sender(name, link) for link in ("a", "b", "c")]
+    waits = [await peer.put(link, "x" * 2900) for link in links * 2]
+    outcomes = [outcome for outcome, _ in await asyncio.gather(*waits)]
+    assert sorted(outcomes) == ["accepted"] * 5 + ["rejected"]
+    assert 10_000 < await field(client, name, "pending_bytes") <= 15_000
+    await peer.close()
+
+
+async def spools(client: headgate.Client, *, name: str, limit: int) -> None:
+    """See that twice as much as memory is for finds room, blocks nobody, and comes in order."""
+    async with client.session() as session:
+        producer = await session.producer(name)
+        count = 2 * limit // 1000
+        async with asyncio.timeout(GUARD):
+            for number in range(count):
+                await producer.send(f"{number:04}" + "x" * 992)
+        assert await field(client, name, "pending_messages") == count
+        assert await field(client, name, "pending_bytes") <= limit
+        consumer = await session.consumer(name)
+        for number in range(count):
+            message = await take(consumer)
+            assert str(message.body).startswith(f"{number:04}")
+            await message.accept()
+
+
+async def browses(client: headgate.Client, *, name: str, count: int) -> None:
+    """See that a browser reads so many messages at a time, and all of them in the end."""
+    await fill(client, name, 3 * count)
+    pages, browse = [], client.store.browse
+
+    async def counted(*arguments: Any, **more: Any) -> Any:
+        pages.append(len(page := await browse(*arguments, **more)))
+        return page
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client.store, "browse", counted)
+        assert len([message async for message in client.browse(name)]) == 3 * count
+    assert pages == [count, count, count, 0]
+
+
+async def holds_only_with_consumers(client: headgate.Client, *, name: str, only: bool) -> None:
+    """See whether a limit of two messages holds where nobody consumes; where somebody does, it always does."""
+    async with client.session() as session:
+        producer = await session.producer(name, window=1)
+        for _ in range(2 + only):
+            await producer.send(body(5000), timeout=GUARD)
+        if only:
+            await session.consumer(name, window=1)
+        await _send(producer, "block", 5000)
+
+
+async def is_on_disk(client: headgate.Client, *, name: str) -> None:
+    """See that a send is not confirmed by a server that writes nothing to a disk."""
+    async with client.session() as session:
+        with pytest.raises(headgate.NotDurable):
+            await (await session.producer(name)).send(b"x", timeout=GUARD)
+
+
+async def multicasts(client: headgate.Client, *, topic: str, rate: int, ttl: int) -> None:
+    """See that a topic is sent to the group, over the interface, so far and no faster."""
+    (channel,) = (await client.policy()).channels
+    group = Group(channel.group, channel.port)
+    async with sending(client):
+        await opened(client, topic)
+        stamped = Stamped(group)
+        async with collecting(group.reader()) as got:
+            await fill(client, topic, 100, 1000)
+            await wait_until(lambda: len(got.messages) == 100, timeout=GUARD)
+    stamped.close()
+    assert stamped.most_above(rate) <= channel.most_at_once
+    assert stamped.ttls == {ttl}
 
 
 async def _gets(consumer: headgate.Consumer | None, expected: str) -> None:
@@ -180,9 +272,8 @@ async def _gets(consumer: headgate.Consumer | None, expected: str) -> None:
     await message.accept()
 
 
-async def _is_subscribed(client: headgate.Client, name: str) -> bool:
-    seen = await look(client, name)
-    return seen.fields["kind"] == "queue" or bool(seen.subscriptions)
+async def _work(client: headgate.Client) -> bool:
+    return all(link.state == "works" and link.backlog is not None for link in await list_links(client))
 
 
 async def _is_empty(client: headgate.Client, name: str) -> bool:
@@ -193,10 +284,16 @@ SHOWS: dict[str, Callable[..., Awaitable[None]]] = {
     show.__name__: show
     for show in (
         has_room, shares, attempts, rejected, comes_again, expires, pushes, by_priority, serves_many, is_kind, forwards,
+        is_told_slow, rejects_beyond, spools, browses, holds_only_with_consumers, is_on_disk, multicasts,
     )
 }  # fmt: skip
 CASES = [
-    Case(case["product"], case["file"], case["text"], partial(SHOWS[case["shows"]], **case["with"]), case["settings"])
+    Case(
+        case["product"],
+        {case["file"]: case["text"], **case.get("also", {})},
+        partial(SHOWS[case["shows"]], **case["with"]),
+        case["settings"],
+    )
     for case in tomllib.loads((Path(__file__).parent / "round_trips.toml").read_text())["case"]
 ]
 
@@ -205,17 +302,20 @@ CASES = [
 async def test_what_is_kept_exactly_does_as_the_document_states(
     client: headgate.Client, tmp_path: Path, case: Case, start_node: StartNode
 ) -> None:
-    file = tmp_path / case.file
-    file.write_text(case.text)
-    imported = READERS[case.product]([file])
+    group = Group()
+    files = {tmp_path / name: text for name, text in case.files.items()}
+    for file, text in files.items():
+        file.write_text(text.replace("GROUP:PORT", f"{group.address}:{group.port}"))
+    imported = READERS[case.product](sorted(files))
     kept = {f"{case.product}.{row.setting}" for row in imported.rows if row.verdict == KEPT}
     assert case.words <= kept, [row for row in imported.rows if row.verdict != KEPT]
     policy = documents.loads(imported.document.replace("file:///var/spool/headgate", tmp_path.as_uri()))
     assert not lint(policy)
     await client.apply_policy(policy)
+    over_node = {"port": start_node().port} if case.shows.func is rejects_beyond else {}
     if policy.links:
         start_node()
-    await case.shows(client)
+    await case.shows(client, **over_node)
 
 
 def test_how_many_of_the_settings_that_are_kept_are_shown() -> None:
@@ -228,4 +328,4 @@ def test_how_many_of_the_settings_that_are_kept_are_shown() -> None:
     }
     shown = ELSEWHERE.union(*(case.words for case in CASES))
     assert shown <= kept, shown - kept
-    assert len(shown) / len(kept) >= 0.82, sorted(kept - shown)
+    assert len(shown) / len(kept) >= 0.9, sorted(kept - shown)

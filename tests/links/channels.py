@@ -17,15 +17,20 @@ from tests.support.waiting import wait_until
 
 LOOPBACK = "127.0.0.1"
 SO_TIMESTAMPNS = 35
+RECEIVE_TTL = 12
+"""Of Linux, which Python does not name."""
 
 
 class Group:
-    """A group and port that no other test uses."""
+    """A group and port: those that are named, else such as no other test uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "", port: int = 0) -> None:
+        if address:
+            self.address, self.port = address, port
+            return
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind((LOOPBACK, 0))
-            self.port: int = probe.getsockname()[1]
+            self.port = int(probe.getsockname()[1])
         dice = random.SystemRandom()
         self.address = f"239.{dice.randint(0, 255)}.{dice.randint(0, 255)}.{dice.randint(1, 254)}"
 
@@ -109,13 +114,17 @@ class Stamped:
 
     def __init__(self, group: Group) -> None:
         self.packets: list[tuple[int, bytes]] = []
+        self.ttls: set[int] = set()
         self._socket = joined(group.address, group.port, LOOPBACK)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        self._socket.setsockopt(socket.IPPROTO_IP, RECEIVE_TTL, 1)
         asyncio.get_running_loop().add_reader(self._socket, self._take)
 
     def _take(self) -> None:
         data, ancillary, _, _ = self._socket.recvmsg(65536, 64)
-        seconds, nanoseconds = struct.unpack("@qq", ancillary[0][2])
+        said = {(level, kind): value for level, kind, value in ancillary}
+        seconds, nanoseconds = struct.unpack("@qq", said[socket.SOL_SOCKET, SO_TIMESTAMPNS])
+        self.ttls |= set(struct.unpack("@i", said[socket.IPPROTO_IP, socket.IP_TTL]))
         self.packets.append((seconds * 1_000_000_000 + nanoseconds, data))
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, Word, words
+from headgate.brokers import KEPT, NOT_COVERED, Word, words
 from headgate.core.names import encode_name
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError, InvalidValue
@@ -27,6 +27,7 @@ _NO_VALUE: Final = "the value is none that ActiveMQ would take; mend it there"
 _MEMORY: Final = 64 * 1024 * 1024
 """Of all destinations, as the preset has it."""
 _IN_MEMORY: Final = ("vmQueueCursor", "vmCursor", "vmDurableCursor")
+_ON_DISK: Final = ("storeCursor", "fileQueueCursor")
 _DEAD_LETTERS: Final = "ActiveMQ.DLQ"
 
 
@@ -178,6 +179,13 @@ def _inside(reading: Reading, rule: Table, one: Element, match: str) -> None:
     elif one.name == "vmQueueCursor":
         rule.set("when_full", "block", place)
         reading.plain(one, word, value, 'when_full = "block"')
+    elif one.name in _ON_DISK and rule.values.get("when_full", "spool") != "spool":
+        kept = f'when_full = "{rule.values["when_full"]}"'
+        reading.become(one, word, value, kept, "senders are told, and nothing goes to a disk")
+    elif one.name in _ON_DISK:
+        rule.set("when_full", "spool", place)
+        rule.set("store", "store", place)
+        reading.plain(one, word, value, 'when_full = "spool", store = "store"')
     elif one.name.endswith("DeadLetterStrategy"):
         prefix = one.attributes.get("queuePrefix", "ActiveMQ.DLQ.Queue.")
         name = _DEAD_LETTERS if one.name.startswith("shared") else f"{prefix}{match}"
@@ -192,9 +200,7 @@ def _inside(reading: Reading, rule: Table, one: Element, match: str) -> None:
         rule.set("consumer.slow", {"multiple": 2, "action": "detach"}, place)
         reading.plain(one, word, value, 'consumer.slow.action = "detach"')
     else:
-        reading.note(
-            one, word, word.verdict if one.name.endswith("Cursor") else NOT_COVERED, value, word.ours, word.differs
-        )
+        reading.note(one, word, NOT_COVERED, value, word.ours, word.differs)
 
 
 # -- System usage, redelivery, destinations --------------------------------------------------------------------------
@@ -243,9 +249,7 @@ def _usage(reading: Reading, usage: Element, word: Word) -> None:
     for key, value in limit.items():
         table.set(key, value, place)
     shown = ", ".join(f"{key} = {value}" for key, value in limit.items())
-    reading.note(
-        usage, word, KEPT if is_memory else DIFFERS, text, f"{table.kind}: {shown}", "" if is_memory else _SHARED
-    )
+    reading.plain(usage, word, text, f"{table.kind}: {shown}")
 
 
 def _plugins(reading: Reading, element: Element) -> None:
