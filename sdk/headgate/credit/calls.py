@@ -29,7 +29,7 @@ from headgate.redis.store import Store
 
 Ensure = Callable[[bool], Any]
 """Makes a destination exist; its argument says whether it was known before and is gone."""
-Refill = Callable[[Callable[[str, int], None], Callable[[], None]], None]
+Refill = Callable[[Callable[[str, int], None], Callable[[], None] | None], None]
 """Begins to fetch what is missing from a destination's pools, if it has any; calls the second once all were asked."""
 
 
@@ -272,9 +272,9 @@ class Calls:
             when = latest - BEAT / 2  # the nearest beat is not after it
         return beat(when), sweeps
 
-    def refill(self) -> None:
-        """Fetch what is missing from the destination's pools, or leave their lines."""
-        self._refill(self._beyond_pool, self._pools_asked)
+    def refill(self, head: Outgoing | None) -> None:
+        """Fetch what is missing from the destination's pools, or leave their lines; say when they were asked."""
+        self._refill(self._beyond_pool, None if head is None else partial(self._pools_asked, head))
 
     @property
     def _held(self) -> Held | None:
@@ -290,6 +290,6 @@ class Calls:
         self.account.beyond_pool(pool, limit)
         self.stir()
 
-    def _pools_asked(self) -> None:
-        self.account.pools_asked(self._loop.time())
+    def _pools_asked(self, head: Outgoing) -> None:
+        self.account.pools_asked(head, self._loop.time())
         self.stir()

@@ -88,7 +88,8 @@ class Pools:
         try:
             with contextlib.suppress(HeadgateError):  # whoever is still blocked starts the next refill
                 while loop.time() < self._until[address.key]:
-                    begun = len(self._asking.get(address.key, ()))
+                    if begun := len(self._asking.get(address.key, ())):
+                        asked.clear()  # who does not wait goes by this round, so it leaves nobody out
                     # In the order of names, each only when those before it suffice: nobody waits in a circle.
                     for name in sorted(names.split()):
                         if not await self.step(address, name, tell, asked):

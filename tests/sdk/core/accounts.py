@@ -75,6 +75,7 @@ class Session:
         )  # fmt: skip
         self.account.resize(window, 1)
         self.items: list[Outgoing] = []
+        self.asks_pools_for: Outgoing | None = None
         self.under_way: Flight | None = None
         self.begun = False
         self.forgotten = 0
@@ -145,8 +146,9 @@ class Session:
     def turn(self, when: float, latest: float) -> tuple[float, bool]:
         return (latest, False) if self.relies else (round(4 * when) / 4, True)
 
-    def refill(self) -> None:
-        """It takes nothing from pools."""
+    def refill(self, head: Outgoing | None) -> None:
+        """Take nothing from pools."""
+        self.asks_pools_for = head
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from headgate.core.account.calls import Acquire, Credit, Leave, Publish, Reap
+from headgate.core.full import FAIL
 from tests.sdk.core.accounts import FAULTS, Session, World, check, story
 
 LONG = 60.0
@@ -56,6 +57,30 @@ def test_one_who_gives_up_leaves_the_line_of_the_destination_at_once() -> None:
     call = bob.account.call(world.now)
     assert isinstance(call, Acquire)
     assert call.totals.size == 0, "in no line"
+
+
+def test_what_pools_were_asked_for_one_that_is_gone_is_no_word_for_the_next() -> None:
+    """Mutant: whoever is first by then goes by that answer."""
+    world = World()
+    ann, bob = world.session("ann", 1000), world.session("bob", 100)
+    bob.pooled, bob.when_full = True, FAIL
+    ann.send(1000)
+    world.run(world.now + 0.1)
+    gone = bob.send(500)
+    world.run(world.now + 0.1)
+    assert bob.asks_pools_for is gone
+    bob.account.pools_asked(gone, world.now)
+    world.run(world.now + 0.1)
+    assert gone.done.value == "full"
+    next_one = bob.send(500)
+    world.run(world.now + 0.1)
+    assert bob.asks_pools_for is next_one
+    bob.account.pools_asked(gone, world.now)
+    world.run(world.now + 0.1)
+    assert not next_one.done.done()
+    bob.account.pools_asked(next_one, world.now)
+    world.run(world.now + 0.1)
+    assert next_one.done.value == "full"
 
 
 def test_a_wait_without_a_deadline_sets_no_clock_once_it_is_explained() -> None:

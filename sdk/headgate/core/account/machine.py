@@ -652,7 +652,8 @@ class Account:
                 self.waiters.watch(now)
         self._ask_at = 0.0 if served or not asked else again_at
         if self._destination.pooled and 1 in (before.place, answer.place):  # whoever gives up leaves their lines too
-            self._effects.refill()
+            hurried = asked and any(self.waiters.impatient())
+            self._effects.refill(head if hurried else None)
 
     def _too_large(self, limit: int) -> None:
         head = self.outbox.head()
@@ -662,9 +663,9 @@ class Account:
         elif head:
             self._ends.too_large(head, limit)
 
-    def pools_asked(self, now: float) -> None:
-        """Note that the pools lent what they have: those that do not wait go by the next answer."""
-        if self.outbox.waiting and any(self.waiters.impatient()):
+    def pools_asked(self, head: Outgoing, now: float) -> None:
+        """Note that the pools lent the first in line what they have: those that do not wait go by the next answer."""
+        if self.outbox.waiting and self.outbox.waiting[0] is head:  # else it is gone, and nobody asked for the next one
             self._pools_asked_at = now
             self._ask_at = 0.0
 

@@ -119,8 +119,12 @@ class Effects(Protocol):
         """
         ...
 
-    def refill(self) -> None:
-        """Fetch what is missing from the destination's pools, or leave their lines."""
+    def refill(self, head: Outgoing | None) -> None:
+        """Fetch what is missing from the destination's pools, or leave their lines.
+
+        With ``head``, the first in line where somebody there does not wait, the account is told once pools were asked
+        for it.
+        """
 
     def forget(self) -> None:
         """Drop what is remembered of a destination that was removed on purpose."""
