@@ -31,6 +31,6 @@ def cluster() -> Iterator[Replicated]:
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def sure_of_the_former(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, the master of before is waited for."""
     monkeypatch.setattr(handover, "PATIENCE", GUARD)

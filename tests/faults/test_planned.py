@@ -23,7 +23,7 @@ def slot_of(client: headgate.Client, name: str) -> int:
     return slot
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("sure_of_the_former")
 async def test_a_cluster_that_hands_over_and_back_and_moves_a_slot_begins_no_epoch(cluster: Replicated) -> None:
     """Mutant: `Handovers` believes nobody; then nothing new is granted for a whole lease, four times."""
     told: list[headgate.StateLoss] = []
@@ -55,7 +55,7 @@ async def test_a_cluster_that_hands_over_and_back_and_moves_a_slot_begins_no_epo
     assert not told
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("sure_of_the_former")
 async def test_a_gate_of_a_cluster_that_hands_over_admits_no_more_than_it_may(cluster: Replicated) -> None:
     told: list[headgate.StateLoss] = []
     async with AsyncExitStack() as stack:
@@ -78,7 +78,7 @@ async def test_a_gate_of_a_cluster_that_hands_over_admits_no_more_than_it_may(cl
     assert not told
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("sure_of_the_former")
 async def test_a_server_that_hands_over_to_its_replica_is_its_witness(pair: Pair, cleanup_namespace: str) -> None:
     """At one address, as behind a load balancer. Mutant: as above."""
     told: list[headgate.StateLoss] = []
@@ -98,7 +98,7 @@ async def test_a_server_that_hands_over_to_its_replica_is_its_witness(pair: Pair
             await client.remove("orders")
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("sure_of_the_former")
 async def test_a_destination_that_nobody_called_between_two_handovers_begins_no_epoch(
     pair: Pair, cleanup_namespace: str
 ) -> None:
@@ -122,7 +122,7 @@ async def test_a_destination_that_nobody_called_between_two_handovers_begins_no_
             await client.remove(name)
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("sure_of_the_former")
 async def test_a_server_that_had_more_than_the_next_one_is_no_witness(pair: Pair, cleanup_namespace: str) -> None:
     """It follows the next one, but had to forget what it had besides. Mutant: whoever follows is a witness."""
     told: list[headgate.StateLoss] = []
