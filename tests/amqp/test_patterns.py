@@ -11,7 +11,7 @@ from proton import Message
 from proton.utils import LinkDetached
 
 import headgate
-from headgate.namespace.topics import Index
+from headgate.namespace.topics import PLACEHOLDER, Index
 from headgate.redis.keys import Address
 from headgate_coordinator.node.conditions import TooManyTopics, condition_of
 from headgate_coordinator.node.ends.pattern_receiver import MOST_TOPICS, LinkCrowd
@@ -63,6 +63,12 @@ async def held(client: headgate.Client, *names: str) -> int:
     """Return what consumers hold of these topics."""
     states = [one for name in names for one in (await look(client, name)).consumers.values()]
     return sum(int(one["delivered"]) - int(one["settled"]) for one in states)
+
+
+async def joined(client: headgate.Client, *names: str) -> bool:
+    """Return whether somebody has come to each of them, for whom a paused consumer may stand in until then."""
+    consumers = [(await look(client, name)).consumers for name in names]
+    return all(any(not one.startswith(PLACEHOLDER) for one in each) for each in consumers)
 
 
 async def untaken(client: headgate.Client, name: str) -> bool:
@@ -173,6 +179,7 @@ async def test_drain_is_answered_once_every_topic_was_looked_at(rhea_there: Rhea
 
     await drained(1, 0)  # while there are no topics
     await topics(client, *names)
+    await wait_until(partial(joined, client, *names))
     await drained(2, 0)
     await send(client, *names, count=2)
     await drained(3, 6)

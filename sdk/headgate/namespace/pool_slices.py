@@ -144,7 +144,7 @@ class Pools:
             drawn = await self.store.draw(pool, member, held)
             if drawn.code == "GONE":
                 drawn = await self.store.draw(pool, member, replace(held, pool_epoch=drawn.pool_epoch + 1))
-        if drawn.code == "UNKNOWN" and pool.key in self._known:
+        if drawn.code == "UNKNOWN" and pool.key in self._known and await self._is_missed(pool, member):
             await self.store.set(pool, self._known[pool.key], mode="recover", ttl_ms=self._ttl_ms)
         elif drawn.code == "LEARNING" and drawn.place == 1:
             await self.rebuild(pool, drawn.pool_epoch)
@@ -156,6 +156,14 @@ class Pools:
             self._in_line.discard((member, encode_name(pool.name)))
         await self.deliver(pool, drawn.served, drawn.pool_epoch)
         return drawn
+
+    async def _is_missed(self, pool: PoolAddress, member: str) -> bool:
+        """Return whether a pool that is not there was lost: who removes one first has no destination name it.
+
+        Only a destination that names it lacks anything of it, and what nobody lacks is not missed yet.
+        """
+        address = Address.of(self.namespace, decode_name(member))
+        return (await self.store.slice(address, encode_name(pool.name))).lacks > 0
 
     async def remember(self, pool: PoolAddress) -> None:
         """Remember how a pool is set, so that it can be made again if Redis loses it."""

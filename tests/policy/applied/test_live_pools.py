@@ -6,9 +6,12 @@ import pytest
 
 import headgate
 from headgate import CreditTimeout, PolicyError
+from headgate.core.names import encode_name
 from headgate.policy import loads
+from headgate.redis.keys import Address, PoolAddress
 from tests.policy.live import state
 from tests.sdk.observing import GUARD, drain
+from tests.support.waiting import wait_until
 
 EACH = '[[destination]]\nmatch = "telemetry.#"\nlimit = { bytes = "2KB", scope = "each" }\n'
 SHARED = EACH.replace('"each"', '"shared"')
@@ -56,6 +59,31 @@ async def test_what_frees_in_one_serves_another_and_no_limit_is_left_behind(
         assert (await state(client, "telemetry.b")).get("pools") is None
         async with asyncio.timeout(GUARD):
             await producer.send(b"z" * 900)
+
+
+async def test_a_pool_that_another_process_took_away_is_not_made_again(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    """Mutant: whoever knows it takes it for lost, in the midst of moving its slices."""
+    await client.apply_policy(loads(SHARED))
+    pools = client._pools
+    async with client.session("s") as session:
+        assert await fill(session, "telemetry.a") == 2
+        producer = await session.producer("telemetry.b", window=1000)
+        blocked = asyncio.ensure_future(producer.send(b"y" * 900, timeout=60))
+        await wait_until(lambda: waits(client), description="it waits for the pool")
+        pool = PoolAddress.of(client.namespace, (await client.pools())[0].name)
+        lacking = await pools.store.slice(Address.of(client.namespace, "telemetry.b"), encode_name(pool.name))
+        assert lacking.lacks > 0
+        await other.apply_policy(loads(EACH))
+        await pools.draw(pool, "telemetry.b", lacking)
+        async with asyncio.timeout(GUARD):
+            await blocked
+    assert await client.pools() == []
+
+
+async def waits(client: headgate.Client) -> bool:
+    return any(pool.waiting for pool in await client.pools())
 
 
 async def test_a_pool_that_cannot_be_set_leaves_the_policy_as_it_was(client: headgate.Client) -> None:
