@@ -171,8 +171,7 @@ async def test_drain_is_answered_once_every_topic_was_looked_at(rhea_there: Rhea
     await rhea.receiver("r", "news.*")
 
     async def drained(times: int, messages: int) -> None:
-        rhea.do("credit", link="r", more=10)
-        rhea.do("drain", link="r")
+        rhea.do("drain", link="r", more=10)
         await rhea.sees("receiver_drained", times, link="r")
         assert len(rhea.messages("r")) == messages
         assert (await rhea.look("r"))["credit"] == 0
@@ -184,8 +183,7 @@ async def test_drain_is_answered_once_every_topic_was_looked_at(rhea_there: Rhea
     await send(client, *names, count=2)
     await drained(3, 6)
     await send(client, *names, count=4)
-    rhea.do("credit", link="r", more=10)
-    rhea.do("drain", link="r")
+    rhea.do("drain", link="r", more=10)
     await rhea.sees("receiver_drained", 4, link="r")
     assert len(rhea.messages("r")) == 16  # all its credit is used
     await drained(5, 18)
@@ -196,8 +194,7 @@ async def test_drain_is_answered_where_the_window_is_full(rhea_there: Rhea, clie
     await topics(client, *names)
     await rhea.receiver("r", "news.*?consumer_window=4")
     await send(client, *names, count=4)
-    rhea.do("credit", link="r", more=10)
-    rhea.do("drain", link="r")
+    rhea.do("drain", link="r", more=10)
     await rhea.sees("receiver_drained", link="r")
     assert len(rhea.messages("r")) == 4
 

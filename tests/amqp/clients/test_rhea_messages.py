@@ -112,8 +112,7 @@ async def test_a_drain_of_an_empty_destination_ends(rhea_there: Rhea) -> None:
     rhea = rhea_there
     await rhea.receiver("r", "orders")
     for times in (1, 2):
-        rhea.do("credit", link="r", more=10)
-        rhea.do("drain", link="r")
+        rhea.do("drain", link="r", more=10)
         await rhea.sees("receiver_drained", times, link="r")
         assert (await rhea.look("r"))["credit"] == 0
 

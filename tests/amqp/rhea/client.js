@@ -147,7 +147,8 @@ const commands = {
   credit({ link, more }) {
     links[link].add_credit(more);
   },
-  drain({ link }) {
+  drain({ link, more = 0 }) {
+    links[link].add_credit(more); // in one flow: once it has asked for a drain, it does so with each
     links[link].drain_credit();
   },
   cheat({ link }) {
