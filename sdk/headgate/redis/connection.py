@@ -13,7 +13,7 @@ from redis.asyncio.connection import AbstractConnection
 
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.functions import Functions, reply_of
-from headgate.redis.scripts import Script, script, script_of
+from headgate.redis.scripts import Script, function_of, script
 from headgate.redis.text.info import facts_in, run_of
 
 _pack: Final[Any] = hiredis.pack_command  # in C, unlike redis-py's; its stub knows tuples of one only
@@ -289,7 +289,7 @@ class Lane:
 
     def _as_function(self, words: Sequence[Any], connection: Any) -> Sequence[Any]:
         """Return the call of a script as that of a function, where it may be one."""
-        op = script_of(words[1]) if words[0] == b"EVALSHA" else None
+        op = function_of(words[1]) if words[0] == b"EVALSHA" else None
         library = self._functions.of(op, connection) if op else None
         return (b"FCALL", library.name, *words[2:]) if library else words
 

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.redis.text.arguments import Arguments, UnknownTypeError
-from headgate.redis.text.hastening import bare, hasten, lessen
+from headgate.redis.text.hastening import bare, enclose, lessen
 from headgate.redis.text.library import Library, LibraryError, library_body
 
 _INCLUDE: Final = re.compile(r'^--- @include "([\w/]+)"\n', re.MULTILINE)
 _ARGUMENT: Final = re.compile(r"^  ARGV\[(\d+)(\.\.)?\] +([\w, ]+?)(?: {2,}(.*?))?(?: {2,}|$)", re.MULTILINE)
 _NUMBER: Final = re.compile(r"tonumber\(ARGV\[(\d+)\]\)")
 _CODES: Final = re.compile(r"^  Codes\s+((?:.+\n)+?)\]\]", re.MULTILINE)
-_OWN: Final = "--- @own\n"
 FUNCTIONS: Final = frozenset({
     "acquire", "publish", "settle", "take", "admit", "link_read", "link_commit",
 })  # fmt: skip
@@ -157,8 +156,8 @@ def parse(name: str, source: str, *, checked: bool = False) -> Script:
 @cache
 def script(name: str) -> Script:
     """Return one script by name."""
-    source = expand(lua_root(), name)
-    one = parse(name, hasten(source), checked=True)
+    source = lessen(expand(lua_root(), name))
+    one = parse(name, enclose(source), checked=True)
     return replace(one, library=library(one, source)) if name in FUNCTIONS else one
 
 
@@ -167,15 +166,18 @@ def library(one: Script, source: str) -> Library:
 
     Args:
         one: the script.
-        source: its text with all that it includes, as :func:`expand` returns it.
+        source: its text with all that it includes, as :func:`lessen` returns it.
 
     Raises:
         ScriptError: a part of it cannot be one of a library.
     """
     end = source.index("]]") + 3
     own = _INCLUDE.sub("", (lua_root() / f"{one.name}.lua").read_text(encoding="utf-8"))[end:]
-    parts, _, own = lessen(f"{source[end:].removesuffix(own)}{_OWN}{own}").partition(_OWN)
-    parts, own = (_NUMBER.sub(one.declared.as_number, text) for text in (parts, own))
+    lines = source[end:].splitlines(keepends=True)
+    parts, own = (
+        _NUMBER.sub(one.declared.as_number, "".join(text))
+        for text in (lines[: -own.count("\n")], lines[-own.count("\n") :])
+    )
     try:
         return Library.of(one.name, bare(library_body(parts, own, one.declared.in_lua())))
     except LibraryError as error:
@@ -193,6 +195,16 @@ def script_of(sha: str) -> Script | None:
     return _scripts_by_sha().get(sha)
 
 
+def function_of(sha: str) -> Script | None:
+    """Return the script that EVALSHA calls so, if it may be called as a function too; the others need not be read."""
+    return _functions_by_sha().get(sha)
+
+
 @cache
 def _scripts_by_sha() -> dict[str, Script]:
     return {one.sha: one for one in map(script, script_names())}
+
+
+@cache
+def _functions_by_sha() -> dict[str, Script]:
+    return {one.sha: one for one in map(script, FUNCTIONS)}

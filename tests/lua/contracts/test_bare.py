@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.redis import scripts
 from headgate.redis.scripts import expand, lua_root, parse, script, script_names
-from headgate.redis.text.hastening import bare, hasten
+from headgate.redis.text.hastening import bare, enclose, lessen
 
 SAME_CODE: Final = "return string.dump(loadstring(ARGV[1], '=x')) == string.dump(loadstring(ARGV[2], '=x')) and 1"
 BIG: Final = {
@@ -76,7 +76,7 @@ def test_every_script_is_the_same_code_without_its_comments(
 ) -> None:
     monkeypatch.setattr(scripts, "bare", str)
     for name in script_names():
-        whole = parse(name, hasten(expand(lua_root(), name)), checked=True).source
+        whole = parse(name, enclose(lessen(expand(lua_root(), name))), checked=True).source
         assert "  Codes  " in whole
         assert "  Codes  " not in script(name).source
         assert direct.eval(SAME_CODE, 0, whole, script(name).source), name

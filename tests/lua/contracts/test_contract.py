@@ -20,7 +20,7 @@ from headgate.redis.keys import (
     owned_keys,
 )
 from headgate.redis.scripts import ScriptError, expand, lua_root, parse, script, script_names
-from headgate.redis.text.hastening import hasten
+from headgate.redis.text.hastening import enclose, lessen
 from tests.support.extent import each
 
 LUA: Final = Path(__file__).resolve().parents[3] / "lua"
@@ -461,11 +461,11 @@ local LONG = 'a'
   .. 'b'
 return { 'EMPTY', EMPTY, MOST, K_LINE, LONG, MOST_OF_ALL } -- EMPTY
 """
-        hastened = hasten(source).splitlines()
-        assert hastened[6] == "return { 'EMPTY', 'MOST', 16, KEYS[3], LONG, MOST_OF_ALL } -- EMPTY"
-        assert hastened[4:6] == ["local LONG = 'a'", "  .. 'b'"]
-        assert hastened[0] == source.splitlines()[0]
-        assert len(hastened) == len(source.splitlines()), "an error names the line as it is in the files together"
+        lessened = lessen(source).splitlines()
+        assert lessened[6] == "return { 'EMPTY', 'MOST', 16, KEYS[3], LONG, MOST_OF_ALL } -- EMPTY"
+        assert lessened[4:6] == ["local LONG = 'a'", "  .. 'b'"]
+        assert lessened[0] == source.splitlines()[0]
+        assert len(lessened) == len(source.splitlines()), "an error names the line as it is in the files together"
 
     def test_functions_that_no_statement_leads_to_are_left_out(self) -> None:
         source = """local function lone(n)
@@ -482,11 +482,11 @@ local function both()
 end
 return short()
 """
-        lines = hasten(source).splitlines()
+        lines = lessen(source).splitlines()
         assert lines == ["", "", "", *source.splitlines()[3:8], "", "", "", "", "return short()"]
 
     def test_what_follows_a_mark_is_a_function_of_its_own(self) -> None:
-        assert hasten("local d\n--- @enclose\nreturn d\n") == "local d\nreturn (function()\nreturn d\nend)()\n"
+        assert enclose("local d\n--- @enclose\nreturn d\n") == "local d\nreturn (function()\nreturn d\nend)()\n"
 
     @pytest.mark.one_server
     def test_every_script_has_room_for_more_names(self, redis_url: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 import redis
 
 from headgate.redis.scripts import FUNCTIONS, expand, library, lua_root, script, script_names
+from headgate.redis.text.hastening import lessen
 from headgate.redis.text.library import Library, LibraryError, library_body
 
 PARTS = """-- comment
@@ -87,7 +88,7 @@ def test_nothing_that_is_made_once_may_depend_on_a_call_or_be_changed_by_it(part
 def test_every_script_can_be_one(direct: redis.Redis) -> None:
     """So none keeps anything of a call."""
     for name in script_names():
-        one = library(script(name), expand(lua_root(), name))
+        one = library(script(name), lessen(expand(lua_root(), name)))
         direct.function_load(one.source, replace=True)
         if name not in FUNCTIONS:
             direct.function_delete(one.name)

@@ -7,38 +7,41 @@ _ENCLOSE: Final = re.compile(r"^--- @enclose$", re.MULTILINE)
 _CONSTANT: Final = re.compile(r"^local ([A-Z_]+) = (KEYS\[\d+\]|\d+|'[^'\n]*')(?= --|\n)(?!\n +\.\.)", re.MULTILINE)
 _WORD: Final = re.compile(r"--\[\[.*?\]\]|--[^\n]*|'[^'\n]*'|\b[A-Z_]+\b", re.DOTALL)
 """Comments and strings, so that nothing is found in them, and what may be the name of a constant."""
-_LEXEME: Final = re.compile(
-    r"""--\[(?P<long>=*)\[.*?\](?P=long)\]|--[^\r\n]*"""  # comments
-    r"""|\[(?P<quote>=*)\[.*?\](?P=quote)\]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""  # strings
-    r"""|\n[ \t]+""",
-    re.DOTALL,
+_COMMENT_OR_STRING: Final = (
+    r"""--\[(?P<long>=*)\[.*?\](?P=long)\]|--[^\r\n]*"""
+    r"""|\[(?P<quote>=*)\[.*?\](?P=quote)\]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
 )
-"""All in which Lua sees a comment, a quote or a line's beginning: read from left to right, none is found in another."""
+_UNREAD: Final = re.compile(_COMMENT_OR_STRING, re.DOTALL)
+"""All in which Lua sees a comment or a quote: read from left to right, none is found in another."""
+_LEXEME: Final = re.compile(rf"{_COMMENT_OR_STRING}|\n[ \t]+", re.DOTALL)
+"""The same, and a line's beginning."""
 _FUNCTION: Final = re.compile(r"^local function (\w+)\([^\n]*\n(?:(?:[ \t][^\n]*)?\n)*end$", re.MULTILINE)
 """A function of a script, from its first column to its ``end`` there."""
 
 
-def hasten(source: str) -> str:
-    """Return a script that begins sooner and does the same: line for line, with its constants put where they are used.
+def enclose(source: str) -> str:
+    """Return a script that begins sooner and does the same, line for line, from one that :func:`lessen` returned.
 
     Redis runs the whole text at each call, and so makes each function anew, with the outer variables that it uses. Lua
     looks for those one after the other among all that are open, but has those of an enclosing function at hand: what
-    follows ``--- @enclose`` becomes a function of its own. Functions that nothing uses here, for a part serves other
-    scripts too, are left out.
+    follows ``--- @enclose`` becomes a function of its own.
     """
-    source, enclosed = _ENCLOSE.subn("return (function()", lessen(source))
+    source, enclosed = _ENCLOSE.subn("return (function()", source)
     return source + "end)()\n" * enclosed
 
 
 def lessen(source: str) -> str:
-    """Return a script with its constants put where they are used, and without the functions that it does not use."""
+    """Return a script with its constants put where they are used, and without the functions that it does not use.
+
+    A part serves other scripts too. What is left stands on the line where it was.
+    """
     constants = dict(_CONSTANT.findall(source))
     return _used(_WORD.sub(lambda word: constants.get(word[0], word[0]), _CONSTANT.sub("", source)))
 
 
 def blanked(source: str) -> str:
     """Return a text with blanks for its comments and strings, so that nothing is found in them."""
-    return _LEXEME.sub(lambda lexeme: re.sub(r"[^\n]", " ", lexeme[0]), source)
+    return _UNREAD.sub(lambda unread: "\n".join(" " * len(line) for line in unread[0].split("\n")), source)
 
 
 def _used(source: str) -> str:
