@@ -9,9 +9,9 @@ TESTS = Path(__file__).resolve().parents[1]
 
 def fixtures_of(conftest: Path) -> Iterator[str]:
     """Yield the names of the fixtures that a folder has for its tests."""
-    for one in ast.parse(conftest.read_text(encoding="utf-8")).body:
-        marks = one.decorator_list if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) else ()
-        if any("fixture" in ast.unparse(mark) for mark in marks):
+    parts = ast.parse(conftest.read_text(encoding="utf-8")).body
+    for one in [part for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]:
+        if any("fixture" in ast.unparse(mark) for mark in one.decorator_list):
             yield one.name
 
 
