@@ -33,7 +33,7 @@ def enclose(source: str) -> str:
 def lessen(source: str) -> str:
     """Return a script with its constants put where they are used, and without the functions that it does not use.
 
-    A part serves other scripts too. What is left stands on the line where it was.
+    A part serves other scripts too. All that is left stands on the line where it was.
     """
     constants = dict(_CONSTANT.findall(source))
     return _used(_WORD.sub(lambda word: constants.get(word[0], word[0]), _CONSTANT.sub("", source)))
