@@ -18,6 +18,9 @@ from headgate_pipeline.exchange.messages import Stored
 from headgate_pipeline.exchange.options import Options
 
 LOG: Final = logging.getLogger("headgate.pipeline")
+_LAST_OF_NUMBER: Final = (1 << 64) - 1
+"""The id of a message is its number and its size: none of that number comes behind this."""
+_PAGE: Final = 1000
 
 
 def ranges(numbers: "set[int] | list[int]") -> str:
@@ -73,7 +76,10 @@ class Intake:
 
     @property
     def owed(self) -> set[int]:
-        """Numbers of earlier batches whose leases ended before they were accepted: they come again, and are then."""
+        """Numbers of earlier batches that were not accepted while this or a former process held them.
+
+        They come again when their leases are over, and are accepted then.
+        """
         return self._owed or set()
 
     def settle(self, numbers: set[int], owed: Iterable[int] = ()) -> None:
@@ -100,22 +106,23 @@ class Intake:
         """
         return self._connection.run(self._fresh(most, wait, until))
 
-    def batch(self, numbers: set[int], *, patience: float) -> list[Stored]:
+    def batch(self, numbers: set[int], owed: Iterable[int] = (), *, patience: float) -> list[Stored]:
         """Return the messages of a batch, those that a crash sent back as soon as they come again.
 
         Args:
             numbers: of the batch.
+            owed: of those before it, as an earlier process left them.
             patience: seconds to wait for those. Messages that did not come are others', or gone, and left out.
         """
-        return self._connection.run(self._batch(numbers, patience))
+        return self._connection.run(self._batch(numbers, owed, patience))
 
     def close(self) -> None:
         """Give back what is held."""
         self._connection.run(self._session.close())
 
     async def _settle(self, numbers: set[int], owed: Iterable[int]) -> None:
-        if self._owed is None:
-            self._owed = set(owed)
+        if self._owed is None:  # nothing was given out here: what is behind was so by a process of before
+            self._owed = await self._stored(numbers.union(owed))
         self._done = numbers | self._owed
         self._given -= numbers
         now = sorted(numbers & self._held.keys())
@@ -138,8 +145,23 @@ class Intake:
                 return found
             await self._receive(left)
 
-    async def _batch(self, numbers: set[int], patience: float) -> list[Stored]:
+    async def _stored(self, numbers: set[int]) -> set[int]:
+        """Return those that are still there; else what was settled would be owed for ever."""
+        store, found, rest = self._connection.client.store, set[int](), set(numbers)
+        address = Address.of(self._options.namespace, self._options.destination)
+        while rest:
+            count = min(len(rest), _PAGE)  # they may be large: no more than are asked for
+            page = await store.browse(address, after=f"{min(rest) - 1}-{_LAST_OF_NUMBER}", count=count)
+            there = [int(id_.partition(b"-")[0]) for id_, *_ in page]
+            found |= numbers.intersection(there)
+            rest = {number for number in rest if number > there[-1]} if len(page) == count else set()
+        return found
+
+    async def _batch(self, numbers: set[int], owed: Iterable[int], patience: float) -> list[Stored]:
         loop = asyncio.get_running_loop()
+        if self._owed is None:
+            self._owed = await self._stored(set(owed))
+            self._done = set(self._owed)
         deadline = loop.time() + patience
         while missing := numbers - self._held.keys():
             left = deadline - loop.time()

@@ -70,7 +70,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         patience = 2 * self._options.ttl + 5  # of a query that was killed, what it held comes back by then
-        stored = self._messages().batch(numbers_of(end["numbers"]), patience=patience)
+        owed = numbers_of(end.get("owed", ""))
+        stored = self._messages().batch(numbers_of(end["numbers"]), owed, patience=patience)
         size = -(-len(stored) // self._options.parts) or 1
         return [Messages(stored[at : at + size]) for at in range(0, len(stored), size)]
 

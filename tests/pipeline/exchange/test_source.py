@@ -172,6 +172,29 @@ def test_what_is_owed_of_earlier_batches_is_known_to_the_next_process(
     again.stop()
 
 
+def test_a_batch_behind_whose_process_died_is_accepted_however_late_it_comes_again(
+    client: headgate.sync.Client, said: dict[str, str]
+) -> None:
+    """Newer messages make a batch before it does. Mutants: only the batch that is behind counts; nothing of it does."""
+    died, again, other = (StreamReader(Options.of(said | {"window": window})) for window in ("3", "10", "10"))
+    send(client, *"abc")
+    none = died.initialOffset()
+    one = died.latestOffset(none, ReadAllAvailable())
+    assert bodies(died, none, one) == list("abc")  # and written; nobody says so to the process that has them
+    send(client, *"def")
+    two = again.latestOffset(one, ReadAllAvailable())
+    assert numbers_of(two["owed"]) == {1, 2, 3}
+    again.stop()
+    died.stop()
+    assert bodies(other, one, two) == list("def")  # as the next process begins it, for it was not committed
+    wait_for(lambda: other.latestOffset(two, ReadAllAvailable()) == two and not left(client))
+    other.stop()
+    last = StreamReader(Options.of(said))
+    send(client, "g")
+    assert last.latestOffset(two, ReadAllAvailable())["owed"] == ""
+    last.stop()
+
+
 async def stand_still(seconds: float) -> None:
     """Keep the loop from renewing leases, as a process does that is stopped."""
     time.sleep(seconds)  # noqa: ASYNC251 (that is the point)
