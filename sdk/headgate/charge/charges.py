@@ -1,0 +1,89 @@
+"""Charges on things of an event loop, and on those that block."""
+
+import logging
+from typing import Any, ClassVar, Final
+
+import headgate.sync
+from headgate.charge.held import TAKEN, Held
+from headgate.charge.terms import Terms
+from headgate.errors import HeadgateError
+from headgate.limiting.bucket import Bucket
+from headgate.limiting.gate import Gate
+from headgate.limiting.limiter import Limiter
+from headgate.limiting.refusals import Refused
+from headgate.options import DEFAULT_TIMEOUT
+
+Source = Limiter | Gate | Bucket
+SyncSource = headgate.sync.Limiter | headgate.sync.Gate | headgate.sync.Bucket
+
+_SIZE: Final = frozenset({"size"})
+_TOKENS: Final = frozenset({"tokens"})
+_log: Final = logging.getLogger("headgate.charge")
+
+
+class Charge(Terms[Source]):
+    """Charges calls on a limiter, gate or bucket of an event loop."""
+
+    module = "headgate"
+    takes: ClassVar = {Limiter: None, Gate: _SIZE, Bucket: _TOKENS}
+
+    async def admit(self, *call: Any, **named: Any) -> Held:
+        """Wait until a call is admitted; errors are those of :meth:`headgate.Limiter.admit`."""
+        return await self.admit_within(self.within(*call, **named), *call, **named)
+
+    async def admit_within(self, timeout: float | str | None, *call: Any, **named: Any) -> Held:
+        """Wait so long until a call is admitted; errors as :meth:`admit`."""
+        on, terms = self.on, self.of(*call, **named)
+        if isinstance(on, Limiter):
+            return await on.admit(timeout=timeout, **terms)
+        if isinstance(on, Gate):
+            return await on.admit(timeout=timeout, **terms).__aenter__()
+        await on.take(**terms, timeout=DEFAULT_TIMEOUT if timeout is None else timeout)
+        return TAKEN
+
+    async def attempt(self, *call: Any, **named: Any) -> Held | Refused:
+        """Return what a call is admitted with, or a refusal; never waits for others."""
+        on, terms = self.on, self.of(*call, **named)
+        if isinstance(on, Bucket):
+            decision = await on.try_take(**terms)
+            return decision if isinstance(decision, Refused) else TAKEN
+        return await on.attempt(**terms)
+
+    async def hold_off(self, seconds: float, reason: str, *call: Any) -> None:
+        """Have nobody call for a while, as the other side asks; a failure of it is logged, for the call is done."""
+        try:
+            await self.on.hold_off(seconds, reason=reason, key=self.key_of(*call))
+        except HeadgateError as error:
+            _log.warning("%r could not be held off for %s s: %s", self.on, seconds, error)
+
+
+class SyncCharge(Terms[SyncSource]):
+    """Charges calls on a limiter, gate or bucket of :mod:`headgate.sync`."""
+
+    module = "headgate.sync"
+    takes: ClassVar = {headgate.sync.Limiter: None, headgate.sync.Gate: _SIZE, headgate.sync.Bucket: _TOKENS}
+
+    def admit(self, *call: Any, **named: Any) -> Held:
+        """Wait until a call is admitted; errors are those of :meth:`headgate.Limiter.admit`."""
+        on, terms, timeout = self.on, self.of(*call, **named), self.within(*call, **named)
+        if isinstance(on, headgate.sync.Limiter):
+            return on.admit(timeout=timeout, **terms).wait()
+        if isinstance(on, headgate.sync.Gate):
+            return on.admit(timeout=timeout, **terms).__enter__()
+        on.take(**terms, timeout=DEFAULT_TIMEOUT if timeout is None else timeout)
+        return TAKEN
+
+    def attempt(self, *call: Any, **named: Any) -> Held | Refused:
+        """Return what a call is admitted with, or a refusal; never waits for others."""
+        on, terms = self.on, self.of(*call, **named)
+        if isinstance(on, headgate.sync.Bucket):
+            decision = on.try_take(**terms)
+            return decision if isinstance(decision, Refused) else TAKEN
+        return on.attempt(**terms)
+
+    def hold_off(self, seconds: float, reason: str, *call: Any) -> None:
+        """Have nobody call for a while, as the other side asks; a failure of it is logged, for the call is done."""
+        try:
+            self.on.hold_off(seconds, reason=reason, key=self.key_of(*call))
+        except HeadgateError as error:
+            _log.warning("%r could not be held off for %s s: %s", self.on, seconds, error)
