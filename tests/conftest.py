@@ -26,9 +26,9 @@ from headgate.amqp import remote
 from headgate.redis import connection, connection_options, server
 from headgate.session import destinations
 from tests.links.sites import SiteOf, three_sites_of
-from tests.support.extent import examples
+from tests.support.extent import WHOLE, examples
 from tests.support.leaks import delete_namespace, describe
-from tests.support.servers import available_servers, newest_server, oldest_and_newest
+from tests.support.servers import available_servers, makes_no_difference, newest_server, oldest_and_newest
 from tests.support.shared import SharedServers
 from tests.support.signals import hear_what_was_ignored
 
@@ -46,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if a_worker or not config.getoption("numprocesses", None):  # else this process runs no tests
         hear_what_was_ignored(leave_the_group=a_worker)
     config.addinivalue_line("markers", "longest: takes ten seconds or more, and so begins among the first")
+    config.addinivalue_line("markers", "whole: run where HEADGATE_TEST_WHOLE is set; cheaper ones of its class always")
     config.addinivalue_line("markers", "one_server: run with the newest Redis only, not with every version")
     config.addinivalue_line("markers", "every_cluster: run with a cluster of the oldest version too")
 
@@ -87,6 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Of the other processes, which get as many tests as the first, each begins with some of the longest; one goes on with
     those that share a browser.
     """
+    _leave_out(config, items)
     items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
     processes = getattr(config, "workerinput", {}).get("workercount", 1)
     longest = [item for item in items if item.get_closest_marker("longest") and processes > 1]
@@ -99,6 +101,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         share = (len(items) - len(order)) // (processes - process)
         order += [*begins_with, *islice(others, share - len(begins_with))]
     items[:] = order
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests marked `whole`, but where all is tried; `make test-servers` has to know them."""
+    whole = [item for item in items if item.get_closest_marker("whole")]
+    for item in whole:
+        if makes_no_difference(item.path.parent):
+            raise pytest.UsageError(f"{item.nodeid}: `make test-servers` leaves its folder out; mark it soak")
+    if whole and not WHOLE:
+        config.hook.pytest_deselected(items=whole)
+        items[:] = [item for item in items if not item.get_closest_marker("whole")]
 
 
 @pytest.fixture(scope="session")

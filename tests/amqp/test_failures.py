@@ -190,7 +190,7 @@ HARMS: dict[str, Callable[[Load, NodeProcess], Awaitable[None]]] = {
 }
 
 
-@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("harm", ["killed", pytest.param("frozen", marks=pytest.mark.whole), "drained"])
 async def test_with_a_node_harmed_nothing_acknowledged_is_lost(
     client: headgate.Client, two: list[NodeProcess], harm: str, record_property: Callable[[str, object], None]
 ) -> None:
@@ -206,6 +206,7 @@ async def test_with_a_node_harmed_nothing_acknowledged_is_lost(
         assert "amqp:connection:forced" in said
 
 
+@pytest.mark.whole
 async def test_all_of_three_nodes_are_restarted_one_after_the_other(
     client: headgate.Client, three: list[NodeProcess]
 ) -> None:
@@ -310,7 +311,7 @@ async def test_a_drained_node_ends_as_soon_as_the_last_is_stored_and_settled(
         await peer.close()
 
 
-@pytest.mark.parametrize("outage", ["frozen", "restarted"])
+@pytest.mark.parametrize("outage", [pytest.param("frozen", marks=pytest.mark.whole), "restarted"])
 async def test_clients_do_not_notice_that_redis_was_away(outage: str) -> None:
     with RedisServer.start() as server, nodes(server.url, "outage", 2, *OPTIONS) as two:
         async with headgate.connect(server.url, namespace="outage") as client, Load(client, two) as load:

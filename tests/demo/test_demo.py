@@ -140,6 +140,7 @@ def test_nor_does_one_with_nodes(demo: Running, tmp_path: Path, how: signal.Sign
     interrupt(demo, how, tmp_path / "t", processes=11)
 
 
+@pytest.mark.whole
 def test_a_killed_demo_leaves_no_process(small_demo: Running) -> None:
     """Mutant: a process does not look whether the demo is still there, and ends 20 s later."""
     assert "nodes are left out: the extra amqp is not installed" in small_demo.read_until("at work")

@@ -102,7 +102,7 @@ async def test_clients_through_a_node_and_on_redis_share_one_limit(
         assert len(await sending) == 20
 
 
-@pytest.mark.parametrize("size", [1 << 16, (1 << 20) + 1, 20 << 20])
+@pytest.mark.parametrize("size", [1 << 16, (1 << 20) + 1, pytest.param(20 << 20, marks=pytest.mark.whole)])
 async def test_messages_of_any_size_go_there_and_back(client: headgate.Client, size: int) -> None:
     bodies = [bytes([n]) * size for n in range(3)]
     async with client.session("s") as session:

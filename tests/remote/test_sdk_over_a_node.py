@@ -1,7 +1,7 @@
 """The stories that tests/sdk tells of a client on Redis, told again of one that comes through a node.
 
 They are the same functions: here, the fixtures `client`, `other` and `scene` lead over AMQP. Where a story has a client
-of its own besides, that one sits on Redis directly, and both share the limits.
+of its own besides, that one sits on Redis directly, and both share the limits. `make test` has a third of them.
 """
 
 import inspect
@@ -26,6 +26,7 @@ from tests.sdk.explain import test_explain
 from tests.sdk.limiting import test_bucket, test_gates, test_limiter
 from tests.sdk.namespace import test_pools
 from tests.sdk.producing import test_expiry, test_names, test_producer, test_when_full
+from tests.support.extent import share_of
 
 pytestmark = pytest.mark.one_server
 
@@ -69,4 +70,4 @@ for _module in (
     test_wildcards,
     test_windows,
 ):
-    globals().update(_stories(_module))
+    globals().update(share_of(_stories(_module).items(), 3))

@@ -1,7 +1,7 @@
 """Stories of an SDK, told of one that comes to a node with users, as one who may all at every destination.
 
 Nobody here manages the namespace: sessions are the user's own, and settings, topics, pools and dead letters go the ways
-that a node keeps for users.
+that a node keeps for users. `make test` has a third of them.
 """
 
 import inspect
@@ -19,6 +19,7 @@ from tests.sdk.credit import test_on_blocked
 from tests.sdk.credit.test_on_blocked import full  # noqa: F401 -- a fixture of its stories
 from tests.sdk.limiting import test_bucket, test_gates
 from tests.sdk.producing import test_expiry, test_producer
+from tests.support.extent import share_of
 
 pytestmark = pytest.mark.one_server
 _OVER_A_NODE = {"client", "other"}
@@ -84,4 +85,4 @@ for _module in (
     test_wildcards,
     test_windows,
 ):
-    globals().update(_stories(_module))
+    globals().update(share_of(_stories(_module).items(), 3))

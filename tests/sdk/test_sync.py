@@ -27,6 +27,8 @@ from tests.support.servers import RedisServer
 from tests.support.signals import ctrl_c_interrupts
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.one_server
+
 
 @pytest.fixture
 def threads(redis_url: str, cleanup_namespace: str) -> Iterator[headgate.sync.Client]:

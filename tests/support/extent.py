@@ -22,6 +22,11 @@ def examples(count: int) -> int:
     return count if WHOLE else max(count // 4, min(count, 15))
 
 
+def share_of(things: Iterable[Any], share: int) -> list[Any]:
+    """Return every ``share``-th of them, or all where all is tried."""
+    return list(things)[:: 1 if WHOLE else share]
+
+
 def for_long(count: int) -> int:
     """Return how many of so many a soak tries."""
     return max(1, round(count * SOAK_SHARE))

@@ -71,8 +71,8 @@ async def flood(node: Node, stack: contextlib.AsyncExitStack, *, stay: bool, use
             writer.close()
 
 
-@pytest.mark.parametrize("stay", [True, False], ids=["stay", "go"])
-@pytest.mark.parametrize("user", ["ann", None], ids=["one user", "no user"])
+@pytest.mark.parametrize("stay", [True, pytest.param(False, marks=pytest.mark.whole)], ids=["stay", "go"])
+@pytest.mark.parametrize("user", ["ann", pytest.param(None, marks=pytest.mark.whole)], ids=["one user", "no user"])
 async def test_a_flood_of_wrong_passwords_keeps_nobody_waiting_for_long(
     node: Node, user: str | None, *, stay: bool
 ) -> None:

@@ -85,6 +85,7 @@ async def test_a_wrong_password_is_refused(
     assert "wrong" not in plain_node.errors
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("action", list(Action))
 async def test_each_action_is_granted_by_itself(
     client: Client, plain_node: NodeProcess, call: Callable[..., object], action: Action

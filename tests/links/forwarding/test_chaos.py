@@ -125,6 +125,7 @@ async def test_a_topic_loses_and_doubles_nothing_either(ends: tuple[headgate.Cli
     await massacre(*ends, kills=100, seed=3, kind="topic")
 
 
+@pytest.mark.whole
 async def test_what_never_fits_goes_to_the_dead_letters_once_whenever_the_worker_dies(
     ends: tuple[headgate.Client, headgate.Client],
 ) -> None:
@@ -147,6 +148,7 @@ def told(ledger: Iterable[str]) -> list[tuple[int, int]]:
     return [(int(match[1]), int(match[2])) for match in found if match]
 
 
+@pytest.mark.whole
 async def test_what_a_target_that_restarts_empty_lost_is_told_and_the_rest_goes_on(
     servers: tuple[RedisServer, RedisServer], ends: tuple[headgate.Client, headgate.Client]
 ) -> None:

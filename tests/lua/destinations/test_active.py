@@ -2,7 +2,11 @@
 
 import random
 
+import pytest
+
 from tests.lua.place import TTL_MS, Consumer, Place
+
+pytestmark = pytest.mark.one_server
 
 
 async def active(place: Place) -> int:

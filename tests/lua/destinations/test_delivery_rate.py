@@ -9,6 +9,8 @@ from headgate.redis.replies import Deliveries
 from tests.lua.place import Consumer, Place
 from tests.lua.promises.test_p8_rates import most_beyond
 
+pytestmark = pytest.mark.one_server
+
 
 async def stock(place: Place, count: int, **settings: Any) -> None:
     await place.create(limit=1 << 30, **settings)

@@ -8,6 +8,8 @@ from headgate.errors import CoordinatorUnavailable
 from tests.lua.place import TTL_MS, Consumer, Place, Producer
 from tests.support.extent import WHOLE
 
+pytestmark = pytest.mark.one_server
+
 
 async def expiring(place: Place) -> dict[bytes, bytes]:
     key = place.address.shared[11]

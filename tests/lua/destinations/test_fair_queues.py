@@ -11,6 +11,8 @@ from headgate.redis.keys import PARTS
 from tests.lua.place import Consumer, Place, Producer
 from tests.lua.route import LINK, Route
 
+pytestmark = pytest.mark.one_server
+
 MESSAGES, FAIR, ROTA = (1 + PARTS.index(part) for part in ("messages", "fair", "rota"))
 
 

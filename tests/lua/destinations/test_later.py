@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import pytest
+
 from headgate.core.links.calls import Put
 from headgate.redis.keys import PARTS, link_id
 from headgate.redis.stores.links import LinkStore
 from tests.lua.place import TTL_MS, Place
+
+pytestmark = pytest.mark.one_server
 
 LATER, MESSAGES = (1 + PARTS.index(part) for part in ("later", "messages"))
 DAY = 86_400_000

@@ -14,6 +14,8 @@ from tests.lua.place import Place
 from tests.lua.route import Route
 from tests.model.turns import BANDS, Turns
 
+pytestmark = pytest.mark.one_server
+
 FAIR, ROTA, LEDGER = (1 + PARTS.index(part) for part in ("fair", "rota", "ledger"))
 
 

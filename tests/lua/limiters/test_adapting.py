@@ -9,6 +9,8 @@ from headgate.core.limits.adapting import Course, Sample, decide
 from headgate.redis.stores.limiters import HoldCall
 from tests.lua.limiters.trial import Limiter
 
+pytestmark = pytest.mark.one_server
+
 AIMD = "slots at_once 200 5 aimd"
 GRADIENT = "slots at_once 200 5 gradient"
 

@@ -7,6 +7,8 @@ import pytest
 
 from tests.lua.place import Consumer, Place, Producer
 
+pytestmark = pytest.mark.one_server
+
 
 def water_fill(capacity: float, demands: list[float], weights: list[int]) -> list[float]:
     """Return the weighted max-min shares, by the definition: raise all in proportion, whoever has enough stops."""

@@ -75,13 +75,17 @@ def test_what_fits_is_judged_by_the_largest_since_a_queue_was_last_empty(driven:
 
 @pytest.mark.timeout(900)  # to shrink what it found may take long
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("as_functions", [True, False], ids=["functions", "scripts"])
+@pytest.mark.parametrize(
+    "as_functions", [True, pytest.param(False, marks=pytest.mark.whole)], ids=["functions", "scripts"]
+)
 def test_the_scripts_do_what_the_model_does(driven: World, kind: str, share: int) -> None:
     drive(driven, kind, count=examples(40 if kind != "gate" else 15) // share)
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["topic", *(pytest.param(kind, marks=pytest.mark.whole) for kind in KINDS if kind != "topic")]
+)
 def test_the_scripts_do_what_the_model_does_on_a_cluster(driven_cluster: World, kind: str) -> None:
     drive(driven_cluster, kind, count=examples(15))
 

@@ -105,6 +105,7 @@ def test_all_tasks_share_one_limit_and_a_killed_worker_sends_nothing_twice(
     wait_for(lambda: (fields(client)["leased_bytes"], fields(client)["pending_bytes"]) == ("0", "0"))
 
 
+@pytest.mark.soak
 def test_a_task_that_raises_goes_on_where_it_was(
     spark: SparkSession, client: headgate.sync.Client, options: dict[str, str], tmp_path: Path
 ) -> None:

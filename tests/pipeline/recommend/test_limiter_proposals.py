@@ -124,6 +124,7 @@ async def test_a_proposal_lays_no_trap_and_applies_to_a_server(redis_url: str, c
 
 
 @pytest.mark.xdist_group("spark")
+@pytest.mark.soak  # test_measured_limiters.py reads limiters with Spark, test_what_if.py asks
 def test_the_document_has_them_as_comments_and_a_question_is_answered(spark: SparkSession) -> None:
     told = [
         entry(seq, ms, "apply" if seq == 1 else "admit", "llm", detail=detail)

@@ -14,6 +14,8 @@ from headgate.redis.keys import Address
 from tests.sdk.observing import GUARD, counts, drain, feed_of, field, look
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 async def fill(session: headgate.Session, count: int, destination: str = "orders", size: int = 97) -> None:
     producer = await session.producer(destination)

@@ -12,6 +12,8 @@ from headgate.core.limiting.samples import Samples
 from headgate.explain.levels import Adapting
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 LIMITS = {"calls": {"at_once": {"min": 4, "max": 64, "adapt": "aimd"}}}
 
 

@@ -13,6 +13,8 @@ from headgate.redis.keys import Address
 from tests.sdk.observing import GUARD, counts, drain, outcomes, stored_bodies
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.one_server
+
 
 async def test_a_receipt_tells_the_place_and_the_size(client: headgate.Client) -> None:
     async with client.session("s") as session:
