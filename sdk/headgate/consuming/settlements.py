@@ -107,19 +107,22 @@ class Settlements:
         """Take what an answer brought: id, stored message and failed attempts of each."""
         recall, generation, selects = self._recall, self.generation, self.selects
         held, holding, deliver = self._machine.held, self._machine.holding, self._sink.deliver
+        count = size = 0
         for id_, stored, attempts in messages:
             if id_ in held:
                 continue  # known: only its reply was repeated
             held[id_] = message = Message(self, generation, id_, stored, attempts)
+            count += 1
             if attempts or stored[:1] == MARK or recall.line:  # it may be dead, or not be whole, or overtake one
                 message.size = payload_size(stored)
-                holding.deliver(message.size)
+                size += message.size
                 if recall.put(message, attempts):
                     self._arrive(message, attempts, "")
             else:  # as nearly all are: it is here, whole
-                holding.deliver(message.size)
+                size += message.size
                 if selects is None or self._is_for(message):
                     deliver(message)
+        holding.deliver(count, size)
         if messages and holding.window.bytes != "unlimited":
             holding.fill(max(payload_size(stored) for _, stored, _ in messages))
 

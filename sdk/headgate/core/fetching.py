@@ -50,11 +50,11 @@ class Holding:
     _open: int = 0
     _open_bytes: int = 0
 
-    def deliver(self, size: int) -> None:
-        """Count a delivery."""
-        self.messages += 1
+    def deliver(self, messages: int, size: int) -> None:
+        """Count deliveries, ``size`` bytes in all."""
+        self.messages += messages
         self.bytes += size
-        self._open -= 1
+        self._open -= messages
         self._open_bytes -= size
 
     def fill(self, size: int) -> None:
@@ -62,9 +62,9 @@ class Holding:
         if self.window.bytes != "unlimited" and self._open_bytes < size:
             self._open_bytes = min(self._open_bytes, 0)
 
-    def settle(self, size: int) -> None:
-        """Count a settlement."""
-        self.messages -= 1
+    def settle(self, messages: int, size: int) -> None:
+        """Count settlements, ``size`` bytes in all."""
+        self.messages -= messages
         self.bytes -= size
 
     def clear(self) -> None:
@@ -281,11 +281,13 @@ class Fetching(Generic[T]):
         self.lost_reply = False
         self._flushed_at = now
         self.lease.renewed(call.asked_at)
-        outcomes, holding, held = self.outcomes, self.holding, self.held
+        outcomes, held, size = self.outcomes, self.held, 0
         for _, message, _ in call.going:
             outcomes.popleft()
-            holding.settle(message.size)
+            size += message.size
             held.pop(message.raw_id, None)
+        if call.going:
+            self.holding.settle(len(call.going), size)
 
     def refused(self, now: float) -> None:
         """Take note that the lease was over when a call came: what was held is others'."""

@@ -87,21 +87,21 @@ class Share:
     def configure(self, window: Window) -> None:
         """Leave the window as it is: it is changed for all together."""
 
-    def deliver(self, size: int) -> None:
-        """Count a delivery."""
-        self.messages += 1
+    def deliver(self, messages: int, size: int) -> None:
+        """Count deliveries, ``size`` bytes in all."""
+        self.messages += messages
         self.bytes += size
-        self.of.total.deliver(size)
+        self.of.total.deliver(messages, size)
 
     def fill(self, size: int) -> None:
         """Close what is left of the bytes that are shared."""
         self.of.total.fill(size)
 
-    def settle(self, size: int) -> None:
-        """Count a settlement, and give its room to whose turn it is."""
-        self.messages -= 1
+    def settle(self, messages: int, size: int) -> None:
+        """Count settlements, ``size`` bytes in all, and give their room to whose turn it is."""
+        self.messages -= messages
         self.bytes -= size
-        self.of.total.settle(size)
+        self.of.total.settle(messages, size)
         self.of.freed()
 
     def clear(self) -> None:

@@ -154,14 +154,14 @@ class Allowance(Protocol):
         """The window in force."""
         ...
 
-    def deliver(self, size: int) -> None:
-        """Count a delivery."""
+    def deliver(self, messages: int, size: int) -> None:
+        """Count deliveries, ``size`` bytes in all."""
 
     def fill(self, size: int) -> None:
         """Close what is left of the bytes if it takes no message of ``size``."""
 
-    def settle(self, size: int) -> None:
-        """Count a settlement."""
+    def settle(self, messages: int, size: int) -> None:
+        """Count settlements, ``size`` bytes in all."""
 
     def clear(self) -> None:
         """Count everything as given back."""

@@ -49,7 +49,9 @@ class Use:
     def note(self) -> None:
         """Note that the task that runs uses it."""
         if self._alone and not self._by_threads:
-            self.note_by(asyncio.current_task(self._loop))
+            task = asyncio.current_task(self._loop)
+            if task is not self.task or not self._used:
+                self.note_by(task)
 
     def note_by(self, who: object) -> None:
         """Note that this task or thread uses it."""

@@ -194,7 +194,7 @@ def test_a_window_is_exceeded_by_one_message_at_most_and_never_stays_shut(window
             if fetched and waiting[0] > size:
                 break
             held.append(waiting.pop(0))
-            holding.deliver(held[-1])
+            holding.deliver(1, held[-1])
             messages, size, fetched = messages - 1, size - held[-1], fetched + 1
         assert (holding.messages, holding.bytes) == (len(held), sum(held))
         if window.messages != "unlimited":
@@ -205,7 +205,7 @@ def test_a_window_is_exceeded_by_one_message_at_most_and_never_stays_shut(window
             assert fetched or not waiting, "all is settled and more waits: it must come"
         for _ in range(rng.randint(0 if fetched else 1, max(1, len(held)))):
             if held:
-                holding.settle(held.pop(rng.randrange(len(held))))
+                holding.settle(1, held.pop(rng.randrange(len(held))))
 
 
 def test_an_unlimited_window_stays_open_however_much_is_held() -> None:
@@ -215,7 +215,7 @@ def test_an_unlimited_window_stays_open_however_much_is_held() -> None:
         assert messages > 0
         assert size > 0
         for _ in range(messages):
-            holding.deliver(1000)
+            holding.deliver(1, 1000)
 
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 4)), min_size=1, max_size=60), st.integers(1, 100))

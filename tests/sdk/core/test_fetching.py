@@ -111,7 +111,7 @@ class World:
         for one in ids:
             if one not in machine.held:
                 machine.held[one] = item = Item(one)
-                machine.holding.deliver(item.size)
+                machine.holding.deliver(1, item.size)
                 machine.outcomes.append(("accepted", item, None))
         machine.fetched(
             call, self.now, len(ids), ids[-1] if ids else b"", again_ms=0, beside=False, repeated=code == "AGAIN"

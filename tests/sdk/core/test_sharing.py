@@ -40,7 +40,7 @@ class Topic:
 
     def answer(self, messages: int) -> None:
         for _ in range(min(messages, self.fetching)):
-            self.share.deliver(SIZE)
+            self.share.deliver(1, SIZE)
             self.held += 1
         if self.fetching:
             self.fetching = 0
@@ -49,7 +49,7 @@ class Topic:
     def settle(self) -> None:
         if self.held:
             self.held -= 1
-            self.share.settle(SIZE)
+            self.share.settle(1, SIZE)
 
     def clear(self) -> None:
         self.held = self.fetching = 0
