@@ -1,6 +1,7 @@
 """The AMQP client that the bench measures with: Headgate's engine on a socket, and as little else as can be."""
 
 import asyncio
+import itertools
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,6 +12,7 @@ from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Outcome, Terminus
 
 Noted = Callable[[], None]
+_numbers = itertools.count(1)
 
 
 def encoded(body: bytes) -> bytes:
@@ -23,8 +25,8 @@ class Peer(headgate.amqp.peer.Peer):
 
     @classmethod
     async def connect(cls, host: str, port: int) -> "Peer":
-        """Return an open connection."""
-        peer = cls(f"bench-{os.getpid()}", limits=Limits(window=1 << 27))
+        """Return an open connection, in a container of its own: the next of the same name would steal its links."""
+        peer = cls(f"bench-{os.getpid()}-{next(_numbers)}", limits=Limits(window=1 << 27))
         await peer.reach(host, port)
         return peer
 
