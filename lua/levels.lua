@@ -11,8 +11,9 @@
            shadow limits {..., all, of key, would_wait, shadowed}; of a limit '<name> <form> <most> <left> <us until whole> <taken> <withheld>', with blanks and ';' between; records as they are.
            Of one that adapts also '<floor> <ceiling> <aimd|gradient> <why it changed last> <from> <ms ago> <ok> <overloads>
            <mean us> <all ok> <all overloads> <all ignored>': the three in the middle are of the second that it changed for.
-           Of a waiter 'W <key> <waiters of it> <hold> <since ms> <us or -> <limit> <all|key> <amounts>': of the head first; `head`
-           is the last four of these. The keys are some, those of the holds and waiters listed among them; the holds those
+           Of a waiter 'W <key> <waiters of it> <hold> <since ms> <place or -> <us till its turn or -> <us or -> <limit> <all|key> <amounts>':
+           of the head first; `head` is the last four of these. The place, and when its turn comes by what stands before it, are of
+           the first of each line, of the key and of the session. The keys are some, those of the holds and waiters listed among them; the holds those
            whose leases end last, and those of the session
   Codes    OK, UNKNOWN, KIND (the kind follows)
 ]]

@@ -16,6 +16,16 @@ local function may_pass(key, amounts)
   return not (is_cut or turn_in_key(key, amounts, last) or whose_turn(key, amounts))
 end
 
+-- The answer to one that would not be let in by then; nil for one that may be.
+local function refuse_late(key, amounts, wait_ms)
+  limiter.queues = nil -- an operation before it may have joined one
+  local us, limit, whose = estimate(key, amounts)
+  if us > wait_ms * 1000 then
+    count_refusal(limit, whose)
+    return table.concat({ 'hopeless', int(us), limit, whose }, ' ')
+  end
+end
+
 -- Returns the answer; nil for one that stands in line: it is known once the line was served.
 local function try_to_admit(id, key, text, ttl_ms, wait_ms)
   if admitted[key] and not (d.reserve or d.shed) and admit_alike(admitted[key], id, text, ttl_ms) then
@@ -66,8 +76,9 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
     count_refusal(limit or 'line', whose or 'all')
     return table.concat({ 'late', wait and wait > 0 and int(wait) or '-', limit or 'line', whose or 'all' }, ' ')
   end
-  answer = (d.fail_if_late or string.find(text, '!', 1, true)) and is_late(key, amounts, wait_ms)
+  answer = (d.fail_if_late or string.find(text, '!', 1, true)) and refuse_late(key, amounts, wait_ms)
   if answer then return answer end
+  limiter.pace = limiter.pace or '-'
   join_line(id, h, wait_ms)
   return stay(id, h)
 end

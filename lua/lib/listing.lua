@@ -1,4 +1,5 @@
---- @include "lib/queueing"
+--- @include "lib/estimate"
+--- @enclose
 -- Keys, holds and waiters of a limiter for people to look at: those that matter first, and never more than is asked for.
 local HOLD_KEY = '^%u %d+ %d+ %d+ (%S+)'
 local MAX_LISTED = 32
@@ -6,22 +7,28 @@ local MAX_BUSIEST = 8
 local MAX_SOUGHT = 10000
 local rows, listed, heads, wanted = {}, {}, {}, {}
 
--- One that nothing refuses waits behind others, for the limit of that line.
-local function waiter_text(unit, id, h)
+-- One that nothing refuses waits behind others, for the limit of that line. Its place, and when its turn comes, only those are told
+-- who ask for it.
+local function waiter_text(unit, id, h, is_asked)
   local wait, limit, whose = what_binds(h.key, h.amounts)
   local count = redis.call('ZLEXCOUNT', K_WAITERS, '[' .. unit .. ' ', '(' .. unit .. '!')
   local line = not limit and not heads[unit] and math.floor((redis.call('ZSCORE', K_LINE, unit) or 0) / SPAN)
   limit = limit or (limiter.limits[line] or {}).name or 'line'
-  return table.concat({ 'W', h.key, int(count), id, int(h.since), wait and int(wait) or '-', limit, whose or 'all', h.amounts }, ' ')
+  local us, is_known, place, _
+  if is_asked then
+    us, _, _, is_known, place = estimate(h.key, h.amounts, h.ticket)
+  end
+  return table.concat({ 'W', h.key, int(count), id, int(h.since), place and int(place) or '-', is_known and int(us) or '-',
+    wait and int(wait) or '-', limit, whose or 'all', h.amounts }, ' ')
 end
 
 -- A unit's first waiter.
-local function list_unit(unit)
+local function list_unit(unit, is_asked)
   local id = not listed[unit] and first_waiter(unit)
   local h = id and read_hold(id)
   if h then
     listed[unit], wanted[h.key] = true, true
-    rows[#rows + 1] = waiter_text(unit, id, h)
+    rows[#rows + 1] = waiter_text(unit, id, h, is_asked)
   end
 end
 
@@ -37,16 +44,19 @@ local function busiest(most)
   return units
 end
 
--- The first of each line come first.
+-- The first of each line come first, and then those of the key that was asked for.
 local function list_waiters(key, most)
   local line = next_line(0)
   for _ = 0, NEW do
     local first = line and first_of(line)
     if first then
       heads[first.unit] = true
-      list_unit(first.unit)
+      list_unit(first.unit, true)
     end
     line = line and next_line(line + 1)
+  end
+  for _, unit in ipairs(units_of(key)) do
+    list_unit(unit, true)
   end
   for _, unit in ipairs(redis.call('ZRANGE', K_LINE, 0, MAX_LISTED - 1)) do
     list_unit(unit)
@@ -54,9 +64,6 @@ local function list_waiters(key, most)
   local busy = busiest(most)
   for i = 1, math.min(#busy, MAX_BUSIEST) do
     list_unit(busy[i])
-  end
-  for _, unit in ipairs(units_of(key)) do
-    list_unit(unit)
   end
 end
 
@@ -76,7 +83,7 @@ local function holds_of_session(who)
   local all = who ~= '-' and redis.call('HSCAN', K_HOLDS, '0', 'MATCH', who .. '.*', 'COUNT', MAX_SOUGHT)[2] or {}
   for i = 1, math.min(#all, 2 * MAX_LISTED), 2 do
     local h = read_hold(all[i])
-    found[i], found[i + 1] = all[i], h.state == 'W' and waiter_text(unit_of(h.key, h.amounts), all[i], h) or all[i + 1]
+    found[i], found[i + 1] = all[i], h.state == 'W' and waiter_text(unit_of(h.key, h.amounts), all[i], h, true) or all[i + 1]
   end
   return found
 end

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-_BANDS, _TERMS = "test_bands", "test_terms"
+_BANDS, _TERMS, _LEVELS = "test_bands", "test_terms", "test_levels"
 _KEPT = "test_what_is_kept_from_a_band_is_there_for_others_though_it_was_passed_far_enough_until_that_comes_twice"
 
 BANDS: Final = (
@@ -62,8 +62,24 @@ BANDS: Final = (
      f"{_TERMS}::test_a_band_is_shed_above_its_fill"),
     ("P12", "lib/estimate", "    for _, unit in ipairs(units) do", "    for _, unit in ipairs({}) do",
      f"{_TERMS}::test_what_would_be_too_late_is_refused_at_once_by_what_stands_before_it"),
-    ("P12", "lib/estimate", "math.min(other[1], own) * other[2]", "other[1] * other[2]",
+    ("P12", "lib/estimate", "math.min(other.queue.amount * (1 + more), most)", "other.queue.amount",
      f"{_TERMS}::test_what_would_be_too_late_is_refused_at_once_by_what_stands_before_it"),
+    ("P12", "lib/estimate", "other.queue.amount * (1 + more)", "other.queue.amount",
+     f"{_TERMS}::test_an_estimate_has_other_keys_that_keep_coming_take_their_turns"),
+    ("P12", "lib/estimate", "(other.is_next and amount or 0)) * other.weight", "(other.is_next and amount or 0))",
+     f"{_TERMS}::test_an_estimate_knows_the_weights_of_keys"),
+    ("P12", "lib/estimate", "- ahead.queue_of(unit, '').count", "",
+     f"{_TERMS}::test_an_estimate_has_other_keys_that_keep_coming_take_their_turns"),
+    ("P12", "lib/estimate", "(of <= band and ", "(false and ",
+     f"{_TERMS}::test_an_estimate_counts_those_of_its_key_at_the_limit_of_that"),
+    ("P12", "lib/estimate", "is_own and ticket)", "nil)",
+     f"{_LEVELS}::test_a_place_and_when_its_turn_comes_are_numbers"),
+    ("P12", "lib/estimate", "other.is_next = other.turn < turn", "other.is_next = true",
+     f"{_LEVELS}::test_a_place_and_when_its_turn_comes_are_numbers"),
+    ("P12", "lib/admitting", "  limiter.pace = limiter.pace or '-'\n", "",
+     f"{_LEVELS}::test_a_place_and_when_its_turn_comes_are_numbers"),
+    ("P12", "lib/estimate", "  if not stood and d.blocked == 0 then", "  if false then",
+     f"{_TERMS}::test_how_fast_what_is_held_comes_back_is_not_kept_while_nobody_waits"),
     ("P12", "lib/estimate", "amount * MEMORY + came_back[limit.name]", "amount * MEMORY",
      f"{_TERMS}::test_how_fast_what_is_held_comes_back_is_learnt_while_somebody_waits"),
     ("P12", "lib/admitting", "string.find(text, '!', 1, true)", "false",

@@ -222,7 +222,7 @@ LIMITERS: Final = (
      f"{_HOLD_OFF}::test_a_bucket_without_a_limit_is_held_off_too"),
     ("P12", "levels", "taken = limit.most - withheld - left", "taken = limit.most - left",
      f"{_LEVELS}::test_what_a_hold_off_withholds_is_not_counted_as_taken"),
-    ("P12", "lib/listing", "      list_unit(first.unit)\n", "",
+    ("P12", "lib/listing", "      list_unit(first.unit, true)\n", "",
      f"{_LEVELS}::test_the_head_of_the_line_is_first_and_each_key_says_what_its_first_waits_for"),
     ("P12", "lib/listing", "units_of(key)) do", "{}) do",
      f"{_LEVELS}::test_a_key_or_session_that_is_asked_for_is_listed_among_many"),

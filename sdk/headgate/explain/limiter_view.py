@@ -60,8 +60,11 @@ class Wait:
         limit: that it waits for; ``hold_off`` during one, ``line`` where others are first.
         rule: ``all`` for the limit of all keys together, ``key`` for that of its own.
         needs: its amounts, by limit.
-        next_in: seconds until it could be admitted; None where nobody knows.
+        next_in: seconds until its limits let it in, were nobody before it; None where nobody knows.
         band: 0 goes first, 7 last.
+        place: how many go before it as keys take turns, and itself; None where that was not looked at.
+        turn_in: seconds until it is admitted, as estimated from those before it, the rates, and how fast what is held
+            at once came back lately; None where nobody knows, or it was not looked at.
     """
 
     key: str | None
@@ -73,15 +76,17 @@ class Wait:
     needs: dict[str, int]
     next_in: float | None
     band: int = USUAL_BAND
+    place: int | None = None
+    turn_in: float | None = None
 
     @classmethod
     def read(cls, text: str, now_ms: int) -> "Wait":
         """Return it as the script writes it."""
-        _, key, waiting, hold, since, wait_us, limit, rule, amounts = text.split(" ")
+        _, key, waiting, hold, since, place, turn_us, wait_us, limit, rule, amounts = text.split(" ")
         return cls(
             _name(key), int(waiting), hold.rpartition(".")[0], max(0.0, (now_ms - int(since)) / 1000), limit,
-            "key" if rule == "key" else "all", _amounts(amounts), None if wait_us == "-" else int(wait_us) / 1e6,
-            int(amounts.partition("~")[2] or USUAL_BAND),
+            "key" if rule == "key" else "all", _amounts(amounts), _seconds(wait_us),
+            int(amounts.partition("~")[2] or USUAL_BAND), None if place == "-" else int(place), _seconds(turn_us),
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -90,7 +95,9 @@ class Wait:
         soon = f", next in {self.next_in:.3g} s" if self.next_in and self.limit != "line" else ""
         first = f"the first ({self.session}) for {self.seconds:.1f} s, for {what}{own}{soon}"
         band = "" if self.band == USUAL_BAND else f" in band {self.band}"
-        return f"{shown(self.key)}: {self.waiting} waiting{band}, {first}"
+        turn = f", place {self.place}" if self.place is not None else ""
+        turn += f", its turn in about {duration(self.turn_in)}" if self.turn_in else ""
+        return f"{shown(self.key)}: {self.waiting} waiting{band}, {first}{turn}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +216,7 @@ class LimiterView:
             held_off=held_off(levels.limits), off_reason=levels.reason if held_off(levels.limits) else "",
             learning=levels.learning_ms / 1000, admitted=levels.admitted, refused=levels.refused, binding=binding,
             rule="key" if rule == "key" else "all", needs=_amounts(amounts),
-            next_in=None if wait_us == "-" else int(wait_us) / 1e6, key=key,
+            next_in=_seconds(wait_us), key=key,
             key_limits=tuple(read_limits(levels.of_key).values()), key_held_off=held_off(levels.of_key), line=line,
             holders=_holders(holds, limits, binding, whose),
             own=(*sorted(own, key=lambda one: -one.seconds), *_together(mine)),
@@ -336,6 +343,10 @@ def _name(encoded: str) -> str | None:
 
 def _amounts(text: str) -> dict[str, int]:
     return {name: int(number) for name, number in _AMOUNT.findall(text)}
+
+
+def _seconds(us: str) -> float | None:
+    return None if us == "-" else int(us) / 1e6
 
 
 def _is_wait(text: str) -> bool:

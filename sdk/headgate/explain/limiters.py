@@ -53,10 +53,13 @@ async def explain_limiter(
         text, remedy = f"it was stopped by hand: {by_hand}", f"lift it: headgate unblock {address.name}"
         causes = (Reason("stopped", text, rule=rule_of(fields, "stopped"), remedy=remedy),)
     reason = causes[0]
+    turn = None if by_hand or wait is None else wait.turn_in
+    soon = max(filter(None, (reason.seconds, turn)), default=reason.seconds)
+    place = wait.place if wait is not None and (session or key is not None) else None
     return Explanation(
         destination=address.name, kind="limiter", state=_state(view, reason), cause=reason.cause, reason=reason.text,
-        blocked=view.waiting, rule=reason.rule, remedy=reason.remedy, unblocks_in=reason.seconds, causes=causes,
-        limiter=view, session=session, fields=fields,
+        blocked=view.waiting, rule=reason.rule, remedy=reason.remedy, unblocks_in=soon,
+        causes=causes, limiter=view, session=session, place=place or 0, fields=fields,
     )  # fmt: skip
 
 

@@ -136,7 +136,8 @@ class Explanation:
         reason: one sentence.
         rule: the policy rule that set what binds, ``<pattern> (<file>:<line>)``; None when none did.
         remedy: what would free it.
-        unblocks_in: seconds until it does by itself at the present pace; None when that is unknown.
+        unblocks_in: seconds until it does by itself at the present pace; None when that is unknown. At a limiter,
+            until the first in line is admitted, or that of the session or key that was asked about.
         settle: how much would have to be settled, in the unit of ``binding``.
         raise_to: or to what that limit would have to be raised.
         binding: the limit that binds, None when none does.
@@ -153,6 +154,7 @@ class Explanation:
         store_nonpersistent: the one in its place for messages that are not durable, where it has two.
         pools: those that it takes slices of, and who holds them; read only while somebody waits.
         session: whose view it is, with its ``place`` in line and the bytes of credit it ``holds``; empty for nobody's.
+            At a limiter the place is that of the first admission of the session, or of the key, that was asked about.
         deadlock: the cycle that the wait is part of; None where none is known, which is not to say that there is none.
         upstream: the links that fill it, as the policy has them.
         downstream: the links that take from it.

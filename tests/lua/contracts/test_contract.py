@@ -352,13 +352,14 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     },
     "at most MAX_COUNTED units of each band, and MAX_WEIGHED waiters of each": {
         "lib/estimate": "for _, member in ipairs(some) do|for _, unit in ipairs(units) do"
-        "|for _, other in ipairs(others) do",
+        "|for _, other in ipairs(others) do|for _, other in ipairs(before.others) do",
     },
     "at most MAX_UNITS": {
         "lib/waiters": "for _, unit in ipairs(d.blocked > 0 and units_of(key) or {}) do",
         "lib/in_turn_of_key": "for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do",
         "lib/firsts": "for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do",
         "lib/listing": "for _, unit in ipairs(units_of(key)) do",
+        "lib/estimate": "for _, unit in ipairs(units_of(key)) do",
     },
     "at most `most`, up to 1000, of each sort, and MAX_LISTED": {
         "lib/listing": "for _, member in ipairs(redis.call('ZRANDMEMBER', K_WAITERS, int(most))) do"

@@ -3,6 +3,7 @@
 import pytest
 
 from headgate.explain.levels import read_limits
+from headgate.explain.limiter_view import LimiterView, Wait
 from tests.lua.limiters.trial import TTL_MS, Limiter
 
 pytestmark = pytest.mark.one_server
@@ -23,9 +24,9 @@ async def test_the_head_of_the_line_is_first_and_each_key_says_what_its_first_wa
     assert (await limiter.admit("dan.1", "slots=1", key="t3", wait_ms=9000)).startswith("wait")
     levels = await limiter.look()
     begun = limiter.now - 10
-    assert levels.line[0] == f"W t3 1 dan.1 {limiter.now} - slots all slots:1", "it holds nothing, so it is next"
+    assert levels.line[0] == f"W t3 1 dan.1 {limiter.now} 1 - - slots all slots:1", "it holds nothing, so it is next"
     assert sorted(levels.line[1:]) == [
-        f"W t1 3 bob.1 {begun} - slots all slots:1", f"W t2 2 cid.1 {begun} 4990000 tokens key tokens=5",
+        f"W t1 3 bob.1 {begun} - - - slots all slots:1", f"W t2 2 cid.1 {begun} - - 4990000 tokens key tokens=5",
     ]  # fmt: skip
     assert (levels.head, levels.waiting) == ("- slots all slots:1", 6)
     assert set(levels.records) == {"t1", "t2"}
@@ -83,3 +84,27 @@ async def test_admissions_and_refusals_are_counted_once(limiter: Limiter) -> Non
     assert await limiter.release("ann.1") == "ok"
     levels = await limiter.look()
     assert (levels.admitted, levels.refused, levels.waiting) == (2, 2, 0)
+
+
+async def test_a_place_and_when_its_turn_comes_are_numbers(limiter: Limiter) -> None:
+    """Mutants: those behind it count as before it; another key has always the next turn; the pace is not learnt."""
+    await limiter.create("slots at_once 2")
+    for n in (1, 2):
+        assert await limiter.admit(f"ann.{n}", "slots=1", key="t1", ttl=60_000) == "held"
+    waiting = [*(f"ann.{n}" for n in range(3, 10)), "bob.1", "bob.2"]
+    for hold in waiting:
+        key = "t1" if hold.startswith("ann") else "t2"
+        assert (await limiter.admit(hold, "slots=1", key=key, wait_ms=99_000)).startswith("wait")
+    bob = await limiter.store.levels(limiter.address, session="bob", most=10)
+    assert bob is not None
+    assert sorted(text.split()[5:7] for text in bob.own.values()) == [["1", "-"], ["3", "-"]], "nothing came back yet"
+    for hold in ("ann.1", "bob.1"):
+        await limiter.wait(500)
+        await limiter.release(hold)
+        for one in waiting:
+            await limiter.one("renew", one, ttl=60_000)
+    ann = await limiter.store.levels(limiter.address, session="ann", most=10)
+    assert ann is not None
+    waits = [one for one in LimiterView.of(ann, None, "").own if isinstance(one, Wait)]
+    assert sorted(one.place or 0 for one in waits) == [1, 2, 3, 4, 5, 6, 7]
+    assert max(one.turn_in or 0 for one in waits) == pytest.approx(3.5, abs=0.1), "two a second come back"

@@ -132,6 +132,65 @@ async def test_how_fast_what_is_held_comes_back_is_learnt_while_somebody_waits(l
     assert 2_400_000 <= int(us) <= 2_600_000, "four wait before it, and two come back in a second"
 
 
+async def _keep_coming(limiter: Limiter, weights: str = "") -> None:
+    """Have 20 of one key wait for a rate of one a second, and another key's come each second, for ten."""
+    await limiter.create("calls rate 1 1", key_weights=weights)
+    assert await limiter.admit("ann.1", "calls=1") == "held"
+    waiting = [(f"ann.{number}", "a") for number in range(2, 22)]
+    for seconds in range(11):
+        for hold, key in waiting:
+            await limiter.admit(hold, "calls=1", key=key, wait_ms=99_000, ttl=60_000)
+        if seconds < 10:
+            waiting.append((f"bob.{seconds + 1}", "b"))
+            await limiter.wait(500)
+            await limiter.admit(waiting[-1][0], "calls=1", key="b", wait_ms=99_000, ttl=60_000)
+            await limiter.wait(500)
+
+
+async def test_an_estimate_has_other_keys_that_keep_coming_take_their_turns(limiter: Limiter) -> None:
+    """Of ten that were let in each key had five: 15 of one wait, and 5 of the other, of which one comes each second.
+
+    Mutants: what comes of other keys meanwhile is not foreseen; as many of each go first, whatever their weights; those
+    of the key itself count among the others.
+    """
+    await _keep_coming(limiter)
+    _, us, *_ = (await limiter.admit("ann.99", "calls=1!", key="a", wait_ms=1000)).split()
+    assert 30e6 <= int(us) <= 33e6, "16 of its own, and as many of the other"
+
+
+async def test_an_estimate_knows_the_weights_of_keys(limiter: Limiter) -> None:
+    """Mutant: as many of each key go first, whatever their weights."""
+    await _keep_coming(limiter, "b=3")
+    _, us, *_ = (await limiter.admit("ann.99", "calls=1!", key="a", wait_ms=1000)).split()
+    assert 60e6 <= int(us) <= 80e6, "three of the other for each of its own"
+
+
+async def test_an_estimate_counts_those_of_its_key_at_the_limit_of_that(limiter: Limiter) -> None:
+    """Mutant: only what the key has taken counts."""
+    await limiter.create("calls rate 1000 1000", "calls rate 1 1")
+    assert await limiter.admit("ann.1", "calls=1", key="t") == "held"
+    for number in (2, 3, 4):
+        assert (await limiter.admit(f"ann.{number}", "calls=1", key="t", wait_ms=9000)).startswith("wait ")
+    assert await limiter.admit("bob.1", "calls=1!", key="t", wait_ms=900) == "hopeless 4000000 calls key"
+    assert await limiter.admit("bob.1", "calls=1!", key="u", wait_ms=900) == "held"
+
+
+async def test_how_fast_what_is_held_comes_back_is_not_kept_while_nobody_waits(limiter: Limiter) -> None:
+    """Mutant: each call writes it."""
+    await limiter.create("slots at_once 1")
+    assert await limiter.admit("ann.1", "slots=1") == "held"
+    assert await limiter.field("pace") is None
+    assert (await limiter.admit("bob.1", "slots=1", wait_ms=9000)).startswith("wait ")
+    for hold in ("ann.1", "bob.1"):
+        await limiter.wait(100)
+        await limiter.release(hold)
+    kept = await limiter.field("pace")
+    assert kept is not None
+    await limiter.wait(100)
+    assert await limiter.admit("ann.2", "slots=1") == "held"
+    assert await limiter.field("pace") == kept
+
+
 async def test_the_earliest_deadline_goes_first_within_a_band(limiter: Limiter) -> None:
     await limiter.create("slots at_once 2", order="deadline")
     assert await limiter.admit("ann.1", "slots=1") == "held"

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,7 @@ from headgate import (
     Settings,
 )
 from headgate.core.limiting.calls import Refusal
+from headgate.explain.limiter_view import Wait
 from headgate.limiting.refusals import error_of
 from tests.sdk.observing import GUARD
 from tests.sdk.workers import Worker
@@ -169,6 +171,29 @@ async def test_a_wait_that_is_cancelled_leaves_the_line_at_once(client: headgate
         await wait_until(lambda: _waits(llm, 0), timeout=2.0 + GUARD / 2, description="it has left the line")
         hold.release()
         await wait_until(is_free(llm), timeout=GUARD, description="nothing is held")
+
+
+async def test_whoever_waits_has_a_place_and_an_estimate(client: headgate.Client) -> None:
+    await client.apply("api", kind="limiter", limits={"calls": {"rate": "1/min", "burst": 1}})
+    async with client.session("s") as session:
+        api = await session.limiter("api", in_hand=False)
+        (await api.admit(calls=1)).release()
+        waiting = []
+        for number in (1, 2, 3):
+            waiting.append(asyncio.create_task(api.admit(calls=1, key="t", timeout="unlimited").__aenter__()))
+            await wait_until(partial(_waits, api, number), timeout=GUARD, description="it stands in line")
+        one, head = await client.explain("api", producer=session.id), await client.explain("api")
+        assert one.limiter is not None
+        assert (one.place, head.place) == (1, 0)
+        waits = [wait for wait in one.limiter.own if isinstance(wait, Wait)]
+        assert [wait.place for wait in waits] == [1, 2, 3]
+        turns = [wait.turn_in or 0 for wait in waits]
+        assert [round(turn / 60) for turn in turns] == [1, 2, 3]
+        assert one.unblocks_in == pytest.approx(turns[0], abs=1)
+        assert "place 1, its turn in about " in str(head)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_an_attempt_never_waits_and_is_told_what_binds(client: headgate.Client) -> None:
