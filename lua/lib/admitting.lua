@@ -1,6 +1,6 @@
 --- @include "lib/lapsing"
 --- @include "lib/shedding"
---- @include "lib/estimate"
+--- @include "lib/refuse_late"
 -- One operation on one hold.
 local MAX_WAITING = 100000
 
@@ -14,16 +14,6 @@ local function may_pass(key, amounts)
   end
   local last = { key = key, amounts = amounts, ticket = math.huge, since = now_ms }
   return not (is_cut or turn_in_key(key, amounts, last) or whose_turn(key, amounts))
-end
-
--- The answer to one that would not be let in by then; nil for one that may be.
-local function refuse_late(key, amounts, wait_ms)
-  limiter.queues = nil -- an operation before it may have joined one
-  local us, limit, whose = estimate(key, amounts)
-  if us > wait_ms * 1000 then
-    count_refusal(limit, whose)
-    return table.concat({ 'hopeless', int(us), limit, whose }, ' ')
-  end
 end
 
 -- Returns the answer; nil for one that stands in line: it is known once the line was served.

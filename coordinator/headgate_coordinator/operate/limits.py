@@ -11,7 +11,8 @@ from rich.text import Text
 
 from headgate import Client, Explanation, LimitState, PolicyError, ShadowState
 from headgate.errors import UnknownDestination
-from headgate.explain.limiter_view import BandUse, KeyUse, LimiterView, duration, shown
+from headgate.explain.limiter_view import BandUse, KeyUse, LimiterView
+from headgate.explain.limiter_words import duration, shown
 from headgate.explain.limiters import explain_limiter
 from headgate.limiting.by_key import read_state
 from headgate.redis.keys import Address

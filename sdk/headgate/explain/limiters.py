@@ -7,7 +7,8 @@ from headgate.core.limiting.amounts import encode_key
 from headgate.errors import InvalidValue, PolicyError
 from headgate.explain.facts import rule_of
 from headgate.explain.levels import LimitState
-from headgate.explain.limiter_view import Held, LimiterView, Wait, duration, level_text, shown
+from headgate.explain.limiter_view import Held, LimiterView, Wait
+from headgate.explain.limiter_words import duration, level_text, shown
 from headgate.explain.model import Cause, Explanation, Reason, State
 from headgate.explain.views import count
 from headgate.redis.keys import Address

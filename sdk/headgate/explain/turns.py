@@ -7,7 +7,7 @@ from headgate.core.limiting.amounts import NO_KEY
 from headgate.core.limits.forms import weight_among
 from headgate.core.limits.priority import BANDS, PRIORITY, USUAL_OVERTAKEN, band_key
 from headgate.core.names import decode_name
-from headgate.explain.limiter_view import shown
+from headgate.explain.limiter_words import shown
 from headgate.redis.replies import Snapshot
 
 

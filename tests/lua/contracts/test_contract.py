@@ -332,7 +332,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/turns": "for _, amount in ipairs(amounts_of(amounts)) do|for _, limit in ipairs(limiter.limits) do",
     },
     "the 8 bands of a line": {
-        "lib/estimate": "for each = 0, band do",
+        "lib/ahead": "for each = 0, band do",
         "lib/reserve": "for upto, share in string.gmatch(d.reserve, '([0-7])=(%d+)') do",
         "lib/shedding": "for from, share in string.gmatch(d.shed, '([0-7])=(%d+)') do",
         "lib/aging": "for _ = 1, BANDS do|for _, band in ipairs(bands) do|for band, place in pairs(clock.places) do"
@@ -351,8 +351,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for id in pairs(changed) do|for id, ms in pairs(leases) do",
     },
     "at most MAX_COUNTED units of each band, and MAX_WEIGHED waiters of each": {
-        "lib/estimate": "for _, member in ipairs(some) do|for _, unit in ipairs(units) do"
-        "|for _, other in ipairs(others) do|for _, other in ipairs(before.others) do",
+        "lib/ahead": "for _, member in ipairs(some) do|for _, unit in ipairs(units) do"
+        "|for _, other in ipairs(before.others) do",
+        "lib/estimate": "for _, other in ipairs(others) do",
     },
     "at most MAX_UNITS": {
         "lib/waiters": "for _, unit in ipairs(d.blocked > 0 and units_of(key) or {}) do",

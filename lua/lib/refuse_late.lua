@@ -1,0 +1,11 @@
+--- @include "lib/refused"
+--- @include "lib/estimate"
+-- The answer to one that would not be let in by then; nil for one that may be.
+local function refuse_late(key, amounts, wait_ms)
+  limiter.queues = nil -- an operation before it may have joined one
+  local us, limit, whose = estimate(key, amounts)
+  if us > wait_ms * 1000 then
+    count_refusal(limit, whose)
+    return table.concat({ 'hopeless', int(us), limit, whose }, ' ')
+  end
+end
