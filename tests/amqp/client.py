@@ -34,8 +34,10 @@ def read(message: bytes) -> str:
 class Peer(headgate.amqp.peer.Peer):
     """One connection of a client that keeps the rules."""
 
-    def __init__(self, name: str, limits: Limits | None = None, user: str | None = None) -> None:
-        super().__init__(name, user=user, password="secret" if user else None, limits=limits, patience=PATIENCE)
+    def __init__(
+        self, name: str, limits: Limits | None = None, user: str | None = None, password: str = "secret"
+    ) -> None:
+        super().__init__(name, user=user, password=password if user else None, limits=limits, patience=PATIENCE)
         self.gone: list[Link] = []
         self.takes: dict[Link, Take] = {}
         self.waits: dict[Any, asyncio.Future[tuple[Outcome, str]]] = {}

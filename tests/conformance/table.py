@@ -10,6 +10,8 @@ from typing import Final
 
 from tests.conformance.problems import PROBLEMS, TESTS, Problem
 from tests.conformance.rows import ROWS, SYSTEMS, WAITS_FOR, Row
+from tests.kit.report import side_by_side
+from tests.kit.rows import ROWS as KIT
 
 HERE: Final = Path(__file__).parent
 TESTS_ROOT: Final = HERE.parent
@@ -17,8 +19,8 @@ DOCS: Final = HERE.parents[1] / "docs"
 CONFORMANCE: Final = """# Conformance
 
 This page goes through what the documents of other brokers state about flow control, and names the test that shows it
-here on a real Redis: `make test ARGS=tests/conformance`. `python -m tests.conformance.table` makes this page, a test
-keeps it so.
+here on a real Redis: `make test ARGS=tests/conformance`. [What other brokers do](#side-by-side-over-amqp-10) is at its
+end. `python -m tests.conformance.table` makes this page, a test keeps it so.
 """
 SUFFERED: Final = """# Problems
 
@@ -59,6 +61,7 @@ def conformance() -> str:
         parts.append(f"## {title}\n\n| id | the document says | here | test |\n|---|---|---|---|")
         parts += [_line(row) for row in ROWS if row.system == system]
         parts[-1] += "\n"
+    parts.append(side_by_side({row.id: row.promise for row in KIT}))
     return "\n".join(parts).rstrip() + "\n"
 
 
