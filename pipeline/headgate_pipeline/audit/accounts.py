@@ -233,6 +233,12 @@ class Accounts:
 
     def _free(self, session: str, size: int, messages: int, what: str) -> None:
         account = self._account(session, f"{what}:")
+        if account in self._unknown and account.held is not None and account.held_m is not None:
+            # Claimed by the same call: all that it holds then is freed, and shows what the claim added or took.
+            self._unknown.remove(account)
+            more, more_m = size - account.held, messages - account.held_m
+            self._add(account, more, more_m)
+            self.grown, self.grown_m = self.grown + more, self.grown_m + more_m
         if account.held is not None and (account.held, account.held_m) != (size, messages):
             self._say("P2", f"{what} {session}: not what it held", _held(account), f"{size} B {messages} m")
         self.bytes -= size

@@ -163,6 +163,18 @@ def test_nothing_is_granted_to_a_session_whose_credit_was_reclaimed() -> None:
     assert said(made(APPLY, opened, less)) == [("violated", "P2", 3)]
 
 
+def test_a_claim_of_the_call_that_ends_an_account_shows_in_what_is_freed() -> None:
+    """A session gave all back, the write was lost, and it leaves. Mutant: what it held before is what must be freed."""
+    opened = ("acquire", "a", 50, 2, 0, "open:a;grant:a:50:2", 0, 0, 50, 2)
+    other = ("acquire", "b", 10, 1, 0, "open:b;grant:b:10:1", 0, 0, 60, 3)
+    left = ("leave", "a", 0, 0, 0, "late:a;claim:a:50:2", 0, 0, 10, 1)
+    assert said(made(APPLY, opened, other, left)) == []
+    assert said(made(APPLY, opened, other, (*left[:5], "", *left[6:])))[0] == ("violated", "P2", 4)
+    part = ("leave", "a", 20, 1, 0, "claim:a:50:2", 0, 0, 10, 1)
+    assert said(made(APPLY, opened, other, part)) == []
+    assert said(made(APPLY, opened, other, (*part[:8], 30, 1)))[0] == ("violated", "P2", 4)
+
+
 def test_what_is_missing_or_malformed_proves_nothing_and_accuses_nobody() -> None:
     opened = ("acquire", "a", 50, 1, 0, "open:a;grant:a:50:1", 0, 0, 50, 1)
     sent = ("publish", "a", 50, 1, 1, "", 50, 1, 0, 0)
