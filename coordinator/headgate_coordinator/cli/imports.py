@@ -1,5 +1,6 @@
 """The commands `headgate import ...`: configurations of other brokers become policies."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -31,6 +32,7 @@ Output = Annotated[
 Check = Annotated[bool, typer.Option("--check", help="Compare with what is in force; exits with 1 where they differ.")]
 
 
+_COMES_FROM: Final = re.compile(" # ([^#]+:[0-9]+)$")
 _REPORT: Final = (
     "The policy goes to stdout, or to --output. A report says what became of each setting: kept exactly, kept with a "
     "difference, or not covered."
@@ -91,9 +93,17 @@ def _policy(imported: Imported, name: str) -> Policy:
     try:
         return documents.loads(imported.document, name)
     except documents.BadDocument as error:
-        problem, lines = error.problems[0], imported.document.splitlines()
-        place = lines[problem.line - 1].rpartition(" # ")[2]
+        problem = error.problems[0]
+        place = _place(imported.document.split("\n"), problem.line - 1) or imported.place
         raise InvalidValue(f"{place}: {problem.key}: {problem.text}") from None
+
+
+def _place(lines: Sequence[str], at: int) -> str:
+    """Return where a line of a document comes from; where it does not say so, where another line of its table does."""
+    begin = next((line for line in range(at, -1, -1) if lines[line].startswith("[[")), 0)
+    end = next((line for line in range(at, len(lines)) if not lines[line]), len(lines))
+    found = (_COMES_FROM.search(line) for line in (lines[at], *lines[begin:end]))
+    return next((each[1] for each in found if each), "")
 
 
 def _compare(imported: Imported, redis: str | None, namespace: str) -> None:

@@ -67,5 +67,11 @@ def _written(value: Any) -> str:
         return "{ " + ", ".join(f"{key} = {_written(one)}" for key, one in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(_written, value)) + "]"
-    # Text, numbers, true and false are as in TOML, but for one character.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    # Text, numbers, true and false are as in TOML, but for some characters that are not seen.
+    return "".join(each if each.isprintable() else _escaped(each) for each in json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(character: str) -> str:
+    """Return how TOML spells a character that turns lines round, or that a terminal obeys."""
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"

@@ -4,14 +4,15 @@ import re
 
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.names import encode_name
-from headgate.errors import InvalidName
+from headgate.errors import InvalidName, PolicyError
 
 
 def is_name(text: str) -> bool:
-    """Return whether a destination can have this name."""
+    """Return whether a destination can have this name, and a rule can be for it alone."""
     try:
         encode_name(text)
-    except InvalidName:
+        Pattern.parse(text)
+    except (InvalidName, PolicyError):
         return False
     return True
 

@@ -13,6 +13,8 @@ from headgate_coordinator.imports.report import Row
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Of one file."""
+MOST_TABLES: Final = 10_000
+"""Of a policy that is made of files: each of its rules is looked up among all."""
 MOST_FACTOR: Final = 100.0
 """Of waits before a message comes again, each beside the one before it."""
 HIDDEN: Final = "***"
@@ -38,6 +40,7 @@ class Reading:
     draft: Draft = field(default_factory=Draft)
     rows: list[Row] = field(default_factory=list)
     file: str = ""
+    _became: dict[tuple[str, str], list[int]] = field(default_factory=dict, repr=False)
 
     def place(self, one: Placed) -> str:
         """Return ``<file>:<line>`` of something."""
@@ -49,6 +52,9 @@ class Reading:
         about = f"{word.group}.{word.name}"
         shown = printable(shown, _MOST_SHOWN)
         about, ours, why = printable(about), printable(ours), printable(why, _MOST_REASON)
+        if len(self.draft.tables) > MOST_TABLES:
+            raise InvalidValue(f"{self.place(one)}: more than {MOST_TABLES:,} rules; import a part, or write patterns")
+        self._became.setdefault((self.place(one), ours), []).append(len(self.rows))
         self.rows.append(Row(verdict, self.file, one.line, about, shown, ours, why, word.states))
 
     def plain(self, one: Placed, word: Word, value: str, ours: str = "") -> None:
@@ -63,15 +69,18 @@ class Reading:
     def take_back(self, places: set[str], ours: str, why: str, instead: str = "") -> None:
         """Note that what settings became cannot be, after all; ``instead`` is what else they became, if anything."""
         verdict: Verdict = DIFFERS if instead else NOT_COVERED
-        for at, row in enumerate(self.rows):
-            if row.ours == ours and f"{row.file}:{row.line}" in places:
-                self.rows[at] = replace(row, verdict=verdict, ours=instead, why=why)
+        for at in (at for place in places for at in self._became.pop((place, ours), ())):
+            self.rows[at] = replace(self.rows[at], verdict=verdict, ours=instead, why=why)
 
     def free_dead_letters(self) -> None:
         """Have no limit hold up dead letters, which nobody may be reading: else they hold up the living."""
-        names = [table.values["dead_letter"] for table in self.draft.tables.values() if "dead_letter" in table.values]
-        for name in dict.fromkeys(name for name in names if name != "default"):
+        tables = [
+            table for table in self.draft.tables.values() if table.values.get("dead_letter", "default") != "default"
+        ]
+        places = {table.values["dead_letter"]: table.places.get("dead_letter", "") for table in reversed(tables)}
+        for name in dict.fromkeys(table.values["dead_letter"] for table in tables):
             rule = self.draft.rule(name, "queue")
+            rule.places.setdefault("match", places[name])
             if not {"limit.bytes", "limit.messages"} & rule.values.keys():
                 rule.set("limit", "unlimited", "so that dead letters hold up nobody")
                 rule.set("pools", [])

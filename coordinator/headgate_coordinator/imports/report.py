@@ -55,6 +55,11 @@ class Imported:
     rows: Sequence[Row]
 
     @property
+    def place(self) -> str:
+        """The first line that says something, as ``file:line``; empty where none does."""
+        return f"{self.rows[0].file}:{self.rows[0].line}" if self.rows else ""
+
+    @property
     def summary(self) -> str:
         """How many settings became what, for people."""
         count = Counter(row.verdict for row in self.rows)

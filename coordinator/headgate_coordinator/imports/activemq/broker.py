@@ -160,12 +160,17 @@ def _policy_entry(reading: Reading, entry: Element) -> None:
 
 def _say(reading: Reading, rule: Table, element: Element, word: Word, value: str, said: dict[str, str]) -> None:
     """Set what one setting says in a rule, and note what became of it."""
-    place = reading.place(element)
+    reading.become(element, word, value, *_said(reading, rule, element, word.name, value, said))
+
+
+def _said(
+    reading: Reading, rule: Table, element: Element, name: str, value: str, said: dict[str, str]
+) -> tuple[str, str]:
+    """Set what one setting says in a rule; return our words for it, and how they differ."""
     try:
-        ours, why = turn(rule, word.name, value, said, place)
+        return turn(rule, name, value, said, reading.place(element))
     except (ValueError, KeyError):
-        ours, why = "", _NO_VALUE
-    reading.become(element, word, value, ours, why)
+        return "", _NO_VALUE
 
 
 def _inside(reading: Reading, rule: Table, one: Element, match: str) -> None:
@@ -211,10 +216,11 @@ def _system_usage(reading: Reading, element: Element) -> None:
     for usage in _usages(element):
         for key, value in usage.attributes.items() if usage.name == "systemUsage" else ():
             for kind in _KINDS:
-                if key in known and kind == "queue":
-                    _say(reading, reading.draft.rule("#", kind), usage, known[key], value, usage.attributes)
-                elif key in known:
-                    turn(reading.draft.rule("#", kind), key, value, usage.attributes, reading.place(usage))
+                if key not in known:
+                    continue
+                said = _said(reading, reading.draft.rule("#", kind), usage, key, value, usage.attributes)
+                if kind == "queue":
+                    reading.become(usage, known[key], value, *said)
             if key not in known:
                 reading.note(usage, Word("systemUsage", key), NOT_COVERED, value, why=_UNKNOWN)
         if usage.name in known and usage.attributes and usage.name != "systemUsage":

@@ -112,8 +112,12 @@ def _acceptors(reading: Reading, element: Element) -> None:
 
 
 def _url(reading: Reading, one: Element, instead: str) -> None:
-    url = urlsplit(one.text)
     word = Word(one.name, "url", states="Configuring transports: where it listens or connects")
+    try:
+        url = urlsplit(one.text)
+    except ValueError:  # brackets that hold no address
+        reading.note(one, word, NOT_COVERED, one.text, why="this is no URL that Artemis would take; mend it there")
+        return
     address = f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
     reading.note(one, word, NOT_COVERED, f"{one.attributes.get('name', '')} {address}".strip(), why=instead)
     for key, value in parse_qsl(url.query.replace(";", "&"), keep_blank_values=True):
@@ -149,7 +153,7 @@ def _diverts(reading: Reading, element: Element) -> None:
 def _bridge(reading: Reading, element: Element, name: str, values: dict[str, str | bool]) -> bool:
     """Return whether a bridge became one of ours."""
     word = Word(element.name, "name", "bridge.name", states="the name of it")
-    if not (is_name(str(values["from"])) and is_name(str(values["to"])) and name):
+    if not (is_name(str(values["from"])) and is_name(str(values["to"])) and is_name(name)):
         why = "a bridge has a name, a source and a target here, none of them a pattern; write [[bridge]] yourself"
         reading.note(element, word, NOT_COVERED, name, why=why)
         return False

@@ -278,7 +278,7 @@ def _bridges(reading: _Files, line: Line) -> None:
     if not line.text:
         return
     word = Word("bridge", "target", "bridge", states="Bridges: what is sent to one destination goes to others too")
-    target, *properties = line.parts
+    target, *properties = line.parts or [""]
     kind, _, name = target.partition("=")
     name = unquoted(name)
     if not (is_name(source) and is_name(name) and source_kind in _PREFETCH and kind in _PREFETCH):

@@ -1,11 +1,12 @@
 """Policies and queues as rules: which policy holds for a queue there is what comes of the rules here."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.brokers import NOT_COVERED, Word, words
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.json_tree import Value
 from headgate_coordinator.imports.names import check_pattern, is_name
@@ -15,6 +16,9 @@ from headgate_coordinator.imports.reading import Reading
 
 UNKNOWN: Final = "this word is not known; look it up in RabbitMQ's documentation, and whether a rule can say the same"
 _NO_VALUE: Final = "the value is none that RabbitMQ would take; mend it there"
+_STEPS: Final = 1024
+_MOST_LOOKS: Final = 1_000_000
+"""Of names by patterns, of so many characters of both multiplied."""
 _OF_QUEUES: Final = ("queues", "all", "", "classic_queues", "quorum_queues")
 _ONE_POLICY: Final = "one policy holds for a queue there, as a whole"
 
@@ -84,7 +88,9 @@ class Rules:
     reading: Reading
     routes: Routes
     _policies: list[_Policy] = field(default_factory=list)
-    _definitions: dict[str, Value] = field(default_factory=dict)
+    _with_pattern: dict[str, list[int]] = field(default_factory=dict)
+    _narrower: dict[str, dict[str, None]] = field(default_factory=dict)
+    _looks: int = 0
 
     def read(self, policies: Sequence[tuple[str, Value]], queues: Sequence[tuple[str, Value]]) -> None:
         """Read all policies, those of the highest priority first, and then queues, each above all policies."""
@@ -110,8 +116,20 @@ class Rules:
         return True
 
     def _values_of(self, queue: str) -> dict[str, tuple[Any, str]]:
-        holds = next((one for one in self._policies if any(finds(glob, queue) for glob in one.globs)), None)
+        holds = self._holding(queue)
         return holds.values if holds else {}
+
+    def _holding(self, queue: str) -> "_Policy | None":
+        """Return the policy that holds for a queue; raises InvalidValue where too many were looked through."""
+        for one in self._policies:
+            self._looks += sum(1 + len(glob) * len(queue) // _STEPS for glob in one.globs)
+            if self._looks > _MOST_LOOKS:
+                raise InvalidValue(
+                    f"{self.reading.file}:1: too many policies for so many queues; export one virtual host"
+                )
+            if any(finds(glob, queue) for glob in one.globs):
+                return one
+        return None
 
     # -- Dead letters ----------------------------------------------------------------------------------------------
 
@@ -194,16 +212,16 @@ class Rules:
 
     def _above(self, policy: _Policy) -> str:
         """Return the policy of a higher priority that holds for all that this one finds, if there is one."""
-        return next(
-            (
-                one.name or one.patterns[0]
-                for one in self._policies
-                if policy.patterns
-                and len(policy.patterns) == len(policy.globs)
-                and all(any(_covers(wide, narrow) for wide in one.patterns) for narrow in policy.patterns)
-            ),
-            "",
-        )
+        if not policy.patterns or len(policy.patterns) < len(policy.globs):
+            return ""
+        first, *others = map(self._covering, policy.patterns)
+        found = next((one for at, one in first.items() if all(at in other for other in others)), None)
+        return (found.name or found.patterns[0]) if found else ""
+
+    def _covering(self, match: str) -> dict[int, _Policy]:
+        """Return the policies that have a pattern which finds all that this one finds, by place, the highest first."""
+        places = sorted({at for wide in _wider(match) for at in self._with_pattern.get(wide, ())})
+        return {at: self._policies[at] for at in places}
 
     def _add(self, policy: _Policy) -> None:
         """Write the rules of a policy, and have those above it say "default" where only this one says something."""
@@ -211,13 +229,15 @@ class Rules:
             rule = self.reading.draft.rule(match, "queue")
             for key, (value, place) in policy.values.items():
                 rule.set(key, value, place)
-        for above in self._policies:
-            for narrow in above.patterns:
-                if any(_covers(wide, narrow) for wide in policy.patterns):
-                    rule = self.reading.draft.rule(narrow, "queue")
-                    for key in policy.values:
-                        if key not in rule.values:
-                            rule.set(key, "default", _ONE_POLICY)
+        for narrow in [narrow for wide in policy.patterns for narrow in self._narrower.get(wide, ())]:
+            rule = self.reading.draft.rule(narrow, "queue")
+            for key in policy.values:
+                if key not in rule.values:
+                    rule.set(key, "default", _ONE_POLICY)
+        for match in policy.patterns:
+            self._with_pattern.setdefault(match, []).append(len(self._policies))
+            for wide in _wider(match):
+                self._narrower.setdefault(wide, {})[match] = None
         self._policies.append(policy)
 
     # -- Queues ----------------------------------------------------------------------------------------------------
@@ -255,7 +275,7 @@ class Rules:
 
     def _with_arguments(self, name: str, kind: str, arguments: dict[str, Value], place: str) -> None:
         """Write the rule of a queue: what its arguments say, and the policy that holds for it."""
-        holds = next((one for one in self._policies if any(finds(glob, name) for glob in one.globs)), None)
+        holds = self._holding(name)
         inherited = dict(holds.values) if holds else {}
         own = self._say({key.removeprefix("x-"): its for key, its in arguments.items()}, "argument")
         for key in ("limit.bytes", "limit.messages"):  # the lower one holds there
@@ -268,15 +288,14 @@ class Rules:
         queue = _Policy(name, [], [name], inherited | own)
         rule = self.reading.draft.rule(name, "queue")
         rule.places["match"] = place
-        written = holds is not None and any(_covers(pattern, name) for pattern in holds.patterns)
+        written = holds is not None and not _wider(name).isdisjoint(holds.patterns)
         if own or not written:
             for key, (value, at) in queue.values.items():
                 rule.set(key, value, at)
-            for other in self._policies:
-                if any(_covers(pattern, name) for pattern in other.patterns):
-                    for key in other.values:
-                        if key not in rule.values:
-                            rule.set(key, "default", _ONE_POLICY)
+            for other in self._covering(name).values():
+                for key in other.values:
+                    if key not in rule.values:
+                        rule.set(key, "default", _ONE_POLICY)
 
     def _type(self, its: Value, kind: str, shown: str) -> None:
         known = words("rabbitmq")["argument"]["queue-type"]
@@ -353,8 +372,6 @@ def _can_be(pattern: str) -> bool:
     return True
 
 
-def _covers(wide: str, narrow: str) -> bool:
-    """Return whether a pattern finds all that another one finds."""
-    if wide in ("#", narrow):
-        return True
-    return wide.endswith(".>") and narrow.startswith(wide[:-1])
+def _wider(match: str) -> set[str]:
+    """Return the patterns that find all that this one finds, itself among them."""
+    return {match, "#"} | {f"{match[: found.end()]}>" for found in re.finditer(r"\.", match)}
