@@ -4,6 +4,7 @@
 local MAX_SERVED = 64
 local MAX_UNPARKED = 16
 local POLL_US = 1000000
+local LEAST_POLL_MS = 50 -- where more leases are to be looked at than one call may
 local due, behind = {}, {} -- of waiters that were looked at: us until it is their turn, as far as is known; the limit of others' turn
 local is_cut, looked_at = false, -1 -- whether some were not looked at, and the last ticket when that was
 
@@ -31,6 +32,13 @@ local function tell_front(fronts, id, wait_us)
     wake(session_of(id), 'turn', id, int(wait_us))
   end
   fronts[#fronts + 1] = id .. '@' .. told
+end
+
+-- Who dies with all there is has it no longer than its lease: whoever is first asks when a lease is to be looked at. Where
+-- that is one which this call looked at, it asks once more than it need.
+local function until_lease_us()
+  local first = tonumber(redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')[2]) or math.huge
+  return math.min(POLL_US, math.max(LEAST_POLL_MS, first - limiter.now_ms + 1) * 1000)
 end
 
 local function move_to(first, line)
@@ -66,7 +74,8 @@ local function look_at(first, fronts)
   elseif at and at ~= line then
     return move_to(first, at)
   end
-  tell_front(fronts, id, wait or POLL_US)
+  due[id] = wait or until_lease_us()
+  tell_front(fronts, id, due[id])
   first.turns = turns_of(first)
   return at and line + 1 -- else all are held off, or stopped
 end

@@ -6,11 +6,13 @@ from collections import Counter
 
 import pytest
 
-from headgate.redis.stores.limiters import HoldCall, Op
+from headgate.redis.stores.limiters import NO_KEY, HoldCall, Op
 from tests.lua.limiters.trial import TTL_MS, Limiter
 from tests.lua.promises.test_p8_rates import most_beyond
 
 LLM = "requests rate 10 5;tokens rate 1000 4000;in_flight at_once 3"
+LEAST_POLL_MS, AT_A_TIME = 50, 16
+"""When whoever is first in line asks again at the soonest, and how many leases one call looks at."""
 
 
 async def test_what_one_limit_refuses_takes_nothing_of_the_others(limiter: Limiter) -> None:
@@ -457,6 +459,25 @@ async def test_a_waiter_that_was_not_heard_of_loses_its_place(limiter: Limiter) 
     await limiter.wait(1600)
     assert await limiter.release("ann.1") == "ok"
     assert await limiter.admit("cid.1", "in_flight=1", wait_ms=9000) == "held"
+
+
+@pytest.mark.parametrize("number", [1, 100])
+@pytest.mark.parametrize("ttl", [2000, 7000, 10_000])
+async def test_the_first_in_line_is_told_when_leases_are_to_be_looked_at(
+    limiter: Limiter, ttl: int, number: int
+) -> None:
+    """Also of more than one call looks at. Mutants: it asks after a second; again and again."""
+    await limiter.create("in_flight at_once 100")
+    holds = [HoldCall("admit", f"ann.{n}", NO_KEY, f"in_flight={100 // number}", ttl) for n in range(1, number + 1)]
+    assert {*(await limiter.call("ann", *holds)).answers} == {"held"}
+    await limiter.wait(300)
+    since, answer, asked, calls = limiter.now - 300, "wait 0", 0, -(-number // AT_A_TIME)
+    while answer != "held":
+        asked += 1
+        await limiter.wait(-(-int(answer.split()[1]) // 1000))
+        answer = await limiter.admit("bob.1", "in_flight=100", ttl=ttl, wait_ms=60_000)
+    assert 0.9 * ttl <= limiter.now - since <= 0.9 * ttl + 2 * LEAST_POLL_MS * calls
+    assert asked <= ttl / 1000 + 4 * calls
 
 
 async def test_whoever_dies_in_line_keeps_nothing_for_longer_than_its_lease_and_a_second(limiter: Limiter) -> None:
