@@ -64,9 +64,9 @@ each_failover: Final = pytest.mark.parametrize(
 """Runs a test with each; `make test` with the one that loses most."""
 
 
-def as_user(pair: Pair, namespace: str, role: Role) -> str:
-    """Return the URL of a pair for a user that has the rights of a role and no more."""
-    line = acl_line(role, namespace, password="secret")
+def as_user(pair: Pair, namespace: str, role: Role, *, functions: bool = False) -> str:
+    """Return the URL of a pair for a user that has the rights of a role, perhaps those on functions, and no more."""
+    line = acl_line(role, namespace, password="secret", functions=functions)
     _, name, *rules = line.split()
     for server in (pair.primary, pair.replica):
         ask(server, "ACL", "SETUSER", name, *rules)
