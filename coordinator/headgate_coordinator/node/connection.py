@@ -58,12 +58,11 @@ class Connection(Wire):
         self.node = node
         self.access = Access()
         self.held = 0
-        self.leaving = False
         self.ends: dict[Link, LinkEnd] = {}
         self.standing = standing_of(None)
         """How much of the node it may take."""
         self._session: Session | None = None
-        self._asked = self._over = False
+        self.leaving = self._asked = self._over = False
         self._refused = 0
         self._identifying: asyncio.Task[None] | None = None
         self._stuck: Any = None
@@ -143,6 +142,7 @@ class Connection(Wire):
         code = UNAVAILABLE if code == OK and self.node.has_too_many(self) else code
         sasl.decide(code)
         if code == OK:
+            self._identifying = None
             self.secure()
         else:
             self._send_sasl()

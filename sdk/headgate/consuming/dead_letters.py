@@ -8,7 +8,6 @@ that it has it. That holds for an hour, as long as receipts last.
 import asyncio
 import hashlib
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -90,7 +89,7 @@ class DeadLetters:
         self._ttl_ms = ttl_ms
         self._ensure_at = ensure_at
         self._stored = stored
-        self._line: deque[Dead] = deque()
+        self._line: list[Dead] = []  # no deque, which takes 0.7 KiB of each consumer when it is empty
         self._task: asyncio.Task[None] | None = None
         self._epoch = ""
         self.trouble = ""
@@ -138,11 +137,11 @@ class DeadLetters:
             except HeadgateError as error:
                 self.trouble = str(error)
                 self._tell(dead, error)
-                self._line.rotate(-1)  # let the others pass
+                self._line[:] = self._line[1:] + self._line[:1]  # let the others pass; it may be empty by now
                 await asyncio.sleep(REFUSED)
             else:
                 if self._line and self._line[0] is dead:
-                    self._line.popleft()
+                    del self._line[0]
                     self._stored(dead)
 
     def _tell(self, dead: Dead, error: HeadgateError) -> None:

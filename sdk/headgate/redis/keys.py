@@ -132,6 +132,7 @@ def forwarder_id(namespace: str, link: str) -> str:
     return link_id(f"{namespace}/{link}" if ":" in link else link)
 
 
+@lru_cache(maxsize=1024)  # all sessions at a destination share them
 def _shared(key: str) -> tuple[bytes, ...]:
     return (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
 

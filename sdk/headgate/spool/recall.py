@@ -1,7 +1,6 @@
 """One consumer's spooled deliveries on their way back from the store, in order, while it goes on with its calls."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +33,7 @@ class Recall:
         self._spooling = spooling
         self._address = address
         self._arrived = arrived
-        self.line: deque[tuple[Message, int]] = deque()
+        self.line: list[tuple[Message, int]] = []  # no deque, which takes 0.7 KiB of each consumer when it is empty
         """Deliveries that wait for a payload, or behind one that does."""
         self._task: asyncio.Task[None] | None = None
 
@@ -73,5 +72,5 @@ class Recall:
                         trouble = GONE
                 message.stored = payload
             if self.line and self.line[0][0] is message:  # else all was given to others meanwhile
-                self.line.popleft()
+                del self.line[0]
                 self._arrived(message, attempts, trouble)

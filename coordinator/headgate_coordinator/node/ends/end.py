@@ -39,7 +39,12 @@ class LinkEnd:
     def begin(self, opening: Coroutine[Any, Any, None]) -> None:
         """Open it without keeping the others waiting; what goes wrong refuses the link."""
         self._task = asyncio.create_task(self._guard(opening), name=f"headgate link {self.link.name}")
-        self._task.add_done_callback(lambda _: opening.close())  # one that was cancelled at once was never begun
+
+        def over(_: object) -> None:
+            opening.close()  # one that was cancelled at once was never begun
+            self._task = None  # a link may stand for days: it keeps nothing of how it was opened
+
+        self._task.add_done_callback(over)
 
     async def _guard(self, opening: Coroutine[Any, Any, None]) -> None:
         if not self.link.alive:
