@@ -229,14 +229,14 @@ async def test_no_more_destinations_than_the_bound_have_metrics(client: headgate
     assert value(samples, "headgate_destinations_omitted", namespace=client.namespace) == 3
 
 
-async def test_a_thousand_destinations_cost_few_calls_and_are_not_read_again_at_once(
+async def test_hundreds_of_destinations_cost_few_calls_and_are_not_read_again_at_once(
     http: Http, client: headgate.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for start in range(0, 1000, 50):
+    for start in range(0, 300, 50):
         await _apply(client, range(start, start + 50))
     before = client.store.server.calls
     samples = await scrape(http)
-    assert sum(name == "headgate_pending_bytes" for name, _ in samples) == 1000
+    assert sum(name == "headgate_pending_bytes" for name, _ in samples) == 300
     assert client.store.server.calls == before, "plain reads in bursts, not a script for each"
     monkeypatch.setattr(watch, "FRESH", 60.0)
     seen = (await http.get("/metrics")).text

@@ -6,27 +6,27 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.lua.limiters.machine import Machine
 from tests.lua.world import World
-from tests.support.extent import for_long
+from tests.support.extent import examples, for_long
 
 
-def drive(world: World, *, examples: int, steps: int = 30) -> None:
+def drive(world: World, *, count: int, steps: int = 30) -> None:
     run_state_machine_as_test(
         type("Chosen", (Machine,), {"world": world}),
         settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, report_multiple_bugs=False,
+            max_examples=count, stateful_step_count=steps, deadline=None, report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip
 
 
 def test_it_does_what_the_model_allows(driven: World, share: int) -> None:
-    drive(driven, examples=30 // share)
+    drive(driven, count=examples(30) // share)
 
 
 def test_it_does_so_on_a_cluster(driven_cluster: World) -> None:
-    drive(driven_cluster, examples=5)
+    drive(driven_cluster, count=5)
 
 
 @pytest.mark.soak
 def test_it_does_so_for_long(driven: World) -> None:
-    drive(driven, examples=for_long(1000), steps=60)
+    drive(driven, count=for_long(1000), steps=60)

@@ -20,7 +20,7 @@ from headgate.core.links.calls import Entry, Put, Skip
 from tests.lua.place import Consumer
 from tests.lua.route import Route
 from tests.model.link import ModelSource, ModelTarget
-from tests.support.extent import examples
+from tests.support.extent import WHOLE, examples
 from tests.support.rewriting import RewritingServer, virtual_clock
 
 
@@ -190,4 +190,4 @@ def test_links_do_what_their_model_does(world: World, share: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_links_do_what_their_model_does_on_a_cluster(cluster_world: World) -> None:
-    drive(cluster_world, examples(15))
+    drive(cluster_world, 15 if WHOLE else 5)

@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.lua.machine import BEGIN_MS, TTL_MS, Machine
 from tests.lua.world import World
 from tests.model.credit import NOTHING, UNLIMITED, Amount, Rules
-from tests.support.extent import examples, for_long
+from tests.support.extent import WHOLE, examples, for_long
 
 KINDS = ("queue", "topic", "gate")
 
@@ -87,7 +87,7 @@ def test_the_scripts_do_what_the_model_does(driven: World, kind: str, share: int
     "kind", ["topic", *(pytest.param(kind, marks=pytest.mark.whole) for kind in KINDS if kind != "topic")]
 )
 def test_the_scripts_do_what_the_model_does_on_a_cluster(driven_cluster: World, kind: str) -> None:
-    drive(driven_cluster, kind, count=examples(15))
+    drive(driven_cluster, kind, count=15 if WHOLE else 5)
 
 
 @pytest.mark.soak

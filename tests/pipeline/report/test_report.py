@@ -90,6 +90,7 @@ def test_slow_consumers_and_links_are_told(figures: Figures) -> None:
     assert "1 part(s) of the ledger are missing" in said
 
 
+@pytest.mark.soak  # what is told of consumers and links is told the same way
 def test_gates_buckets_drops_and_limits_in_messages_are_told_as_what_they_are(spark: SparkSession) -> None:
     """Mutants: a gate said to have consumers; refused tokens not told; a limit in messages told in bytes."""
     few = {"pending_messages": 5, "leased_messages": 0, "pending_bytes": 50}
