@@ -14,6 +14,8 @@ import pytest
 
 import headgate
 from headgate.amqp.peer import Gone
+from headgate_coordinator.security.document import User, parse_grant
+from headgate_coordinator.security.store import UserStore
 from tests.amqp.client import Peer
 from tests.support.extent import each
 from tests.support.forked import PIPE, Forked
@@ -56,6 +58,28 @@ async def test_clients_are_spread_and_the_sums_are_of_all(crew: Crew) -> None:
         assert {link["client"].split()[0] for link in overview["links"]} == {f"client-{number}" for number in range(12)}
         nodes = {node["id"].partition("~")[0]: node["connections"] for node in overview["nodes"]["nodes"]}
         assert set(nodes) == {"crew-w1", "crew-w2"}
+
+
+async def test_a_grant_that_is_taken_away_ends_links_at_each_worker(crew: Crew, client: headgate.Client) -> None:
+    users = UserStore(client.store.server, client.namespace)
+    await users.change(lambda known: known.update(anonymous=User(grants=[parse_grant("produce:orders")])))
+
+    async def counted(**wanted: int) -> None:
+        async def is_so() -> bool:
+            figures = await asyncio.to_thread(crew.figures)
+            return all(figures.get(f"headgate_node_{name.replace('_', ' ')}", 0) == count
+                       for name, count in wanted.items())  # fmt: skip
+
+        await wait_until(is_so)
+
+    async with AsyncExitStack() as stack:
+        for peer in await spread(stack, crew):
+            await peer.send(await peer.sender("orders"), "one")
+        await counted(connections=12, links_in=12)
+        await users.change(lambda known: known.update(anonymous=User(grants=[parse_grant("browse:orders")])))
+        await counted(connections=12, links_in=0)
+        await users.change(lambda known: known.clear())
+        await counted(connections=0)
 
 
 def test_a_killed_worker_is_replaced_and_sums_never_fall(crew: Crew) -> None:
