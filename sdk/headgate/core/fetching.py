@@ -339,7 +339,7 @@ class Fetching(Generic[T]):
             return False
         window = self.holding.window
         enough = 64 if window.messages == "unlimited" else max(1, min(64, int(int(window.messages) * window.top_up)))
-        return len(self.outcomes) >= enough or self.closing or now - self._flushed_at >= LINGER
+        return len(self.outcomes) >= enough or self.closing or now >= self._flushed_at + LINGER
 
     def _room(self, now: float) -> tuple[int, int]:
         """Return the room there will be once the settlements that wait have gone out."""

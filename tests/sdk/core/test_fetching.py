@@ -195,6 +195,17 @@ def test_after_an_empty_look_it_rests_and_sooner_looks_where_others_hold_message
     assert isinstance(world.machine.next(world.now + SEEK_AFTER), Exchange)
 
 
+def test_what_is_due_when_it_was_to_be_woken_is_due_however_the_sum_is_rounded() -> None:
+    for begins in (1000.0, 1000.001003, 1000.07, 1000.7):
+        world = World(Window(100), {}, count=1)
+        call = world.machine.next(world.now)
+        assert isinstance(call, Exchange)
+        world.machine.answered(call, begins)
+        world.machine.look_at = begins + POLL
+        world.machine.outcomes.append(("accepted", Item(b"0000"), None))
+        assert world.machine.next(world.machine.wake_at()) is not None, begins
+
+
 def test_it_fetches_nothing_while_it_rests_is_closing_or_nobody_has_room() -> None:
     for change in ("resting", "closing", "no room"):
         world = World(Window(5), {})

@@ -385,7 +385,7 @@ class Account:
             self._uses_seen, self._used_at = self.credit.uses, now
         busy = self.credit.spent - self.credit.returned > self.credit.used  # permits of a gate, that no message shows
         waiting = self.outbox.waiting or self.outbox.spooling
-        return not busy and not waiting and now - self._used_at >= self._idle
+        return not busy and not waiting and now >= self._used_at + self._idle
 
     def _end_idle(self, now: float) -> Call | None:
         if self.consumers:
