@@ -39,6 +39,7 @@ ELSEWHERE: Final = {
     "sdk/http": "doors before limiters",
     "sdk/jobs": "the same",
     "sdk/llm": "the same",
+    "simulation": "worlds, whose commands any server does alike",
     "support": "what tests stand on",
 }
 """Folders in which the server makes no difference, and why. What is new is on each until it is named here."""

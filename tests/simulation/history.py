@@ -1,0 +1,345 @@
+"""A history: what happens in a world, all drawn from one seed, and the shortest part of it that breaks a promise."""
+
+import asyncio
+import gc
+import warnings
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+import headgate
+from headgate.errors import HeadgateError
+from tests.simulation.loop import Process, Stuck
+from tests.simulation.oracle import TTL, Oracle, body_of, token_in
+from tests.simulation.server import Backing, Rewrite
+from tests.simulation.world import World
+
+SPAN: Final = 8.0
+"""Seconds in which all happens that is drawn; then nothing fails any more, and all must come to its end."""
+SETTLES: Final = 30.0
+"""Seconds that it may take for that."""
+PROCESSES: Final = 3
+QUEUE, GATE = "q", "g"
+DESTINATIONS: Final = {QUEUE: ("queue", "90"), GATE: ("gate", "40")}
+FAULTS: Final = (
+    "freeze",
+    "kill",
+    "cut",
+    "reset",
+    "slow",
+    "down",
+    "failover",
+    "jump",
+    "forget",
+    "hang",
+    "repeat",
+    "silent",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happens: a call of an application, or a fault."""
+
+    at: float
+    what: str
+    who: int = 0
+    much: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.at:6.3f} s  {self.what} p{self.who} {self.much:g}"
+
+
+def drawn(seed: int) -> list[Event]:
+    """Return what happens by a seed."""
+    chance = Random(f"events {seed}")
+
+    def some(count: int, what: Sequence[str], much: Callable[[], float]) -> list[Event]:
+        return [
+            Event(round(chance.uniform(0.3, SPAN), 3), chance.choice(what), chance.randrange(PROCESSES), much())
+            for _ in range(count)
+        ]
+
+    calls = some(chance.randint(8, 16), ("send",), lambda: chance.choice((12, 20, 30, 60)))
+    calls += some(chance.randint(1, 4), ("admit",), lambda: chance.choice((5, 15, 30)))
+    calls += some(chance.randint(0, 2), ("limit",), lambda: chance.choice((70, 90, 150)))
+    faults = some(chance.randint(1, 5), FAULTS, lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
+    return sorted(calls + faults, key=lambda event: event.at)
+
+
+class Application:
+    """A process with a client of its own, which consumes, and sends and is admitted as it is bid."""
+
+    def __init__(self, history: "History", number: int, generation: int) -> None:
+        self.history, self.number, self.generation = history, number, generation
+        self.world, self.oracle = history.world, history.oracle
+        chance = Random(f"application {history.seed} {number} {generation}")
+        self.process = self.world.process(f"p{number}.{generation}", rate=1 + chance.uniform(-0.02, 0.02))
+        self.process.ahead = chance.uniform(-1000, 1000)
+        self.chance = chance
+        self.frozen_until = 0.0
+        self.client: Any = None
+        self.session: Any = None
+        self.producer: Any = None
+        self.gate: Any = None
+        self.jobs: set[asyncio.Task[Any]] = set()
+        self.closing = False
+        self.life = self.world.spawn(self.process, self._live())
+
+    async def _patiently(self, what: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        while True:
+            try:
+                return await what()
+            except (HeadgateError, TimeoutError) as error:
+                self.world.note(self.process.name, "tries again", type(error).__name__)
+                await asyncio.sleep(0.2)
+
+    async def _live(self) -> None:
+        self.client = await self._patiently(lambda: self.world.client().__aenter__())
+        if not self.generation and not self.number:
+            for name, (kind, limit) in DESTINATIONS.items():
+                await self._patiently(partial(self.client.apply, name, kind=kind, limit=limit))
+            self.history.made.set()
+        await self.history.made.wait()
+        self.client.on_state_loss(self._lost)
+        self.session = self.client.session(f"s{self.number}", ttl=TTL)
+        self.oracle.owners[self.session.id] = self.process
+        self.producer = await self._patiently(lambda: self.session.producer(QUEUE, window=60))
+        self.gate = await self._patiently(lambda: self.session.gate(GATE))
+        consumer = await self._patiently(lambda: self.session.consumer(QUEUE, window=2))
+        while not self.closing:
+            try:
+                message = await consumer.receive(timeout=1)
+                if message is None:
+                    continue
+                token = token_in(message.body)
+                self.world.note(self.process.name, "receives", token)
+                self.oracle.receives(token)
+                await asyncio.sleep(self.chance.uniform(0.0, 0.3))
+                if self.chance.random() < 0.15:
+                    await message.release()
+                    continue
+                await message.accept(confirm=True, timeout=2)
+                self.oracle.has_accepted(token)
+            except HeadgateError as error:
+                self.world.note(self.process.name, "consumes not", type(error).__name__)
+                await asyncio.sleep(0.05)
+
+    def _lost(self, loss: Any) -> None:
+        self.world.note(self.process.name, "hears of a loss", loss.destination, loss.lost)
+        self.oracle.losses[self.process.name] += loss.lost
+
+    def do(self, event: Event, number: int) -> None:
+        """Make one call, if this process is so far."""
+        if self.producer is None or self.gate is None or self.process.dead:
+            return
+        job = self.world.spawn(self.process, self._job(event, number))
+        self.jobs.add(job)
+        job.add_done_callback(self.jobs.discard)
+
+    async def _job(self, event: Event, number: int) -> None:
+        what, begun, timeout = f"{event.what}{number}", self.world.loop.now, 4.0
+        token = f"m{number}"
+        self.world.note(self.process.name, what)
+        try:
+            if event.what == "send":
+                await self.producer.send(body_of(token, int(event.much)), timeout=timeout)
+                self.oracle.has_receipt(token, self.process)
+            elif event.what == "admit":
+                async with self.gate.admit(int(event.much), timeout=timeout):
+                    begun = self.world.loop.now
+                    await asyncio.sleep(timeout := 0.5)
+            else:
+                await self.client.apply(QUEUE, limit=f"{event.much:.0f}")
+            self.world.note(self.process.name, what, "is done")
+        except headgate.CreditTimeout as error:
+            self.world.note(self.process.name, what, str(error)[:200])
+            self.oracle.explained(what, begun, (error.explanation, error.paid))
+        except HeadgateError as error:
+            self.world.note(self.process.name, what, f"{type(error).__name__}: {error}"[:200])
+        self.oracle.ended(f"{what} of {self.process}", self.world.loop.now - max(begun + timeout, self.frozen_until))
+
+    async def close(self) -> None:
+        """Close in time, whatever is under way."""
+        self.closing = True
+        begun = self.world.loop.now
+        self.life.cancel()
+        if self.client is not None:
+            await self.client.close()
+        self.oracle.ended(f"close of {self.process}", self.world.loop.now - begun)
+
+
+class History:
+    """One history, told once."""
+
+    def __init__(
+        self, backing: Backing, seed: int, events: Sequence[Event] | None = None, *, rewrite: Rewrite | None = None
+    ) -> None:
+        self.seed = seed
+        self.events = drawn(seed) if events is None else list(events)
+        self.world = World(backing, seed, rewrite=rewrite)
+        self.oracle = Oracle(self.world.loop)
+        self.world.redis.watch = self._saw
+        self.made = asyncio.Event()
+        self._applications: list[Application] = []
+        self._chance = Random(f"faults {seed}")
+
+    def tell(self) -> list[str]:
+        """Let all happen; returns what was broken."""
+        try:
+            self.world.run(self._story())
+        except Stuck as stuck:
+            self.oracle.breaks("P11", str(stuck))
+        self._applications.clear()
+        with warnings.catch_warnings():  # of connections that nobody closed: the dead do not
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+        return self.oracle.broken
+
+    def _saw(self, call: Any) -> None:
+        reply = call.reply[0] if isinstance(call.reply, list) and call.reply else call.reply
+        self.world.note(call.caller, call.script, call.words[1], str(reply))
+        self.oracle.saw(call)
+
+    async def _story(self) -> None:
+        loop = self.world.loop
+        self._applications = [Application(self, number, 0) for number in range(PROCESSES)]
+        begins = loop.now
+        for number, event in enumerate(self.events):
+            loop.at(begins + event.at, self._happen, event, number)
+        ending = asyncio.create_task(self._end(begins))
+        await asyncio.wait((ending, self.oracle.over), return_when=asyncio.FIRST_COMPLETED)
+        if ending.done():
+            ending.result()
+            if not self.oracle.broken:
+                self.oracle.finish()
+        else:
+            ending.cancel()
+
+    async def _end(self, begins: float) -> None:
+        loop = self.world.loop
+        await asyncio.sleep(begins + SPAN + 1.5 * TTL - loop.now)
+        self.world.network.heal()
+        deadline = loop.now + SETTLES
+        while any(one.jobs for one in self._living()) or self._left():
+            if loop.now > deadline:
+                jobs = [job for one in self._living() for job in one.jobs]
+                self.oracle.breaks("P6", f"{self._left()} messages and {len(jobs)} calls are left, and nothing fails")
+                return
+            await asyncio.sleep(0.25)
+        closing = [self.world.spawn(one.process, one.close()) for one in self._living()]
+        await asyncio.wait(closing)
+        for one in closing:
+            one.result()
+
+    def _living(self) -> list[Application]:
+        return [one for one in self._applications if not one.process.dead]
+
+    def _left(self) -> int:
+        return sum(len(sight.stored) for sight in self.oracle.last.values())
+
+    def _happen(self, event: Event, number: int) -> None:
+        application = next((one for one in self._living() if one.number == event.who), None)
+        if event.what not in FAULTS:
+            if application is not None:
+                application.do(event, number)
+            return
+        self.world.note(str(event))
+        getattr(self, f"_{event.what}")(application, event.much)
+
+    # Faults. Each ends by itself.
+
+    def _later(self, seconds: float, what: Callable[..., None], *args: Any) -> None:
+        loop = self.world.loop
+        self.oracle.disturbed = max(self.oracle.disturbed, loop.now + seconds)
+        loop.at(loop.now + seconds, what, *args)
+
+    def _freeze(self, one: Application | None, seconds: float) -> None:
+        if one is not None and not one.process.frozen:
+            one.process.frozen = True
+            one.frozen_until = self.world.loop.now + seconds
+            self._later(seconds, self._thaw, one.process)
+
+    def _thaw(self, process: Process) -> None:
+        if not process.dead:
+            self.world.loop.thaw(process)
+
+    def _kill(self, one: Application | None, seconds: float) -> None:
+        if one is None:
+            return
+        self.world.kill(one.process)
+        if one.session is not None:
+            self.oracle.died[one.session.id] = self.world.loop.now
+        self._later(seconds, self._begin, one.number, one.generation + 1)
+
+    def _begin(self, number: int, generation: int) -> None:
+        self._applications.append(Application(self, number, generation))
+
+    def _cut(self, one: Application | None, seconds: float) -> None:
+        if one is not None:
+            self.world.network.cut(one.process, self.world.redis.process, self.world.loop.now + seconds)
+            one.frozen_until = max(one.frozen_until, self.world.loop.now + seconds)
+
+    def _reset(self, one: Application | None, _: float) -> None:
+        if one is not None:
+            self.world.network.reset(one.process)
+
+    def _slow(self, _: Application | None, seconds: float) -> None:
+        self.world.network.slow = 1 + 40 * seconds
+        self._later(seconds, self.world.network.heal_speed)
+
+    def _down(self, _: Application | None, seconds: float) -> None:
+        if self.world.redis.serves:
+            self.world.redis.stop()
+            self._later(seconds, self.world.redis.start)
+
+    def _failover(self, _: Application | None, seconds: float) -> None:
+        self.world.redis.keep(1)
+        self.oracle.kept(1)
+        self._later(seconds / 4, self._lose)
+
+    def _lose(self) -> None:
+        if self.world.redis.serves:
+            self.world.redis.stop()
+            self.world.redis.lose(1)
+            self.oracle.restored(1)
+            self._later(0.1, self.world.redis.start)
+
+    def _jump(self, _: Application | None, seconds: float) -> None:
+        self.oracle.jumped = self.oracle.disturbed = self.world.loop.now
+        self.world.redis.process.ahead += seconds * self._chance.choice((-2, 1, 3600))
+
+    def _forget(self, _: Application | None, __: float) -> None:
+        self.world.redis.forget_scripts()
+
+    def _hang(self, _: Application | None, seconds: float) -> None:
+        self.world.redis.process.frozen = True
+        self._later(seconds, self.world.loop.thaw, self.world.redis.process)
+        for one in self._living():
+            one.frozen_until = max(one.frozen_until, self.world.loop.now + seconds)
+
+    def _silent(self, _: Application | None, seconds: float) -> None:
+        self.world.redis.silent_until = self.world.loop.now + seconds
+        for one in self._living():
+            one.frozen_until = max(one.frozen_until, self.world.loop.now + seconds)
+
+    def _repeat(self, _: Application | None, seconds: float) -> None:
+        self.world.redis.repeats_until = self.world.loop.now + seconds
+
+
+def shortest(events: Sequence[Event], fails: Callable[[Sequence[Event]], bool]) -> list[Event]:
+    """Return as few of the events as fail, by leaving out more and more of them."""
+    left, size = list(events), max(1, len(events) // 2)
+    while True:
+        at, before = 0, len(left)
+        while at < len(left):
+            fewer = left[:at] + left[at + size :]
+            if fails(fewer):
+                left = fewer
+            else:
+                at += size
+        if size == 1 and len(left) == before:
+            return left
+        size = max(1, size // 2)

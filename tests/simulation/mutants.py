@@ -1,0 +1,68 @@
+"""Rules broken on purpose, one at a time: the simulation finds each, or it would find nothing of the kind."""
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from unittest import mock
+
+from headgate.core.account.machine import Account
+from tests.simulation.server import Rewrite
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A broken rule.
+
+    Attributes:
+        rule: what it breaks.
+        promise: the one that the oracle is to find broken.
+        seed: the first whose history shows it, or one before that.
+        script: the change of a script, for a rule of theirs.
+        client: applies the change of the client, for a rule of that.
+    """
+
+    rule: str
+    promise: str
+    seed: int
+    script: Rewrite | None = None
+    client: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+
+
+def _in(name: str, *changes: tuple[str, str]) -> Rewrite:
+    """Return what makes changes in one script."""
+
+    def rewrite(script: str, source: str) -> str:
+        if script == name:
+            for old, new in changes:
+                assert source.count(old) == 1, f"{name}.lua has not {old!r}"
+                source = source.replace(old, new)
+        return source
+
+    return rewrite
+
+
+def _numbers_anew() -> AbstractContextManager[Any]:
+    """Have what is sent again, for its answer was lost, go under a number of its own."""
+    missed = Account.missed
+
+    def missed_and_numbered(account: Account, now: float, *, gives_up: bool) -> None:
+        missed(account, now, gives_up=gives_up)
+        if flight := account.outbox.flight:
+            account.outbox.flight = replace(flight, seq=flight.seq + len(flight.items))
+
+    return mock.patch.object(Account, "missed", missed_and_numbered)
+
+
+MUTANTS: Final = (
+    Mutant(
+        "a batch that comes again is known by its number", "P5", 15,
+        script=_in("publish", ("if seq == batch then", "if false then"), ("elseif seq <= last", "elseif false")),
+    ),
+    Mutant(
+        "what a settlement frees goes to the first in line at once", "P6", 0,
+        script=_in("settle", ("if freed > 0 or reaped or d.expired then", "if reaped or d.expired then")),
+    ),
+    Mutant("what is sent again has the number that it had", "P5", 32, client=_numbers_anew),
+)  # fmt: skip

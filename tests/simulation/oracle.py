@@ -1,0 +1,228 @@
+"""An oracle of promises: it hears of each script and of each call of an application, and counts for itself."""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headgate.redis.replies import record
+from tests.simulation.loop import Process, VirtualLoop
+from tests.simulation.server import AGAIN, Call
+
+TTL: Final = 3.0
+POLL: Final = 2.0
+"""Seconds for which the end of a pause may stay unnoticed, which no script brings."""
+RENEWS: Final = ("acquire", "publish", "attach", "settle")
+LATE: Final = 3.0
+"""Seconds by which a call may end after its timeout: one call to Redis has two, and a connection one."""
+_TOKEN: Final = re.compile(rb"<(\w+)>")
+
+
+def body_of(token: str, size: int) -> bytes:
+    """Return a body of about that size, which says what it is."""
+    return f"<{token}>".encode().ljust(size, b".")
+
+
+def token_in(stored: bytes) -> str:
+    found = _TOKEN.search(stored)
+    assert found, stored
+    return found[1].decode()
+
+
+def renews(call: Call) -> bool:
+    """Return whether a call renewed the lease of its session; one that is refused, or known already, does not."""
+    return call.script in RENEWS and isinstance(call.reply, list) and call.reply[0] in {b"OK", b"AGAIN"}
+
+
+@dataclass(slots=True)
+class Sight:
+    """What lay at a destination after a script."""
+
+    limit: float = 0.0
+    epoch: str = ""
+    pending: int = 0
+    leased: dict[str, int] = field(default_factory=dict)
+    granted: dict[str, int] = field(default_factory=dict)
+    incarnations: dict[str, str] = field(default_factory=dict)
+    needs: dict[str, int] = field(default_factory=dict)
+    line: list[str] = field(default_factory=list)
+    stored: dict[bytes, str] = field(default_factory=dict)
+    opens: bool = True
+    """Whether room there may be granted."""
+
+    @property
+    def total(self) -> int:
+        return self.pending + sum(self.leased.values())
+
+
+class Oracle:
+    """What must hold, and what does not: ``broken`` are promises with what was seen, the first of them first."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self.broken: list[str] = []
+        self.over = loop.create_future()
+        """Done as the first promise is broken."""
+        self.last: dict[str, Sight] = {}
+        self.stored: set[str] = set()
+        """Tokens that were ever stored, as far as the server remembers."""
+        self.lost: set[str] = set()
+        self.receipts: dict[str, str] = {}
+        """Token -> the process that has one."""
+        self.received: set[str] = set()
+        self.accepted: set[str] = set()
+        self.losses: dict[str, int] = defaultdict(int)
+        self.owners: dict[str, Process] = {}
+        """Session -> the process that has it."""
+        self.died: dict[str, float] = {}
+        self.heard: dict[tuple[str, str], float] = {}
+        """Destination and session -> when a call of it was carried out last."""
+        self.jumped = self.disturbed = 0.0
+        self._idle: dict[str, float] = {}
+        """Destination -> since when there is room for the head of its line."""
+        self._kept: dict[int, tuple[set[str], dict[str, Sight], dict[tuple[str, str], float]]] = {}
+
+    def breaks(self, promise: str, what: str) -> None:
+        """Note that a promise is broken."""
+        self.broken.append(f"{promise}: {what}")
+        if not self.over.done():
+            self.over.set_result(None)
+
+    # What the server does.
+
+    def kept(self, slot: int) -> None:
+        """Note that the state is kept as it is."""
+        self._kept[slot] = set(self.stored), dict(self.last), dict(self.heard)
+
+    def restored(self, slot: int) -> None:
+        """Note that it is back as it was kept: what came since is lost, and what went since is there again."""
+        stored, last, heard = self._kept[slot]
+        self.last, self.heard = dict(last), dict(heard)
+        self.lost |= self.stored - stored
+        self.stored = set(stored)
+        self.accepted.clear()
+
+    def saw(self, call: Call) -> None:
+        """Judge one script."""
+        tags = {key.partition(b"{")[2].partition(b"}")[0] for key in call.words[1 : 1 + int(call.words[0])]}
+        if len(tags) != 1:
+            self.breaks("P9", f"{call.script} has keys of several slots: {tags}")
+        if call.seen is None or not call.seen[0]:
+            return
+        name = call.words[1].decode()
+        words = {word.decode(errors="replace") for word in call.words[1 + int(call.words[0]) :] if len(word) < 80}
+        for session in self.owners if renews(call) else ():
+            if any(word == session or word.startswith(f"{session}.") for word in words):
+                self.heard[name, session] = self.loop.now
+        before = self.last.get(name)
+        sight = self.last[name] = self._read(name, call)
+        self._stored(before, sight)
+        if before is None:
+            return
+        if sight.total > max(sight.limit, before.total if before.epoch == sight.epoch else 0):
+            self.breaks(
+                "P1", f"{call.script} left {sight.total} bytes pending and leased of {sight.limit:.0f} at {name}"
+            )
+        self._leases(name, call, before, sight)
+        if before.epoch == sight.epoch:  # else what is claimed is no grant
+            self._line(name, call, before, sight)
+
+    def _read(self, name: str, call: Call) -> Sight:
+        flat, sessions, line, messages = call.seen
+        fields = {key.decode(): value.decode() for key, value in zip(flat[::2], flat[1::2], strict=True)}
+        limit = fields["limit_bytes"]
+        sight = Sight(float("inf") if limit == "unlimited" else float(limit), fields["epoch"])
+        for session, text in zip(sessions[::2], sessions[1::2], strict=True):
+            sid, facts = session.decode(), record(text)
+            held = int(facts["granted"]) - int(facts["used"]) - int(facts["returned"])
+            if held < 0:
+                self.breaks("P2", f"{call.script} left {held} bytes to {sid} at {name}")
+            sight.leased[sid], sight.granted[sid] = held, int(facts["granted"])
+            sight.incarnations[sid] = facts["inc"]
+            sight.needs[sid] = int(facts["need"]) - int(facts["granted"])
+        sight.line = [session.decode() for session in line[::2]]
+        sight.stored = {at: token_in(entry[1]) for at, entry in messages}
+        sight.pending = sum(int(at.partition(b"-")[2]) for at in sight.stored)
+        sight.opens = not fields.get("stopped") and not fields.get("shut")
+        counted = fields["pending_bytes"], fields["pending_messages"], fields["leased_bytes"], fields["blocked"]
+        there = sight.pending, len(sight.stored), sum(sight.leased.values()), len(sight.line)
+        if fields["kind"] == "queue" and counted != tuple(map(str, there)):
+            self.breaks("P2", f"{call.script} counted {counted} at {name}, where {there} are")
+        if fields["kind"] == "gate" and counted[2:] != tuple(map(str, there[2:])):
+            self.breaks("P2", f"{call.script} counted {counted[2:]} at {name}, where {there[2:]} are")
+        if int(fields.get("learning_until", 0)) > call.at_ms:
+            sight.opens = False
+        return sight
+
+    def _stored(self, before: Sight | None, sight: Sight) -> None:
+        known = before.stored if before else {}
+        for at, token in sight.stored.items():
+            if at not in known:
+                if token in self.stored:
+                    self.breaks("P5", f"the message {token} is stored twice")
+                self.stored.add(token)
+
+    def _leases(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
+        for sid in before.leased.keys() - sight.leased.keys():
+            owner, silent = self.owners.get(sid), self.loop.now - self.heard.get((name, sid), 0.0)
+            least = 0.29 if self.jumped > self.loop.now - 2 * TTL else 0.89
+            if owner and owner.name != call.caller.removesuffix(AGAIN) and silent < least * TTL:
+                self.breaks("P4", f"{call.script} took {sid} its lease at {name}, {silent:.2f} s after its last call")
+        for sid, held in sight.leased.items():
+            since = max(self.died.get(sid, 1e9), self.heard.get((name, sid), 0.0), self.disturbed)
+            if held and self.loop.now > since + TTL + 1:
+                self.breaks(
+                    "P4", f"{sid} died {self.loop.now - self.died[sid]:.2f} s ago and holds {held} bytes at {name}"
+                )
+
+    def _line(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
+        head = sight.line[0] if sight.line and sight.opens else ""
+        if not head or not 0 < sight.needs[head] <= sight.limit - sight.total:
+            self._idle.pop(name, None)
+        elif before.opens and before.line[:1] == [head] and sight.limit - sight.total > before.limit - before.total:
+            self.breaks("P6", f"{call.script} left {head} in line, and room for it, at {name}")
+        else:
+            since = max(self._idle.setdefault(name, self.loop.now), self.disturbed)
+            if self.loop.now > since + POLL:
+                self.breaks("P6", f"{head} is in line for {self.loop.now - since:.2f} s, with room for it, at {name}")
+        for place, sid in enumerate(before.line if before.opens and sight.opens else ()):
+            passed = [one for one in before.line[:place] if one in sight.line]
+            if (
+                passed
+                and before.granted[sid] < sight.granted.get(sid, 0)
+                and before.incarnations[sid] == sight.incarnations[sid]
+            ):
+                self.breaks("P7", f"{call.script} granted {sid} before {passed} at {name}")
+
+    # What applications do.
+
+    def has_receipt(self, token: str, process: Process) -> None:
+        self.receipts[token] = process.name
+        if token not in self.stored | self.lost:
+            self.breaks("P3", f"the message {token} has a receipt and was never stored")
+
+    def receives(self, token: str) -> None:
+        self.received.add(token)
+        if token in self.accepted:
+            self.breaks("P5", f"the message {token} was accepted, and came again")
+
+    def has_accepted(self, token: str) -> None:
+        self.accepted.add(token)
+
+    def ended(self, what: str, late: float) -> None:
+        """Note that a call ended so many seconds after its time."""
+        if late > LATE:
+            self.breaks("P11", f"{what} ended {late:.2f} s after its time")
+
+    def explained(self, what: str, begun: float, why: Sequence[Any]) -> None:
+        """Note why a call says that it waited; while something fails, finding out may take too long."""
+        if not any(why) and self.disturbed < begun:
+            self.breaks("P10", f"{what} waited and was not told why")
+
+    def finish(self) -> None:
+        """Judge the whole history."""
+        here = {token for sight in self.last.values() for token in sight.stored.values()}
+        for token, owner in sorted(self.receipts.items()):
+            if token not in self.received | here | self.lost:
+                self.breaks("P3", f"the message {token} of {owner} has a receipt and is gone")

@@ -1,0 +1,98 @@
+"""Histories drawn from seeds, in which everything fails that may: the promises hold at every moment of each."""
+
+import os
+from collections.abc import Sequence
+
+import pytest
+
+from tests.simulation.history import Event, History, drawn, shortest
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.server import Backing
+from tests.support.extent import for_long
+
+SEEDS = 40
+AT_ONCE, AT_ONCE_IN_A_SOAK = 20, 250
+"""Seeds that one test tries."""
+IN_A_SOAK = for_long(20_000)
+NAMED = os.environ.get("HEADGATE_SEEDS", "")
+"""``<first>-<last>``: the seeds to try in the place of these."""
+TRIED = 60
+"""Histories in which a broken rule is to show itself."""
+
+
+def seeds(count: int, at_once: int) -> list[range]:
+    first, last = map(int, NAMED.split("-")) if NAMED else (0, count - 1)
+    return [range(begin, min(begin + at_once, last + 1)) for begin in range(first, last + 1, at_once)]
+
+
+def told(backing: Backing, seed: int) -> History:
+    history = History(backing, seed)
+    history.tell()
+    return history
+
+
+def judge(backing: Backing, some: Sequence[int]) -> None:
+    for seed in some:
+        if broken := told(backing, seed).oracle.broken:
+            pytest.fail(story_of(backing, seed, broken[0]), pytrace=False)
+
+
+def story_of(backing: Backing, seed: int, broken: str, mutant: Mutant | None = None) -> str:
+    """Return the shortest history that breaks the same promise, event by event, and how it ends."""
+    promise = broken.partition(":")[0]
+
+    def tell(events: Sequence[Event]) -> History:
+        history = History(backing, seed, events, rewrite=mutant.script if mutant else None)
+        history.tell()
+        return history
+
+    def fails(events: Sequence[Event]) -> bool:
+        return any(one.startswith(f"{promise}:") for one in tell(events).oracle.broken)
+
+    events = shortest(drawn(seed), fails)
+    ends = tell(events)
+    happened = [" ".join(map(str, line)) for line in ends.world.log[-40:]]
+    return "\n".join([f"seed {seed} breaks {ends.oracle.broken[0]}", *map(str, events), "and ends with", *happened])
+
+
+@pytest.mark.parametrize("some", seeds(SEEDS, AT_ONCE), ids=lambda some: f"{some.start}-{some.stop - 1}")
+def test_promises_hold_whatever_fails(backing: Backing, some: range) -> None:
+    judge(backing, some)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("some", seeds(IN_A_SOAK, AT_ONCE_IN_A_SOAK), ids=lambda some: f"{some.start}-{some.stop - 1}")
+def test_promises_hold_in_many_histories(backing: Backing, some: range) -> None:
+    judge(backing, some)
+
+
+def test_a_seed_is_one_history(backing: Backing) -> None:
+    for seed in (0, 3, 17):
+        first, second = told(backing, seed), told(backing, seed)
+        assert len(first.world.log) > 50
+        assert first.world.log == second.world.log
+        assert first.world.loop.events == second.world.loop.events
+
+
+def found(backing: Backing, mutant: Mutant) -> History:
+    """Return the first history in which a broken rule shows itself."""
+    histories = (History(backing, seed, rewrite=mutant.script) for seed in range(mutant.seed, mutant.seed + TRIED))
+    history = next((one for one in histories if one.tell()), None)
+    assert history, f"{TRIED} histories do not show it"
+    return history
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.rule)
+def test_a_broken_rule_is_found(backing: Backing, mutant: Mutant) -> None:
+    with mutant.client():
+        broken = found(backing, mutant).oracle.broken
+    assert broken[0].startswith(f"{mutant.promise}:"), broken
+
+
+def test_what_breaks_a_promise_is_shown_as_a_short_history(backing: Backing) -> None:
+    mutant = MUTANTS[0]
+    history = found(backing, mutant)
+    story = story_of(backing, history.seed, history.oracle.broken[0], mutant)
+    shown = story.partition("\nand ends with")[0].splitlines()
+    assert shown[0].startswith(f"seed {history.seed} breaks {mutant.promise}:")
+    assert 0 < len(shown[1:]) < len(history.events) / 2, story

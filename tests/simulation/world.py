@@ -1,0 +1,132 @@
+"""A world: a loop, a network, a server, and processes that run the real client, all of one seed."""
+
+import contextlib
+import gc
+import importlib
+import logging
+import sys
+import types
+from collections.abc import Coroutine, Iterator
+from contextvars import Context
+from random import Random
+from typing import Any, Final
+
+import headgate
+from headgate.client import Client
+from tests.simulation.loop import BEGINS, Process, VirtualLoop
+from tests.simulation.network import Network
+from tests.simulation.server import DAY, Backing, Redis, Rewrite
+
+URL: Final = "redis://redis:6379"
+
+
+class World:
+    """Everything of one history."""
+
+    def __init__(self, backing: Backing, seed: int, *, rewrite: Rewrite | None = None) -> None:
+        self.loop = VirtualLoop()
+        self.chance = Random(f"world {seed}")
+        self.network = Network(self.loop, Random(f"network {seed}"))
+        self.redis = Redis(self.loop, self.network, backing, name="redis", database=0, rewrite=rewrite)
+        self.log: list[tuple[Any, ...]] = []
+        self.over = False
+        self.secret = Random(f"secret {seed}")
+        self._contexts: dict[Process, Context] = {}
+
+    def note(self, *what: Any) -> None:
+        """Add to the history, until it is over: how tasks are ended is none of it."""
+        if not self.over:
+            self.log.append((round(self.loop.now - BEGINS, 6), *what))
+
+    def process(self, name: str, *, rate: float = 1.0) -> Process:
+        """Return a new process, which does nothing yet."""
+        process = Process(name, rate=rate)
+        self._contexts[process] = self.loop.begin(process)
+        return process
+
+    def spawn(self, process: Process, life: Coroutine[Any, Any, Any]) -> Any:
+        """Begin a task of a process; the tasks that it begins are that one's too."""
+        return self.loop.create_task(life, name=process.name, context=self._contexts[process])
+
+    def kill(self, process: Process) -> None:
+        """End a process as ``kill -9`` does."""
+        process.dead = True
+        self.network.hang_up(process)
+
+    def run(self, story: Coroutine[Any, Any, Any]) -> Any:
+        """Run a story of this world to its end; nothing of the product knows the real time or a real secret."""
+        with of_this_world(self):
+            try:
+                return self.loop.run_until_complete(story)
+            finally:
+                self.over = True
+                self.loop.bury()
+                self.network.end()
+                self._contexts.clear()
+
+    def client(self) -> Client:
+        return headgate.connect(URL, namespace="sim")
+
+
+@contextlib.contextmanager
+def of_this_world(world: World) -> Iterator[None]:
+    """Have all modules of the product take time and chance from a world; nothing is collected meanwhile."""
+    loop, chance = world.loop, world.secret
+    time = types.SimpleNamespace(
+        monotonic=loop.time,
+        time=lambda: DAY + loop.time() - BEGINS + loop.process.ahead,
+        time_ns=lambda: round((DAY + loop.time() - BEGINS + loop.process.ahead) * 1e9),
+    )
+    secrets = types.SimpleNamespace(
+        token_hex=lambda size: f"{chance.getrandbits(8 * size):0{2 * size}x}",
+        randbelow=chance.randrange,
+        token_bytes=chance.randbytes,
+    )
+    places: list[tuple[types.ModuleType, str, Any]] = []
+    for module in _product():
+        for name, real in tuple(vars(module).items()):
+            fake = _stands_for(real, time, secrets, chance)
+            if fake is not None:
+                places.append((module, name, real))
+                setattr(module, name, fake)
+    rounds: Any = importlib.import_module("headgate.redis.rounds")
+    phase, rounds._PHASE = rounds._PHASE, chance.random()
+    collects = gc.isenabled()
+    gc.disable()
+    gc.freeze()  # what is here is no garbage of this world
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for module, name, real in places:
+            setattr(module, name, real)
+        rounds._PHASE = phase
+        logging.disable(logging.NOTSET)
+        if collects:
+            gc.enable()
+
+
+def _product() -> list[types.ModuleType]:
+    return [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] in PRODUCT]
+
+
+PRODUCT: Final = ("headgate", "headgate_coordinator", "tenacity")
+
+
+def _stands_for(real: Any, time: Any, secrets: Any, chance: Random) -> Any:
+    import random
+    import secrets as real_secrets
+    import socket
+    import time as real_time
+
+    if real is real_time.monotonic:
+        return time.monotonic
+    if real is real_time:
+        return time
+    if real is real_secrets:
+        return secrets
+    if real is random:
+        return chance
+    if real is socket:
+        return types.SimpleNamespace(gethostname=lambda: "host")
+    return None
