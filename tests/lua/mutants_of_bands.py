@@ -71,7 +71,7 @@ BANDS: Final = (
     ("P12", "lib/estimate", "(other.is_next and amount or 0)) * other.weight", "(other.is_next and amount or 0))",
      f"{_TERMS}::test_an_estimate_knows_the_weights_of_keys"),
     ("P12", "lib/ahead", "- ahead.queue_of(unit, '').count", "",
-     f"{_TERMS}::test_an_estimate_has_other_keys_that_keep_coming_take_their_turns"),
+     f"{_TERMS}::test_an_estimate_takes_those_of_the_same_key_for_no_others"),
     ("P12", "lib/estimate", "(of <= band and ", "(false and ",
      f"{_TERMS}::test_an_estimate_counts_those_of_its_key_at_the_limit_of_that"),
     ("P12", "lib/ahead", "is_own and ticket)", "nil)",

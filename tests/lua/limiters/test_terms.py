@@ -132,30 +132,37 @@ async def test_how_fast_what_is_held_comes_back_is_learnt_while_somebody_waits(l
     assert 2_400_000 <= int(us) <= 2_600_000, "four wait before it, and two come back in a second"
 
 
-async def _keep_coming(limiter: Limiter, weights: str = "") -> None:
-    """Have 20 of one key wait for a rate of one a second, and another key's come each second, for ten."""
+async def _keep_coming(limiter: Limiter, weights: str = "", others: str = "1111111111") -> None:
+    """Have 20 of one key wait for a rate of one a second, and for ten seconds so many of another come in each."""
     await limiter.create("calls rate 1 1", key_weights=weights)
     assert await limiter.admit("ann.1", "calls=1") == "held"
     waiting = [(f"ann.{number}", "a") for number in range(2, 22)]
-    for seconds in range(11):
+    for seconds, some in enumerate(f"{others}0"):
         for hold, key in waiting:
             await limiter.admit(hold, "calls=1", key=key, wait_ms=99_000, ttl=60_000)
-        if seconds < 10:
-            waiting.append((f"bob.{seconds + 1}", "b"))
-            await limiter.wait(500)
-            await limiter.admit(waiting[-1][0], "calls=1", key="b", wait_ms=99_000, ttl=60_000)
-            await limiter.wait(500)
+        new = [(f"bob.{10 * seconds + number}", "b") for number in range(1, int(some) + 1)]
+        waiting += new
+        await limiter.wait(500 if seconds < 10 else 0)
+        for hold, key in new:
+            await limiter.admit(hold, "calls=1", key=key, wait_ms=99_000, ttl=60_000)
+        await limiter.wait(500 if seconds < 10 else 0)
 
 
 async def test_an_estimate_has_other_keys_that_keep_coming_take_their_turns(limiter: Limiter) -> None:
     """Of ten that were let in each key had five: 15 of one wait, and 5 of the other, of which one comes each second.
 
-    Mutants: what comes of other keys meanwhile is not foreseen; as many of each go first, whatever their weights; those
-    of the key itself count among the others.
+    Mutants: what comes of other keys meanwhile is not foreseen; all of others that wait go first.
     """
     await _keep_coming(limiter)
     _, us, *_ = (await limiter.admit("ann.99", "calls=1!", key="a", wait_ms=1000)).split()
     assert 30e6 <= int(us) <= 33e6, "16 of its own, and as many of the other"
+
+
+async def test_an_estimate_takes_those_of_the_same_key_for_no_others(limiter: Limiter) -> None:
+    """Mutant: all who came since the first of it count as others."""
+    await _keep_coming(limiter, others="0000000002")
+    _, us, *_ = (await limiter.admit("ann.99", "calls=1!", key="a", wait_ms=1000)).split()
+    assert 13e6 <= int(us) <= 20e6, us
 
 
 async def test_an_estimate_knows_the_weights_of_keys(limiter: Limiter) -> None:
