@@ -151,6 +151,23 @@ def test_a_batch_of_unknown_fate_goes_again_before_all_else() -> None:
     assert not ann.forgotten
 
 
+def test_the_lease_is_that_of_the_call_which_redis_carried_out_and_not_of_its_repetition() -> None:
+    world = World()
+    ann = world.session("ann", 1000)
+    world.at(0.0, lambda: ann.send(100))
+    world.run(world.now + 0.1)
+    ann.send(100)
+    call = ann.account.call(world.now)
+    assert isinstance(call, Publish)
+    world.serve(ann, call)
+    answer = world.serve(ann, call)
+    assert answer is not None
+    assert answer.code == "DUPLICATE"
+    until = ann.account.lease.use_until
+    ann.account.hear(call, answer, world.now + 2)
+    assert ann.account.lease.use_until == until
+
+
 def test_a_recall_gives_back_what_was_not_used_and_all_above_the_share() -> None:
     ann = paid(world := World())
     ann.account.hear_recall(100, 10)

@@ -633,8 +633,9 @@ class Account:
         self.open = True
         before, self.last = self.last, answer
         self.recalled = (self.recalled or self._give_back) and answer.blocked > 0
-        # From before the call: Redis counted from some moment during it.
-        self.lease.renewed(asked_at)
+        if answer.code == "OK":  # a batch that is stored already renews nothing
+            # From before the call: Redis counted from some moment during it.
+            self.lease.renewed(asked_at)
         if self._holds_messages:
             line.raise_to(answer.granted, answer.granted_m)
         else:
