@@ -72,4 +72,5 @@ class Progress:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Progress(config))
+    if not hasattr(config, "workerinput"):  # the one process that hears of all tests
+        config.pluginmanager.register(Progress(config))
