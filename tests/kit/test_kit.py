@@ -1,6 +1,7 @@
 """The conformance kit: every row holds on a node, what does not hold is seen, and a wrong call ends with one error."""
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
@@ -100,13 +101,21 @@ def test_a_wrong_call_ends_with_one_error(arguments: list[str], error: str, caps
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH_9.2\r\n", b""], ids=["ssh", "nothing"])
 async def test_what_speaks_no_amqp_or_says_nothing_is_not_reached(said: bytes) -> None:
-    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    over = asyncio.Event()
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
-        await writer.drain()
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        over.set()
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         code, out, errors = await kit("--patience", "2", f"amqp://127.0.0.1:{port}")
+        await over.wait()
     assert (code, out, len(errors.splitlines())) == (2, "", 1), errors
 
 
