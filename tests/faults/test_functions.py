@@ -15,9 +15,13 @@ from tests.faults.deployments import ask
 from tests.faults.failovers import as_user, comes_back, dies, hands_over, violated
 from tests.faults.traffic import GUARD, Receiver, Sender
 from tests.links.forwarding.test_failovers import Pair
+from tests.support.servers import newest_server
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.one_server
+pytestmark = [
+    pytest.mark.one_server,
+    pytest.mark.skipif(newest_server().version < (7,), reason="6.2 has no functions"),
+]
 FAULTS: Final = (dies, hands_over, comes_back)
 USERS: Final[tuple[tuple[Role, bool], ...]] = (("node", True), ("sdk", True), ("sdk", False))
 """Who loads functions, who may only call them, and who may do neither."""

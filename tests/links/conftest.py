@@ -10,14 +10,13 @@ from headgate.redis.url import parse_url
 from tests.links.chaos import SOURCE_LIMIT, TARGET_LIMIT
 from tests.links.site import Site, Sites
 from tests.support.audited import audited
-from tests.support.servers import available_servers
+from tests.support.servers import two_servers
 from tests.support.shared import SharedServers
 
 
 @pytest.fixture
 async def sites(no_key_left: None, shared_servers: SharedServers, namespace: str) -> AsyncIterator[Sites]:
-    binaries = available_servers()
-    servers = [Server(parse_url(shared_servers.standalone(binary))) for binary in (binaries[-1], binaries[0])]
+    servers = [Server(parse_url(shared_servers.standalone(binary))) for binary in two_servers()]
     for server in servers:
         await server.open()
     sites = Sites(*(Site(server, namespace) for server in servers))
@@ -32,8 +31,7 @@ async def ends(
     cleanup_namespace: str, shared_servers: SharedServers
 ) -> AsyncIterator[tuple[headgate.Client, headgate.Client]]:
     """Clients of the source's server and of the target's, each with a queue `orders` that has a limit."""
-    binaries = available_servers()
-    here, there = (shared_servers.standalone(binary) for binary in (binaries[-1], binaries[0]))
+    here, there = (shared_servers.standalone(binary) for binary in two_servers())
     async with (
         headgate.connect(here, namespace=cleanup_namespace) as source,
         headgate.connect(there, namespace=cleanup_namespace) as target,

@@ -92,6 +92,11 @@ def available_servers() -> tuple[ServerBinary, ...]:
         return (ServerImage.of(image),)
     if os.environ.get(NAMED):
         return (_inspect(find_server()),)
+    return _all_at_hand()
+
+
+@functools.cache
+def _all_at_hand() -> tuple[ServerBinary, ...]:
     found: dict[str, ServerBinary] = {}
     for path in (*_SYSTEM, *map(Path, bundled_servers())):
         if shutil.which(path):
@@ -110,6 +115,13 @@ def oldest_and_newest() -> tuple[ServerBinary, ...]:
     """Return what a test of scripts runs on: between these two, `make test-servers` has them all."""
     servers = available_servers()
     return tuple(dict.fromkeys((servers[0], servers[-1])))
+
+
+def two_servers() -> tuple[ServerBinary, ServerBinary]:
+    """Return the newest and the oldest; where one is named, that one and another, so that two sites are two places."""
+    servers = available_servers()
+    others = [server for server in (*_all_at_hand(), *servers) if server.name != servers[-1].name]
+    return servers[-1], (others or servers)[0]
 
 
 def _inspect(path: Path) -> ServerBinary:

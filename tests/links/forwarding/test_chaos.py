@@ -18,7 +18,7 @@ from headgate.redis.keys import Address
 from tests.links.chaos import SOURCE_LIMIT, TARGET_LIMIT, Breeder, Load, at_rest, look
 from tests.links.worker_process import LINK, MOMENTS, POISONED, STEPS, Plan
 from tests.support.extent import WHOLE, for_long
-from tests.support.servers import RedisServer, available_servers
+from tests.support.servers import RedisServer, two_servers
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.longest
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.longest
 @pytest.fixture
 def servers() -> Iterator[tuple[RedisServer, RedisServer]]:
     """The source's, the newest there is, and the target's, the oldest, which has a replica."""
-    newest, oldest = available_servers()[-1], available_servers()[0]
+    newest, oldest = two_servers()
     with ExitStack() as stack:
         source = stack.enter_context(RedisServer.start(newest, persist=False))
         config = {"repl-diskless-sync-delay": "0"}
