@@ -9,7 +9,7 @@ from typing import Final
 from headgate.client import Client
 from headgate.consuming.consumer import Consumer
 from headgate.core.window import Window
-from headgate.errors import CoordinatorUnavailable, SessionExpired
+from headgate.errors import AccessDenied, CoordinatorUnavailable, SessionExpired
 from headgate.message import Message
 from headgate.redis.keys import Address
 from headgate.session.session import Session
@@ -122,7 +122,7 @@ class Intake:
 
     async def _settle(self, numbers: set[int], owed: Iterable[int]) -> None:
         if self._owed is None:  # nothing was given out here: what is behind was so by a process of before
-            self._owed = await self._stored(numbers.union(owed))
+            self._owed = await self._still_there(numbers.union(owed))
         self._done = numbers | self._owed
         self._given -= numbers
         now = sorted(numbers & self._held.keys())
@@ -145,8 +145,14 @@ class Intake:
                 return found
             await self._receive(left)
 
+    async def _still_there(self, numbers: set[int]) -> set[int]:
+        """Return those that are stored, else what was settled would be owed for ever; all where nobody may look."""
+        try:
+            return await self._stored(numbers)
+        except AccessDenied:  # a user of nodes may consume, and not browse
+            return numbers
+
     async def _stored(self, numbers: set[int]) -> set[int]:
-        """Return those that are still there; else what was settled would be owed for ever."""
         store, found, rest = self._connection.client.store, set[int](), set(numbers)
         address = Address.of(self._options.namespace, self._options.destination)
         while rest:
@@ -160,7 +166,7 @@ class Intake:
     async def _batch(self, numbers: set[int], owed: Iterable[int], patience: float) -> list[Stored]:
         loop = asyncio.get_running_loop()
         if self._owed is None:
-            self._owed = await self._stored(set(owed))
+            self._owed = await self._still_there(set(owed))
             self._done = set(self._owed)
         deadline = loop.time() + patience
         while missing := numbers - self._held.keys():

@@ -13,7 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headgate.sync
-from headgate import InvalidValue
+from headgate import AccessDenied, InvalidValue
+from headgate.redis.store import Store
 from headgate_pipeline.exchange import drained, register
 from headgate_pipeline.exchange.intake import numbers_of, ranges
 from headgate_pipeline.exchange.options import Options
@@ -193,6 +194,26 @@ def test_a_batch_behind_whose_process_died_is_accepted_however_late_it_comes_aga
     send(client, "g")
     assert last.latestOffset(two, ReadAllAvailable())["owed"] == ""
     last.stop()
+
+
+def test_whoever_may_consume_and_not_browse_owes_what_is_behind(
+    client: headgate.sync.Client, said: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: it cannot go on, for it may not see what is stored."""
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise AccessDenied("may not browse")
+
+    monkeypatch.setattr(Store, "browse", refuse)
+    died, again = (StreamReader(Options.of(said | {"window": window})) for window in ("3", "10"))
+    send(client, *"abc")
+    one = died.latestOffset(died.initialOffset(), ReadAllAvailable())
+    send(client, "d")
+    two = again.latestOffset(one, ReadAllAvailable())
+    assert numbers_of(str(two["owed"])) == {1, 2, 3}
+    died.stop()
+    assert bodies(again, one, two) == ["d"]
+    again.stop()
 
 
 async def stand_still(seconds: float) -> None:
