@@ -1,7 +1,8 @@
 """The line between the supervisor and a worker: a pair of sockets, over which both say JSON, one message a frame.
 
-The supervisor says ``begin`` (first of all), ``tell``, ``answer``, ``drain`` and ``end``; a worker says ``listens``,
-``told``, ``ask`` and ``left`` (its last counts). The end of the line says that the other side is gone.
+The supervisor says ``begin`` (first of all), ``tell``, ``answer``, ``drain`` and ``end``; a worker says ``beats`` each
+second, ``listens``, ``told``, ``ask`` and ``left`` (its last counts). The end of the line says that the other side is
+gone.
 """
 
 import asyncio

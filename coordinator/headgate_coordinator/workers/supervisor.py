@@ -22,6 +22,7 @@ from headgate_coordinator.workers import machine
 from headgate_coordinator.workers.line import Line, Message, frame
 from headgate_coordinator.workers.notify import READY, STOPPING, VARIABLE, notify, reloading
 from headgate_coordinator.workers.ports import Port
+from headgate_coordinator.workers.watch import EVERY, Watch, glimpse
 from headgate_coordinator.workers.worker import About, Post
 
 _log = logging.getLogger("headgate.node")
@@ -71,6 +72,7 @@ class Supervisor:
         self._workers: dict[int, _Process] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
         self._numbers = 0
         self._ended: Series = {}
         self._replaced = 0
@@ -88,13 +90,15 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGINT, self._end)
         loop.add_signal_handler(signal.SIGHUP, self._roll)
         self._obey(self._machine.begin(loop.time()))
+        self._look()
         try:
             return await self._over
         finally:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
-            if self._timer is not None:
-                self._timer.cancel()
+            for timer in (self._timer, self._looking):
+                if timer is not None:
+                    timer.cancel()
 
     # -- Signals -----------------------------------------------------------------------------------------------
 
@@ -167,6 +171,17 @@ class Supervisor:
 
     # -- Workers -----------------------------------------------------------------------------------------------
 
+    def _look(self) -> None:
+        """Kill each worker that works no more: as it ends, its connections do, and another begins in its place."""
+        for number, worker in self._workers.items():
+            begins = self._machine.states[number] == "starting"  # it says nothing until it has read all its code
+            verdict = worker.watch.look(glimpse(worker.pid), spoke=worker.spoke or begins)
+            worker.spoke = False
+            if verdict is not None:
+                _log.error("%s (pid %d) %s, and is killed", worker.name, worker.pid, verdict)
+                worker.kill()
+        self._looking = asyncio.get_running_loop().call_later(EVERY, self._look)
+
     async def _live(self, number: int, place: int) -> None:
         """Keep one worker from its beginning to its end."""
         worker = self._workers[number] = _Process(place, f"{self._post.name}-w{place}")
@@ -191,6 +206,7 @@ class Supervisor:
         self._obey(self._machine.ended(number, self._now()))
 
     def _hear(self, number: int, worker: "_Process", message: Message) -> None:
+        worker.spoke = True
         match message["word"]:
             case "listens":
                 _log.info("%s (pid %d) listens", worker.name, worker.pid)
@@ -238,6 +254,9 @@ class _Process:
         """The last that it told."""
         self.left = False
         """Whether these are the last."""
+        self.watch = Watch()
+        self.spoke = False
+        """Whether it said something since the last look."""
         self._asked: dict[int, asyncio.Future[Message | None]] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._line: Line | None = None

@@ -17,6 +17,7 @@ from headgate import InvalidValue
 from headgate._util.tasks import stop
 from headgate_coordinator.fleet.reports import Address, Oneself, Report, Unready, read, written
 from headgate_coordinator.workers.line import Line, Message, hear_first
+from headgate_coordinator.workers.watch import BEAT
 
 _log = logging.getLogger("headgate.node")
 PATIENCE: Final = 1.5
@@ -71,6 +72,7 @@ class Worker:
         self._asked: dict[int, asyncio.Future[Message]] = {}
         self._line: Line
         self._listening: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
 
     @classmethod
     def at(cls, descriptor: int) -> Self:
@@ -91,6 +93,7 @@ class Worker:
         """Begin to hear the supervisor."""
         self._line = await Line.over(self._end)
         self._listening = asyncio.create_task(self._listen(), name="headgate worker's line")
+        self._beating = asyncio.create_task(self._beat(), name="headgate worker's beat")
 
     def obey(self, order: Callable[[Order], None]) -> None:
         """Have orders carried out, with those that came already."""
@@ -108,6 +111,7 @@ class Worker:
             self._line.say("left", counts=written(self.oneself.report(counted=True).counts))
             await self._line.flush()
         await stop(self._listening)
+        await stop(self._beating)
         self._line.close()
 
     async def reports(self, *, counted: bool) -> Address:
@@ -144,6 +148,12 @@ class Worker:
             return None
         finally:
             del self._asked[number]
+
+    async def _beat(self) -> None:
+        """Say that the loop goes round, for the supervisor to hear."""
+        while True:
+            self._line.say("beats")
+            await asyncio.sleep(BEAT)
 
     async def _listen(self) -> None:
         while (message := await self._line.hear()) is not None:
