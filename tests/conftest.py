@@ -1,8 +1,8 @@
 """Servers for the tests, and the rule that no test leaves a key behind.
 
-A test that takes `redis_url` runs on the oldest Redis of this machine and on the newest, and, marked `one_server`,
-on the newest only: stories in which servers make no difference. `cluster_url` is a cluster of three masters of the
-newest, or, marked `every_cluster`, of the oldest too.
+A test that takes `redis_url` runs on the oldest Redis of this machine or on the newest, as `tests.support.extent`
+says; marked `each_server`, on both; and marked `one_server`, on the newest only: stories in which servers make no
+difference. `cluster_url` is a cluster of three masters of the newest, or, marked `every_cluster`, of the oldest too.
 If `HEADGATE_REDIS_SERVER` names a server, there is no other: so `make test-servers` runs on each what depends on it
 (`tests.support.servers`).
 All are shared by the tests of one process, so a test that changes settings or kills its server starts its own
@@ -26,7 +26,7 @@ from headgate.amqp import remote
 from headgate.redis import connection, connection_options, server
 from headgate.session import destinations
 from tests.links.sites import SiteOf, three_sites_of
-from tests.support.extent import WHOLE, examples
+from tests.support.extent import WHOLE, at_another_server, examples
 from tests.support.leaks import delete_namespace, describe
 from tests.support.servers import available_servers, makes_no_difference, newest_server, oldest_and_newest
 from tests.support.shared import SharedServers
@@ -48,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "longest: takes ten seconds or more, and so begins among the first")
     config.addinivalue_line("markers", "whole: run where HEADGATE_TEST_WHOLE is set; cheaper ones of its class always")
     config.addinivalue_line("markers", "one_server: run with the newest Redis only, not with every version")
+    config.addinivalue_line("markers", "each_server: run with the oldest Redis and the newest, not by turns")
     config.addinivalue_line("markers", "every_cluster: run with a cluster of the oldest version too")
 
 
@@ -104,14 +105,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked `whole`, but where all is tried; `make test-servers` has to know them."""
-    whole = [item for item in items if item.get_closest_marker("whole")]
+    """Leave out the tests marked `whole`, and others on all servers but one, save where all is tried.
+
+    `make test-servers` has to know those that are marked.
+    """
+    whole = {item for item in items if item.get_closest_marker("whole")}
     for item in whole:
         if makes_no_difference(item.path.parent):
             raise pytest.UsageError(f"{item.nodeid}: `make test-servers` leaves its folder out; mark it soak")
-    if whole and not WHOLE:
-        config.hook.pytest_deselected(items=whole)
-        items[:] = [item for item in items if not item.get_closest_marker("whole")]
+    out = set() if WHOLE else whole | at_another_server(items)
+    if out:
+        config.hook.pytest_deselected(items=[item for item in items if item in out])
+        items[:] = [item for item in items if item not in out]
 
 
 @pytest.fixture(scope="session")

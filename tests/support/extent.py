@@ -1,20 +1,25 @@
 """How much tests try: of what is random a quarter in `make test`, all where `HEADGATE_TEST_WHOLE` is set, as in
-`make test-servers`; of what takes longest in `make soak` the share that `HEADGATE_SOAK_SHARE` says; of a table all of
-its cases, in one test.
+`make test-servers`; of servers one a test, by turns; of what takes longest in `make soak` the share that
+`HEADGATE_SOAK_SHARE` says; of a table all of its cases, in one test.
 """
 
 import contextlib
 import functools
 import inspect
 import os
+import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 WHOLE = bool(os.environ.get("HEADGATE_TEST_WHOLE"))
 SOAK_SHARE = float(os.environ.get("HEADGATE_SOAK_SHARE", "0.5"))
 """Of what a soak could try; a half takes an hour and a half on two cores that others use too."""
+
+_PLACES: Final = ("redis_url", "cluster_url", "url")
+"""Fixtures that are parametrised by servers."""
 
 
 def examples(count: int) -> int:
@@ -25,6 +30,37 @@ def examples(count: int) -> int:
 def share_of(things: Iterable[Any], share: int) -> list[Any]:
     """Return every ``share``-th of them, or all where all is tried."""
     return list(things)[:: 1 if WHOLE else share]
+
+
+def at_another_server(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Return the tests that are left to another server.
+
+    What scripts, rights and connections do is told on one server at a time: a file has some of its tests on the oldest
+    and some on the newest, always the same ones. What is marked `each_server` or `soak` runs on all of them, and what
+    was asked for by its name where it was asked for.
+    """
+    files: dict[str, dict[str, dict[str, pytest.Item]]] = defaultdict(lambda: defaultdict(dict))
+    for item in items:
+        if isinstance(item, pytest.Function) and (found := _case(item)):
+            case, place = found
+            files[str(item.path)][case][place] = item
+    left: set[pytest.Item] = set()
+    for cases in files.values():
+        several = sorted((case for case in cases if len(cases[case]) > 1), key=lambda case: zlib.crc32(case.encode()))
+        for turn, case in enumerate(several):
+            places = sorted(cases[case])
+            left |= {item for place, item in cases[case].items() if place != places[turn % len(places)]}
+    return left
+
+
+def _case(item: pytest.Function) -> tuple[str, str] | None:
+    """Return what is the same on all servers, and the server; None where there is no choice."""
+    spec = getattr(item, "callspec", None)
+    name = next((name for name in _PLACES if spec and name in spec.params), None)
+    if spec is None or name is None or any(map(item.get_closest_marker, ("each_server", "soak"))):
+        return None
+    place = str(getattr(spec.params[name], "name", spec.params[name]))
+    return f"{item.nodeid.partition('[')[0]}[{'-'.join(one for one in spec._idlist if one != place)}]", place
 
 
 def for_long(count: int) -> int:

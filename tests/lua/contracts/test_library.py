@@ -9,6 +9,8 @@ from headgate.redis.scripts import FUNCTIONS, expand, library, lua_root, script,
 from headgate.redis.text.hastening import lessen
 from headgate.redis.text.library import Library, LibraryError, library_body
 
+pytestmark = pytest.mark.one_server  # 6.2 has no functions
+
 PARTS = """-- comment
 local TABLE = { 'a', 'b' }
 local seen, other = 0

@@ -19,6 +19,7 @@ def drive(world: World, *, count: int, steps: int = 30) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.each_server
 def test_it_does_what_the_model_allows(driven: World, share: int) -> None:
     drive(driven, count=examples(30) // share)
 

@@ -183,6 +183,7 @@ def drive(world: World, count: int) -> None:
     )
 
 
+@pytest.mark.each_server
 @pytest.mark.timeout(600)
 def test_links_do_what_their_model_does(world: World, share: int) -> None:
     drive(world, examples(60) // share)

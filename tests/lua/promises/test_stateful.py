@@ -73,6 +73,7 @@ def test_what_fits_is_judged_by_the_largest_since_a_queue_was_last_empty(driven:
     state.teardown()
 
 
+@pytest.mark.each_server
 @pytest.mark.timeout(900)  # to shrink what it found may take long
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
