@@ -1,8 +1,10 @@
 """The doors of a node under those who push: wrong passwords, floods, silence, large policies, odd calls."""
 
 import asyncio
+import base64
 import contextlib
 import json
+import multiprocessing
 import os
 import re
 import socket
@@ -12,6 +14,7 @@ import urllib.error
 import urllib.request
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Final
 
@@ -119,6 +122,74 @@ async def _passwords(count: int, *, user: str | None, stay: bool) -> list[float]
         during = await _log_in(node, "bob")
         await flooding
         return [during, await _log_in(node, "ann")]
+
+
+def _asks(name: str, password: str) -> bytes:
+    word = base64.b64encode(f"{name}:{password}".encode()).decode()
+    return f"GET /v1/limits/none HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {word}\r\n\r\n".encode()
+
+
+async def _log_in_over_http(node: _Node, name: str) -> float:
+    host, port = node.admin.rpartition("/")[2].split(":")
+    began = time.perf_counter()
+    while True:
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(_asks(name, name))
+            said = await reader.read(16)
+            writer.close()
+            if b" 404 " in said:  # it is known who asks, and there is no such limiter
+                return time.perf_counter() - began
+
+
+def _guess(admin: str, user: str | None, tried: "Synchronized[int]", *, stay: bool) -> None:
+    """Try wrong passwords over HTTP, on 1,000 connections at a time, until killed."""
+    host, port = admin.rpartition("/")[2].split(":")
+
+    async def one(number: int) -> None:
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            try:
+                writer.write(_asks(user or f"nobody{number}", f"wrong {number}"))
+                if stay:
+                    await reader.read(1)
+            finally:
+                writer.close()
+
+    async def flood() -> None:
+        tasks: set[asyncio.Task[None]] = set()
+        while True:
+            tried.value += 1
+            tasks.add(task := asyncio.create_task(one(tried.value)))
+            task.add_done_callback(tasks.discard)
+            if len(tasks) >= SILENT:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)
+
+    raise_files()
+    asyncio.run(flood())
+
+
+async def _passwords_over_http(count: int, *, user: str | None, stay: bool) -> list[float]:
+    """Return the same of HTTP, and the longest that `/live` took under as many wrong passwords."""
+    apart = multiprocessing.get_context("spawn")  # a process of its own: what it costs is no part of what is measured
+    tried = apart.Value("i", 0)
+
+    def wait(share: float) -> None:
+        while tried.value < count * share:
+            time.sleep(0.01)
+
+    async with _node() as node:
+        flood = apart.Process(target=_guess, args=(node.admin, user, tried), kwargs={"stay": stay})
+        flood.start()
+        try:
+            await asyncio.to_thread(wait, 0.1)
+            during = await _log_in_over_http(node, "bob")
+            live = await _while_asked(node, lambda: wait(1))
+        finally:
+            flood.kill()
+            flood.join()
+        return [during, await _log_in_over_http(node, "ann"), live]
 
 
 async def _while_asked(node: _Node, work: Callable[[], object]) -> float:
@@ -240,6 +311,10 @@ async def measure(*, quick: bool) -> list[Figure]:
         found = await _passwords(count, user=user, stay=stay)
         for when, seconds in zip(("of another user under", "of that user after"), found, strict=True):
             figures.append(_figure(f"log-in {when} {count} wrong passwords {what}", seconds, 2))
+        *found, live = await _passwords_over_http(count, user=user, stay=stay)
+        for when, seconds in zip(("of another user under", "of that user after"), found, strict=True):
+            figures.append(_figure(f"log-in {when} {count} wrong passwords {what}, over HTTP", seconds, 2))
+        figures.append(_figure(f"/live, at the longest, under wrong passwords {what}, over HTTP", live, 1))
     figures += await _memory(quick=quick)
     figures.append(_figure(f"/live, at the longest, under {SILENT} silent connections", await _silent(SILENT), 1))
     figures += await _policies(quick=quick)

@@ -1,6 +1,7 @@
 """Who is answered: tokens, what is open without one, security headers, and where admin HTTP may listen."""
 
 import asyncio
+import base64
 import contextlib
 import gc
 import signal
@@ -8,14 +9,20 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 import headgate
 from headgate import InvalidValue
 from headgate_coordinator.admin import AdminServer, create_app, requests, visit
 from headgate_coordinator.admin.app import PAGE
+from headgate_coordinator.admin.callers import Callers
+from headgate_coordinator.admin.guard import IDENTIFIES, Guard
+from headgate_coordinator.security import Identity, Users
+from headgate_coordinator.security.line import Network
 from tests.admin.standin import StandIn
 from tests.support.waiting import wait_until
 
@@ -307,3 +314,78 @@ class TestServer:
             await http.get(f"http://127.0.0.1:{port}/api/v1/overview")
         await server.close()
         await wait_until(lambda: asyncio.all_tasks() == before)
+
+
+class Undecided:
+    """Users of whose passwords nothing is ever known."""
+
+    has_any = False
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.peers: list[Network] = []
+
+    async def authenticate(self, _name: str, _password: str, *, peer: Network) -> Identity | None:
+        self.peers.append(peer)
+        answer: asyncio.Future[Identity | None] = asyncio.get_running_loop().create_future()
+        return await answer
+
+
+class TestPasswords:
+    """Floods of passwords that wait for a check, and of requests, with nothing that is set for the test."""
+
+    @pytest.fixture
+    def users(self) -> Undecided:
+        return Undecided()
+
+    @pytest.fixture
+    async def port(self, client: headgate.Client, users: Undecided) -> AsyncIterator[int]:
+        server = AdminServer(create_app(client, None, token=TOKEN, users=cast("Users", users)), token=TOKEN)
+        yield await server.start()
+        await server.close()
+
+    async def test_of_a_thousand_connections_keep_nobody_out(self, port: int, users: Undecided) -> None:
+        """Mutant: who waits for the check of a password keeps the place of who has none to check, as a probe."""
+        guess = "Authorization: Basic " + base64.b64encode(b"ann:wrong").decode()
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(1000):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                stack.callback(writer.close)
+                writer.write(f"GET /v1/limits/a HTTP/1.1\r\nHost: a\r\n{guess}\r\n\r\n".encode())
+            await wait_until(lambda: len(users.peers) > visit.MOST)
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as http:
+                assert (await http.get("/live")).status_code == 200
+
+    async def test_that_were_right_leave_the_connection_to_its_request(self, users: Undecided) -> None:
+        """Mutant: the mark of who is not known yet stays where the connection looks, which is cut off as it answers."""
+        scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/v1/limits/a", "headers": []}
+        seen: list[bool] = []
+
+        async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
+            seen.append(IDENTIFIES in scope)
+
+        callers = Callers(cast("Users", users), None)
+        users.is_open = True
+        await Guard(app, frozenset(), callers)(scope, cast("Receive", None), cast("Send", None))
+        assert seen == [False]
+
+    async def test_come_from_where_their_connection_does(self, port: int, users: Undecided) -> None:
+        """Mutant: a header says from where, so that one host is as many peers as it likes, and each takes its turn."""
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as http:
+            said = {"X-Forwarded-For": "203.0.113.7", "Forwarded": "for=203.0.113.7", "X-Real-IP": "203.0.113.7"}
+            asking = asyncio.create_task(http.get("/v1/limits/a", auth=("ann", "wrong"), headers=said))
+            await wait_until(lambda: users.peers)
+            asking.cancel()
+        assert users.peers == ["127.0.0.1"]
+
+    async def test_whose_request_came_at_once_is_answered_before_too_many_others_come(self, port: int) -> None:
+        """Mutant: one turn of the loop takes on all that wait, and the oldest go before their requests are read."""
+        loop = asyncio.get_running_loop()
+        with contextlib.ExitStack() as stack:
+            sockets = [stack.enter_context(socket.socket()) for _ in range(visit.MOST + 72)]
+            for each in sockets:
+                each.connect(("127.0.0.1", port))
+                each.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                each.setblocking(False)
+            answers = await asyncio.gather(*(loop.sock_recv(each, 20) for each in sockets))
+        assert set(answers) == {b"HTTP/1.1 200 OK\r\ndat"}, "none was cut off"

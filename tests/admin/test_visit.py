@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from unittest.mock import call, create_autospec
 
 import pytest
 
@@ -126,3 +127,12 @@ async def test_a_client_that_hangs_up_in_a_body_leaves_nothing_behind(port: int)
         writer.write(ADMIT + b"Content-Length: 99\r\n\r\n{")
         await wait_until(lambda: len(asyncio.all_tasks()) > len(before), description="it is being read")
     await wait_until(lambda: asyncio.all_tasks() <= before)
+
+
+async def test_an_answer_is_sent_before_its_connection_is_cut_off() -> None:
+    """Mutant: what was written in this turn is dropped; under a flood who was answered would never hear it."""
+    transport = create_autospec(asyncio.Transport, instance=True)
+    both = visit.Together(transport, asyncio.get_running_loop())
+    both.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    both.abort()
+    assert transport.method_calls == [call.write(b"HTTP/1.1 200 OK\r\n\r\n"), call.abort()]

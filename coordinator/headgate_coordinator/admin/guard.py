@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate_coordinator.admin.callers import Callers
 from headgate_coordinator.admin.problems import Refused, problem, problem_of
+from headgate_coordinator.security.access import Access
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -35,6 +36,8 @@ _FOREIGN: Final = (
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::[0-9]*)?")
 OWN: Final = "/v1/limits/"
 """Paths whose callers are users, or bear the token."""
+IDENTIFIES: Final = "headgate.identifies"
+"""Stands in the scope of a request while its password waits for a check: nobody has a right to that connection yet."""
 HARMLESS: Final = ("GET", "HEAD", "OPTIONS")
 
 
@@ -81,13 +84,21 @@ class Guard:
             refusal = None
             if scope["path"].startswith(OWN):
                 try:
-                    scope = {**scope, "access": await self._callers.identify(headers, scope.get("client"))}
+                    access = await self._identify(headers, scope)
+                    scope = {**scope, "access": access}
                 except Refused as error:
                     refusal = problem_of(error)
         if refusal is None:
             await self._app(_with_raw_path(scope), receive, send_with_headers)
         else:
             await refusal(scope, receive, send_with_headers)
+
+    async def _identify(self, headers: Headers, scope: Scope) -> Access:
+        scope[IDENTIFIES] = True  # in the very scope that its connection looks at
+        try:
+            return await self._callers.identify(headers, scope.get("client"))
+        finally:
+            del scope[IDENTIFIES]
 
     def _is_ours(self, host: str) -> bool:
         """Whether a request calls this host by a name of its own, and not by one that somebody led here."""

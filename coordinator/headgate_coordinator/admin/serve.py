@@ -15,8 +15,10 @@ from headgate_coordinator.admin.visit import PATIENCE, Visit
 
 GRACE: Final = 2
 """Seconds that requests have to end when it is closed."""
-BACKLOG: Final = 256
-"""Connections that wait to be taken on, and that one turn of the loop takes on."""
+BACKLOG: Final = 1024
+"""Connections that wait to be taken on."""
+A_TURN: Final = 32
+"""Of these, what one turn of the loop takes on: requests are read before so many more have come that the oldest go."""
 
 
 class _Quiet(uvicorn.Server):
@@ -74,7 +76,8 @@ class AdminServer:
             ws="none",
             server_header=False,
             http=Visit,
-            backlog=BACKLOG,
+            backlog=A_TURN,
+            proxy_headers=False,  # whoever comes from this host would say from where else, and be a crowd of many peers
             timeout_keep_alive=int(PATIENCE),
             timeout_graceful_shutdown=GRACE,
         )
@@ -85,6 +88,7 @@ class AdminServer:
         if self._task.done():
             listens.cancel()
             await self._task
+        listening.listen(BACKLOG)  # the loop took its part of a turn for the length of the system's queue
         return int(listening.getsockname()[1])
 
     async def close(self) -> None:

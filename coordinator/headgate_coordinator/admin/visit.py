@@ -6,8 +6,10 @@ from typing import Any, Final, cast
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from headgate_coordinator.admin.guard import IDENTIFIES
+
 MOST: Final = 128
-"""Connections at a time; above that the oldest that waits for its client is cut off."""
+"""Connections at a time; above that the oldest that waits for its client, or for a password's check, is cut off."""
 HEAD: Final = 8192
 """Bytes of a request before its body, and of what stands between the pieces of a body."""
 AHEAD: Final = 8
@@ -43,9 +45,11 @@ class Visit(HttpToolsProtocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of it can go on before its client does something."""
+        """Whether nothing of it can go on before its client does something, or it is not known who that is."""
         cycle = self.cycle
-        return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
+        if cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused:
+            return True
+        return IDENTIFIES in cycle.scope
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait; the oldest of too many goes."""
@@ -228,6 +232,11 @@ class Together:
         """Send what was written, and close."""
         self._send()
         self._transport.close()
+
+    def abort(self) -> None:
+        """Cut it off; who was answered in this turn gets its answer."""
+        self._send()
+        self._transport.abort()
 
     def hold_back(self, held_back: bool) -> None:  # noqa: FBT001
         """Have nothing more read, whoever goes on; or not any more."""
