@@ -19,7 +19,9 @@ from headgate_coordinator.admin import AdminServer, create_app
 from headgate_coordinator.admin.limits import MOST_IN_LINE, MOST_OF_ONE
 from headgate_coordinator.security import Action, Users
 from headgate_coordinator.security.passwords import hashed
+from headgate_coordinator.security.tokens import TokenOptions, Tokens
 from tests.remote.grants import users
+from tests.support.certificates import AUDIENCE, ISSUER, make_key, token_of, write_keys
 from tests.support.waiting import wait_until
 
 LLM = "/v1/limits/llm"
@@ -294,6 +296,27 @@ async def test_users_may_what_their_grants_say_and_the_token_may_all(llm: headga
         assert (await http.get("/api/v1/overview", auth=("ann", "secret-of-ann"))).status_code == 401
         described = (await http.get("/api/v1/openapi.json", headers={"Authorization": "Bearer t0ken"})).json()
         assert described["paths"]["/v1/limits/{name}/admit"]["post"]["security"] == [{"user": []}, {"token": []}]
+
+
+async def test_users_come_by_tokens_of_their_own_too(llm: headgate.Client, tmp_path: Path) -> None:
+    """Mutant: whatever is borne is believed."""
+    key, other, file = make_key(), make_key(), tmp_path / "users.toml"
+    grants = "grants = [{ match = 'llm', actions = ['produce'] }]"
+    file.write_text(f"[[user]]\nname = 'ann'\n{grants}\n[[user]]\nname = 'bob'\n")
+    options = TokenOptions(write_keys(tmp_path / "keys.json", key), ISSUER, AUDIENCE)
+    known = Users.from_file(file, tokens=Tokens(options))
+    await known.start()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(known.close)
+        http = await stack.enter_async_context(served(llm, known, token="t0ken"))
+        for token, status in (
+            (token_of(key), 200), ("t0ken", 200), (token_of(key, "bob"), 403), (token_of(key, "eve"), 401),
+            (token_of(other), 401), (token_of(key, exp=1), 401), (token_of(key, aud="else"), 401), ("x", 401),
+            ("x" * 7000, 401),
+        ):  # fmt: skip
+            headers = {"Authorization": f"Bearer {token}"}
+            answer = await http.post(f"{LLM}/admit", json={"amounts": {"slots": 1}}, headers=headers)
+            assert answer.status_code == status, (token[-20:], answer.text)
 
 
 async def test_who_lost_the_right_while_it_waited_is_admitted_to_nothing(llm: headgate.Client) -> None:

@@ -1,4 +1,4 @@
-"""Callers of the limits' HTTP: who has the admin token, and users of nodes by name and password."""
+"""Callers of the limits' HTTP: who has the admin token, and users of nodes by a password or a token of their own."""
 
 import base64
 import binascii
@@ -12,6 +12,7 @@ from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.line import NOBODY, Crowded, network_of
 from headgate_coordinator.security.permissions import ALL
+from headgate_coordinator.security.tokens import TokenRefused
 
 _CHALLENGE: Final = 'Basic realm="headgate", charset="UTF-8"'
 LONGEST: Final = 2000
@@ -41,7 +42,7 @@ class Callers:
         found: Identity | None = None
         match scheme.lower():
             case "bearer":
-                found = self._operator if self.bears(headers) else None
+                found = self._operator if self.bears(headers) else self._borne(given.strip())
             case "basic" if self._users is not None:
                 name, password = _read(given)
                 network = network_of(f"{peer[0]}:{peer[1]}") if peer else NOBODY
@@ -52,7 +53,7 @@ class Callers:
             case "":
                 found = self._without_a_name()
         if found is None:
-            detail = "send a user's name and password (Authorization: Basic ...), or the admin token (Bearer ...)"
+            detail = "send a user's name and password (Authorization: Basic ...), or a token (Bearer ...)"
             raise Refused(401, "token-missing", detail, headers={"WWW-Authenticate": _CHALLENGE})
         access = Access()
         access.identity = found
@@ -69,6 +70,15 @@ class Callers:
         # Compared in constant time, whatever was given: its answer's time says nothing about the token.
         right = hmac.compare_digest(given.strip().encode(), self._token or b"")
         return self._token is not None and right and scheme.lower() == "bearer"
+
+    def _borne(self, token: str) -> Identity | None:
+        """Return the user that a token names which is not the node's own; None where it is no such token."""
+        if self._users is None or not self._users.take_tokens:
+            return None
+        try:
+            return self._users.borne(token)[0]
+        except TokenRefused:
+            return None
 
     def _without_a_name(self) -> Identity | None:
         if self._users is None or self._users.is_open:

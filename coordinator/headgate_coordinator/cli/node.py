@@ -4,25 +4,36 @@ import functools
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import headgate
 from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.options import (
+    CLAIM,
     Json,
     Namespace,
     Redis,
     SiteHosts,
     SiteSecrets,
     StoreRoots,
+    TokenAudience,
+    TokenClaim,
+    TokenIssuer,
+    TokenKeys,
     connect,
     run,
     time_option,
+    tokens_of,
 )
 from headgate_coordinator.logs import begin_logging
+
+if TYPE_CHECKING:  # they take long to import, and most commands need none
+    from headgate_coordinator.security import Users
+    from headgate_coordinator.security.tokens import Tokens
 
 CREDIT = 100
 LOW_CREDIT = 30
@@ -52,8 +63,21 @@ def node(
         Path | None,
         typer.Option("--tls-key", envvar="HEADGATE_TLS_KEY", exists=True, dir_okay=False, help="Its private key."),
     ] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--client-ca",
+            envvar="HEADGATE_CLIENT_CA",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+            show_default=False,
+            help="Authorities whose certificates sign in the user of their common name (EXTERNAL).",
+        ),
+    ] = None,
     plain_without_tls: Annotated[
-        bool, typer.Option("--plain-without-tls", help="Take passwords over connections that anybody can read.")
+        bool,
+        typer.Option("--plain-without-tls", help="Take passwords and tokens where anybody can read them."),
     ] = False,
     credit: Annotated[
         int, typer.Option(min=1, max=100_000, help="Messages that a sending client may have under way.")
@@ -109,6 +133,10 @@ def node(
     require_users: Annotated[
         bool, typer.Option("--require-users", help="Let nobody in while there are no users.")
     ] = False,
+    token_keys: TokenKeys = None,
+    token_issuer: TokenIssuer = "",
+    token_audience: TokenAudience = "",
+    token_claim: TokenClaim = CLAIM,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -135,6 +163,9 @@ def node(
         raise headgate.InvalidValue(f"--low-credit {low_credit} is not below --credit {credit}")
     if key is not None and certificate is None:
         raise headgate.InvalidValue("--tls-key needs --tls-cert")
+    if client_ca is not None and certificate is None:
+        raise headgate.InvalidValue("--client-ca needs --tls-cert: certificates come over TLS")
+    tokens = tokens_of(token_keys, token_issuer, token_audience, token_claim)
     begin_logging()
     asked = ["Envoy"] * envoy + ["KEDA"] * keda
     tell = functools.partial(_tell, asked=asked, namespace=namespace, as_json=as_json)
@@ -150,7 +181,6 @@ def node(
     from headgate.amqp.limits import Limits
     from headgate_coordinator.node.node import Node  # the extra amqp is needed for this alone
     from headgate_coordinator.node.options import NodeOptions
-    from headgate_coordinator.security import Users
     from headgate_coordinator.security.reach import Reach
     from headgate_coordinator.service.run import run as serve
     from headgate_coordinator.service.service import AdminOptions, RpcOptions
@@ -169,6 +199,7 @@ def node(
         public=public,
         certificate=certificate,
         key=key,
+        client_authorities=client_ca,
         plain_without_tls=plain_without_tls,
         credit=credit,
         low_credit=low_credit,
@@ -186,11 +217,6 @@ def node(
     rpc = RpcOptions(envoy, keda, grpc_host, grpc_port, token, shared) if asked else None
     http = AdminOptions(admin_host, admin_port, token, shared) if admin else None
 
-    def users_of(client: headgate.Client) -> Users:
-        if users is not None:
-            return Users.from_file(users, required=require_users)
-        return Users.from_redis(client, required=require_users)
-
     def listens(node: Node) -> None:
         scheme = "amqps" if certificate else "amqp"
         facts = {"name": node.name, "amqp": f"{scheme}://{node.address}", "admin": node.admin}
@@ -198,12 +224,23 @@ def node(
 
     client = connect(redis, namespace)
     try:
-        run(serve(client, options, users_of, http, listens, rpc, us))
+        run(serve(client, options, _users_of(users, tokens, required=require_users), http, listens, rpc, us))
     except headgate.HeadgateError:
         raise
     except OSError as error:
         typer.echo(f"headgate: cannot listen at {host}:{port}: {error.strerror}", err=True)
         raise typer.Exit(FAILED) from None
+
+
+def _users_of(file: Path | None, tokens: "Tokens | None", *, required: bool) -> "Callable[[headgate.Client], Users]":
+    from headgate_coordinator.security import Users
+
+    def users_of(client: headgate.Client) -> Users:
+        if file is not None:
+            return Users.from_file(file, required=required, tokens=tokens)
+        return Users.from_redis(client, required=required, tokens=tokens)
+
+    return users_of
 
 
 def _tell(facts: dict[str, Any], *, asked: list[str], namespace: str, as_json: bool) -> None:

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -15,7 +15,12 @@ from headgate.core.words import foreign, hint
 from headgate.units import parse_duration
 from headgate_coordinator.cli.exits import INTERRUPTED
 
+if TYPE_CHECKING:  # it takes long to import, and most commands need none
+    from headgate_coordinator.security.tokens import Tokens
+
 T = TypeVar("T")
+CLAIM: Final = "sub"
+"""The claim of a token that says whose it is, unless another is named."""
 USAGE_ERROR: Final[type[Exception]] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "UsageError")
 
 Redis = Annotated[
@@ -82,7 +87,52 @@ StoreRoots = Annotated[
         help="Where spool stores of a policy may be, or below; may be given several times.",
     ),
 ]
+TokenKeys = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-keys",
+        metavar="FILE",
+        envvar="HEADGATE_TOKEN_KEYS",
+        exists=True,
+        dir_okay=False,
+        show_default=False,
+        help="Public keys (a JSON Web Key Set) that sign tokens of users.",
+    ),
+]
+TokenIssuer = Annotated[
+    str,
+    typer.Option(
+        "--token-issuer", envvar="HEADGATE_TOKEN_ISSUER", show_default=False, help="The iss that a token has to have."
+    ),
+]
+TokenAudience = Annotated[
+    str,
+    typer.Option(
+        "--token-audience",
+        envvar="HEADGATE_TOKEN_AUDIENCE",
+        show_default=False,
+        help="The aud that a token has to name.",
+    ),
+]
+TokenClaim = Annotated[
+    str, typer.Option("--token-claim", envvar="HEADGATE_TOKEN_CLAIM", help="The claim that says whose a token is.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def tokens_of(keys: Path | None, issuer: str, audience: str, claim: str) -> "Tokens | None":
+    """Return the check of tokens that the options ask for; None where they name no keys.
+
+    Raises:
+        InvalidValue: they do not go together, or the library for it is not there.
+    """
+    if len({keys is None, not issuer, not audience}) > 1:
+        raise headgate.InvalidValue("--token-keys, --token-issuer and --token-audience are given together")
+    if keys is None:
+        return None
+    from headgate_coordinator.security.tokens import TokenOptions, Tokens
+
+    return Tokens(TokenOptions(keys, issuer, audience, claim))
 
 
 class Commands(TyperGroup):

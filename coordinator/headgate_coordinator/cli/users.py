@@ -65,14 +65,21 @@ def add(
         ),
     ] = None,
     password_stdin: Stdin = False,
+    no_password: Annotated[
+        bool, typer.Option("--no-password", help="Let the user sign in by a certificate or a token alone.")
+    ] = False,
     file: File = None,
     redis: Redis = None,
     namespace: Namespace = "default",
 ) -> None:
     """Add a user, or put another in its place; who is connected with an older password is shut out."""
     check_user(name)
+    if no_password and password_stdin:
+        raise InvalidValue("--no-password and --password-stdin: give one of them")
     grants = [parse_grant(text) for text in grant or ()]
-    password = None if name == ANONYMOUS else hashed(_password(f"Password of {name}", from_stdin=password_stdin))
+    password = None
+    if name != ANONYMOUS and not no_password:
+        password = hashed(_password(f"Password of {name}", from_stdin=password_stdin))
     user = User(
         password_hash=password, grants=grants, max_connections=max_connections, max_destinations=max_destinations
     )

@@ -3,13 +3,14 @@
 import unicodedata
 from typing import Final
 
-from headgate.amqp.link import NOT_IMPLEMENTED
+from headgate.amqp.link import NOT_IMPLEMENTED, Link, Terminus
 from headgate.core.printable import printable
-from headgate.errors import HeadgateError
+from headgate.errors import AccessDenied, HeadgateError
+from headgate_coordinator.security.access import Access
 
 _SCHEMES: Final = ("amqp://", "amqps://")
 _SERVICES: Final = {
-    "$cbs": "tokens are not taken here; sign in by SASL, with a user's name and password",
+    "$cbs": "no tokens are taken here; sign in by SASL, with a password, a certificate or a token",
     "$management": "there is no management over AMQP; use the command headgate, or admin HTTP",
     "$coordinator": "there are no transactions; settle each message by itself",
 }
@@ -37,6 +38,32 @@ def address_of(address: str) -> str:
     if ("$" in address or not address.isascii()) and (hint := _SERVICES.get(_plain(address))) is not None:
         raise NoService(f"there is no {printable(address, 200)!r}: {hint}")
     return address
+
+
+def kind_asked(terminus: Terminus) -> str:
+    """Return the kind of destination that a client wants: a queue, unless it asks for a topic."""
+    return "topic" if "topic" in terminus.capabilities else "queue"
+
+
+def subscription_of(link: Link, container: str, access: Access, *, users: bool) -> str:
+    """Return what a link calls its subscription.
+
+    Args:
+        link: the client's.
+        container: the client's id.
+        access: what it may do.
+        users: whether there are any; then each has subscriptions of its own.
+
+    Raises:
+        AccessDenied: that is another user's.
+    """
+    words = link.source.capabilities
+    name, _, rest = link.name.partition("|")
+    if "global" in words or (link.source.address is None and rest == "global"):  # JMS, to end what it shared
+        if not access.owns(name):
+            raise AccessDenied(f"subscription {name!r} is kept for another user; take another")
+        return name
+    return access.subscription(container, name if "shared" in words else link.name, users=users)
 
 
 def _plain(address: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from typing import Any, Final
 
 from headgate import __version__
@@ -11,13 +12,13 @@ from headgate.amqp.calls import GATEWAY
 from headgate.amqp.engine import Engine
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Link, Outcome
-from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, SaslServer
+from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, Credentials, SaslServer
 from headgate.amqp.wire import MOST_AHEAD, WRITE_AHEAD, Wire
 from headgate.core.printable import printable
 from headgate.errors import AccessDenied, HeadgateError
 from headgate.namespace.topics import is_pattern
 from headgate.session.session import Session
-from headgate_coordinator.node.addresses import address_of
+from headgate_coordinator.node.addresses import address_of, kind_asked, subscription_of
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.ends.browser import Browsing
 from headgate_coordinator.node.ends.end import LinkEnd
@@ -31,14 +32,17 @@ from headgate_coordinator.node.ends.temporary import OwnInlet, claim, kind_of
 from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.gateway.replies import Replies
 from headgate_coordinator.node.home import Home
+from headgate_coordinator.node.log_in import log_in, name_of
 from headgate_coordinator.node.standing import NOTHING, REFUSALS, standing_of
 from headgate_coordinator.security import Identity
 from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.line import Crowded, network_of
+from headgate_coordinator.security.tokens import TokenRefused
 
 _log = logging.getLogger("headgate.node")
 SILENT: Final = 1000
 """Connections that have not logged in; of more, the oldest is cut off, so that they keep nobody out."""
+EXPIRED: Final = "the token has expired; come again with another"
 TOLD: Final = 100
 """Connections above the limit that get an error; further ones are cut off."""
 
@@ -54,8 +58,10 @@ class Connection(Wire):
     """
 
     def __init__(self, node: Home, *, encrypted: bool) -> None:
-        super().__init__(SaslServer(node.ways_in(encrypted=encrypted)), handshake=node.options.handshake)
+        super().__init__(SaslServer(()), handshake=node.options.handshake)
         self.node = node
+        self._encrypted = encrypted
+        self._certified = ""
         self.access = Access()
         self.held = 0
         self.ends: dict[Link, LinkEnd] = {}
@@ -66,6 +72,7 @@ class Connection(Wire):
         self._refused = 0
         self._identifying: asyncio.Task[None] | None = None
         self._stuck: Any = None
+        self._expiry: asyncio.TimerHandle | None = None
 
     @property
     def identity(self) -> Identity | None:
@@ -91,6 +98,9 @@ class Connection(Wire):
     def connection_made(self, transport: Any) -> None:
         """Take it on, unless there are too many."""
         self.node.connections.add(self)
+        self._certified = name_of(transport.get_extra_info("peercert"))
+        assert isinstance(self.sasl, SaslServer)  # noqa: S101 -- a node is never a client here
+        self.sasl.offer(self.node.ways_in(encrypted=self._encrypted, certified=self._certified))
         super().connection_made(transport)
         self.node.silent[self] = None
         if len(self.node.silent) > SILENT:
@@ -102,14 +112,12 @@ class Connection(Wire):
             self.abort()
 
     def identified(self) -> None:
-        """Have its name and password checked."""
+        """Have checked who it says it is."""
         credentials = self.sasl.credentials if isinstance(self.sasl, SaslServer) else None
         if credentials is not None and not self._asked:
             self._asked = True
             self.node.silent.pop(self, None)
-            self._identifying = self.node.spawn(
-                self._identify(credentials.name, credentials.password, credentials.mechanism)
-            )
+            self._identifying = self.node.spawn(self._identify(credentials))
 
     def hang_up(self, error: Exception) -> None:
         """Close the socket without a word of AMQP; what it wanted checked is not checked any more."""
@@ -117,21 +125,21 @@ class Connection(Wire):
             self._identifying.cancel()
         super().hang_up(error)
 
-    async def _identify(self, name: str, password: str, mechanism: str) -> None:
-        sasl = self.sasl
+    async def _identify(self, credentials: Credentials) -> None:
+        sasl, name = self.sasl, credentials.name
         assert isinstance(sasl, SaslServer)  # noqa: S101 -- a node is never a client here
-        code = UNAVAILABLE
+        code, expires = UNAVAILABLE, None
         try:
-            users = self.node.users
-            if mechanism == "ANONYMOUS" or users.is_open:
-                self.access.identity = users.anonymous()
-            else:
-                self.access.identity = await users.authenticate(name, password, peer=network_of(self.peername))
+            peer = network_of(self.peername)
+            self.access.identity, expires = await log_in(self.node.users, credentials, self._certified, peer)
             if self.identity is not None:
                 await self.node.quotas.enter(self, self.identity.name)
             code = OK if self.identity is not None else REFUSED
         except Crowded:
             self.node.counters.refused("crowd")
+        except TokenRefused as error:
+            code = REFUSED
+            self.node.refusals.warn("%s: %s", self.peername, error)
         except HeadgateError as error:
             self.node.refusals.warn("%s: user %r is not let in yet: %s", self.peername, name[:80], error)
         except Exception:  # noqa: BLE001 -- any error goes to the client, and the node goes on
@@ -143,12 +151,20 @@ class Connection(Wire):
         sasl.decide(code)
         if code == OK:
             self._identifying = None
+            if expires is not None:
+                self._expiry = self._loop.call_later(expires - time.time(), self._shut_out, EXPIRED)
             self.secure()
         else:
             self._send_sasl()
             self.node.counters.refused("password" if code == REFUSED else "users")
             self.node.refusals.warn("%s: user %r is refused", self.peername, name[:80])
             self.end()
+
+    def _shut_out(self, why: str) -> None:
+        for end in self.ends.values():
+            end.abandon()
+        _log.info("%s: %s", self.client, why)
+        self.send_away(amqp.UNAUTHORIZED, why)
 
     def make_engine(self) -> Engine:
         """Return the engine of a client's connection."""
@@ -215,7 +231,7 @@ class Connection(Wire):
         elif address == GATEWAY:
             self._begin(link, Gateway(self, link))
         else:
-            self._begin(link, Inlet(self, link, address, _kind(target.capabilities)))
+            self._begin(link, Inlet(self, link, address, kind_asked(target)))
 
     def _outgoing(self, link: Link) -> None:
         source = link.source
@@ -242,23 +258,11 @@ class Connection(Wire):
         source = link.source
         named = source.durable or "shared" in source.capabilities
         subscription = self._subscription(link) if named else None
-        kind = "topic" if subscription else _kind(source.capabilities)
+        kind = "topic" if subscription else kind_asked(source)
         self._begin(link, outlet, outlet.open(kind, subscription=subscription, durable=source.durable))
 
     def _subscription(self, link: Link) -> str:
-        """Return what a link calls its subscription.
-
-        Raises:
-            AccessDenied: that is another user's.
-        """
-        words = link.source.capabilities
-        name, _, rest = link.name.partition("|")
-        if "global" in words or (link.source.address is None and rest == "global"):  # JMS, to end what it shared
-            if not self.access.owns(name):
-                raise AccessDenied(f"subscription {name!r} is kept for another user; take another")
-            return name
-        own = name if "shared" in words else link.name
-        return self.access.subscription(self.engine.peer or "", own, users=not self.node.users.is_open)
+        return subscription_of(link, self.engine.peer or "", self.access, users=not self.node.users.is_open)
 
     def _begin(self, link: Link, end: LinkEnd, opening: Any = None) -> None:
         link.user = end
@@ -272,9 +276,7 @@ class Connection(Wire):
     def look_again(self) -> None:
         """End what the client may not do any more, now that users have changed; all of it where its user is gone."""
         if self.identity is not None and not self.identity.valid:
-            for end in self.ends.values():
-                end.abandon()
-            self.send_away(amqp.UNAUTHORIZED, f"user {self.identity.name!r} is not known any more")
+            self._shut_out(f"what user {self.identity.name!r} signed in by does not hold any more")
             return
         self._stand()
         for end in tuple(self.ends.values()):
@@ -370,8 +372,9 @@ class Connection(Wire):
     def went(self, error: Exception | None) -> None:
         """Let go of everything that it had."""
         del error
-        if self._stuck:
-            self._stuck.cancel()
+        for timer in (self._stuck, self._expiry):
+            if timer:
+                timer.cancel()
         if self._identifying is not None and self.identity is None:
             self._identifying.cancel()  # nobody waits for that any more
         self.node.silent.pop(self, None)
@@ -393,7 +396,3 @@ class Connection(Wire):
         if self._session is not None:
             with contextlib.suppress(HeadgateError):  # when its TTL is over, the same happens without us
                 await self._session.close()
-
-
-def _kind(capabilities: tuple[str, ...]) -> str:
-    return "topic" if "topic" in capabilities else "queue"

@@ -28,7 +28,7 @@ class Home(host.Node, Protocol):
         """The log of users who are refused."""
         ...
 
-    def ways_in(self, *, encrypted: bool) -> tuple[str, ...]:
+    def ways_in(self, *, encrypted: bool, certified: str = "") -> tuple[str, ...]:
         """Return the SASL mechanisms that a client is offered."""
         ...
 

@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from headgate._util.tasks import stop
 from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT
+from headgate.amqp.sasl import BEARER
 from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate_coordinator.fleet.facts import BridgeFacts, DeadlockFacts, NodeFacts
@@ -119,6 +120,9 @@ class Node:
         if self.options.certificate is not None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(self.options.certificate, self.options.key)
+            if self.options.client_authorities is not None:
+                context.load_verify_locations(self.options.client_authorities)
+                context.verify_mode = ssl.CERT_OPTIONAL  # others come with a password; one of another CA is refused
         self._door = Door(lambda: Connection(self, encrypted=encrypted), context, self.options.handshake)
         self.port = await self._door.listen(self.options.host, self.options.port, shared=self.options.shared)
         self._sweep = asyncio.create_task(self.lines.sweep(), name="headgate lines")
@@ -126,8 +130,13 @@ class Node:
         _log.info("node %s listens at %s", self.name, self.address)
         self.ways_in(encrypted=encrypted)
 
-    def ways_in(self, *, encrypted: bool) -> tuple[str, ...]:
-        """Return the SASL mechanisms that a client, with TLS or not, is offered; if none leads in, the log says why."""
+    def ways_in(self, *, encrypted: bool, certified: str = "") -> tuple[str, ...]:
+        """Return the SASL mechanisms that a client is offered; if none leads in, the log says why.
+
+        Args:
+            encrypted: whether it comes over TLS.
+            certified: whom its certificate names; empty without one.
+        """
         plain = encrypted or self.options.plain_without_tls
         anonymous = self.users.anonymous() is not None
         if not anonymous and not plain:
@@ -140,7 +149,10 @@ class Node:
             self._locked_out.warn(
                 "nobody can sign in at node %s: it requires users, and there are none; see headgate user add", self.name
             )
-        return tuple(word for word, offered in (("ANONYMOUS", anonymous), ("PLAIN", plain)) if offered)
+        external = bool(certified) and self.users.certified(certified) is not None
+        offered = (("EXTERNAL", external), ("ANONYMOUS", anonymous), ("PLAIN", plain))
+        bearer = BEARER if plain and self.users.take_tokens else ()
+        return (*(word for word, leads_in in offered if leads_in), *bearer)
 
     def facts(self) -> NodeFacts:
         """Return what operators see of it."""

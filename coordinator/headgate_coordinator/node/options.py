@@ -28,7 +28,8 @@ class NodeOptions:
         public: ``host:port`` at which clients reach it, where that is not where it listens.
         certificate: file with the certificate chain for TLS; without it, there is none.
         key: file with its private key, where it is not in the same file.
-        plain_without_tls: whether passwords may come over a connection that anybody can read.
+        client_authorities: file with certificates whose clients may sign in by their own; None for none.
+        plain_without_tls: whether passwords and tokens may come over a connection that anybody can read.
         credit: messages that a sending client may have under way, at the most.
         low_credit: how few are left when it is given more.
         window: bytes of credit that the node keeps in hand for each destination.
@@ -50,6 +51,7 @@ class NodeOptions:
     public: str = ""
     certificate: Path | None = None
     key: Path | None = None
+    client_authorities: Path | None = None
     plain_without_tls: bool = False
     credit: int = 100
     low_credit: int = 30

@@ -14,7 +14,7 @@ from headgate_coordinator.security.passwords import check_form
 from headgate_coordinator.security.permissions import Action, Grant
 
 ANONYMOUS: Final = "anonymous"
-"""The user of clients without a name; the only one without a password."""
+"""The user of clients without a name."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._@+-]{1,80}\Z", re.ASCII)
 
 
@@ -73,7 +73,7 @@ class NamedUser(User):
         return check_user(name)
 
     @model_validator(mode="after")
-    def _has_password_or_is_anonymous(self) -> "NamedUser":
+    def _anonymous_has_no_password(self) -> "NamedUser":
         check_password(self.name, self)
         return self
 
@@ -89,15 +89,13 @@ Users = Mapping[str, User]
 
 
 def check_password(name: str, user: User) -> None:
-    """Check that a user has a password, and that anonymous has none.
+    """Check that anonymous has no password; others without one sign in by a certificate or a token.
 
     Raises:
         InvalidValue: otherwise.
     """
     if name == ANONYMOUS and user.password_hash is not None:
         raise InvalidValue(f"{ANONYMOUS!r} is who gives no password; take its password_hash away")
-    if name != ANONYMOUS and user.password_hash is None:
-        raise InvalidValue(f"{name!r} has no password_hash; give it, only {ANONYMOUS!r} goes without")
 
 
 def parse_grant(text: str) -> GrantTable:

@@ -1,24 +1,24 @@
-"""Where a node has its users from, and how it hears that they changed."""
+"""Where a node has its users and keys from, and how it hears that they changed."""
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from headgate import Client, HeadgateError
 from headgate._util.reconnect import AWAY
 from headgate._util.tasks import stop
 from headgate.redis.keys import namespace_channel
 from headgate_coordinator.security.document import Users
-from headgate_coordinator.security.file import read_users
 from headgate_coordinator.security.store import StoredUsers, UserStore
 
 _log = logging.getLogger("headgate")
 LOOK_EVERY: Final = 1.0
 """Seconds between looks: a file, which may be a link into a mounted volume, tells nobody that it changed."""
 Taker = Callable[[Users], None]
+T = TypeVar("T")
 
 
 class Source(Protocol):
@@ -34,28 +34,36 @@ class Source(Protocol):
         """Stop following."""
 
 
-class FileSource:
-    """A TOML file, looked at each second."""
+class FollowedFile(Generic[T]):
+    """A file that is looked at each second.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: of the file.
+        reader: makes of it what it holds; raises a HeadgateError if it cannot be used.
+        what: it holds, for the log.
+    """
+
+    def __init__(self, path: Path, reader: Callable[[Path], T], what: str) -> None:
         self._path = path
+        self._reader = reader
+        self._what = what
         self._seen: tuple[int, int, int] | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def read(self) -> Users:
-        """Return the users in the file; BadDocument if it cannot be used."""
+    async def read(self) -> T:
+        """Return what it holds; errors are those of the reader."""
         self._seen = self._stamp()
-        return await asyncio.to_thread(read_users, self._path)
+        return await asyncio.to_thread(self._reader, self._path)
 
-    async def follow(self, take: Taker) -> None:
-        """Call ``take`` when the file was changed."""
-        self._task = asyncio.create_task(self._watch(take), name="headgate users")
+    async def follow(self, take: Callable[[T], None]) -> None:
+        """Call ``take`` when the file was changed, until it is closed; one that cannot be used keeps the last."""
+        self._task = asyncio.create_task(self._watch(take), name=f"headgate {self._what}")
 
     async def close(self) -> None:
         """Stop following."""
         await stop(self._task)
 
-    async def _watch(self, take: Taker) -> None:
+    async def _watch(self, take: Callable[[T], None]) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             if self._stamp() == self._seen:
@@ -63,7 +71,7 @@ class FileSource:
             try:
                 take(await self.read())
             except HeadgateError as error:
-                _log.warning("the users stay as they were: %s", " | ".join(str(error).splitlines()))
+                _log.warning("%s stay as they were: %s", self._what, " | ".join(str(error).splitlines()))
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:

@@ -13,13 +13,18 @@ from weakref import WeakValueDictionary
 from headgate import Client
 from headgate_coordinator.security.document import ANONYMOUS, User
 from headgate_coordinator.security.document import Users as ByName
+from headgate_coordinator.security.file import read_users
 from headgate_coordinator.security.line import AT_A_TIME, NOBODY, Line, Network
 from headgate_coordinator.security.passwords import fits, hashed
 from headgate_coordinator.security.permissions import ALL, Grant, Identity
-from headgate_coordinator.security.sources import FileSource, RedisSource, Source
+from headgate_coordinator.security.sources import FollowedFile, RedisSource, Source
+from headgate_coordinator.security.tokens import TokenRefused, Tokens
 
 REMEMBERED: Final = 1024
 """Passwords that were right and need not be checked again."""
+_CERTIFIED: Final = "certificate"
+_BORNE: Final = "token "
+"""Ways in beside a password, in place of its hash; the thumbprint of the key that signed the token follows."""
 
 
 class Users:
@@ -29,11 +34,13 @@ class Users:
         source: where they are kept.
         required: let nobody in without a password while there is no user at all; else everyone may do everything then,
             as long as there never was one.
+        tokens: that are taken beside passwords; None for none. They are started and closed here.
     """
 
-    def __init__(self, source: Source, *, required: bool = False) -> None:
+    def __init__(self, source: Source, *, required: bool = False, tokens: Tokens | None = None) -> None:
         self._source = source
         self._required = required
+        self._tokens = tokens
         self._users: ByName = {}
         self._identities: WeakValueDictionary[tuple[str, str | None], Identity] = WeakValueDictionary()
         self._key = secrets.token_bytes(32)
@@ -48,20 +55,21 @@ class Users:
         self._listeners: list[Callable[[], None]] = []
 
     @classmethod
-    def from_file(cls, path: Path, *, required: bool = False) -> Self:
+    def from_file(cls, path: Path, *, required: bool = False, tokens: Tokens | None = None) -> Self:
         """Return the users of a TOML file; a change is noticed within a second."""
-        return cls(FileSource(path), required=required)
+        return cls(FollowedFile(path, read_users, "the users"), required=required, tokens=tokens)
 
     @classmethod
-    def from_redis(cls, client: Client, *, required: bool = False) -> Self:
+    def from_redis(cls, client: Client, *, required: bool = False, tokens: Tokens | None = None) -> Self:
         """Return the users that Redis keeps for the client's namespace; the client is connected, and stays so."""
-        return cls(RedisSource(client), required=required)
+        return cls(RedisSource(client), required=required, tokens=tokens)
 
     async def start(self) -> None:
         """Read the users, and begin to follow them.
 
         Raises:
             BadDocument: the file cannot be read; everything that is wrong with it.
+            InvalidValue: the file with the keys of tokens cannot be used.
             PolicyError: Redis has users that cannot be read.
             CoordinatorUnavailable: Redis does not answer.
         """
@@ -71,10 +79,14 @@ class Users:
         self._took = loop.time() - began
         self._take(await self._source.read())
         await self._source.follow(self._take)
+        if self._tokens is not None:
+            await self._tokens.start(self._rotate)
 
     async def close(self) -> None:
         """Stop following."""
         await self._source.close()
+        if self._tokens is not None:
+            await self._tokens.close()
         self._line.close()
         self._line_of_wrong.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -110,6 +122,33 @@ class Users:
             return None
         return self._identity(name, current)
 
+    @property
+    def take_tokens(self) -> bool:
+        """Whether tokens are taken beside passwords."""
+        return self._tokens is not None
+
+    def certified(self, name: str) -> Identity | None:
+        """Return whom a certificate names that was found right; None where there is no such user."""
+        return self._beside(name, _CERTIFIED)
+
+    def borne(self, token: str) -> tuple[Identity, float]:
+        """Return whom a token names, and when it expires, in seconds since 1970.
+
+        Raises:
+            TokenRefused: it is not right, or there is no such user.
+        """
+        if self._tokens is None:
+            raise TokenRefused("a token, and none are taken here")
+        found = self._tokens.check(token)
+        identity = self._beside(found.user, f"{_BORNE}{found.key}")
+        if identity is None:
+            raise TokenRefused(f"a token for {found.user!r}, and there is no such user")
+        return identity, found.expires
+
+    def _beside(self, name: str, way: str) -> Identity | None:
+        user = self._users.get(name)
+        return None if user is None or name == ANONYMOUS else self._identity(name, user, way)
+
     def anonymous(self) -> Identity | None:
         """Return who connects without a name: may everything while there is no user; None where it is not allowed."""
         if user := self._users.get(ANONYMOUS):
@@ -132,8 +171,8 @@ class Users:
         """Call ``listener`` after each change of users or grants, once all identities follow it."""
         self._listeners.append(listener)
 
-    def _identity(self, name: str, user: User | None) -> Identity:
-        key = (name, user.password_hash if user else None)
+    def _identity(self, name: str, user: User | None, way: str | None = None) -> Identity:
+        key = (name, way or (user.password_hash if user else None))
         identity = self._identities.get(key)
         if identity is None:
             identity = self._identities[key] = Identity(name, _grants(user), *_bounds(user))
@@ -144,13 +183,22 @@ class Users:
         self._required = self._required or bool(users)  # who takes the last user away does not let everybody in
         for (name, known), identity in tuple(self._identities.items()):
             user = users.get(name)
-            if user is not None and user.password_hash == known:
+            if user is not None and (user.password_hash == known or _is_beside(known)):
                 identity.follow(_grants(user), *_bounds(user))
             elif name == ANONYMOUS and not users and not self._required:
                 identity.follow(ALL)
             else:
                 identity.revoke()
                 self._identities.pop((name, known), None)
+        for listener in self._listeners:
+            listener()
+
+    def _rotate(self, thumbprints: frozenset[str]) -> None:
+        """Let nobody stay whose token was signed with a key that is not there any more."""
+        for (name, way), identity in tuple(self._identities.items()):
+            if way is not None and way.startswith(_BORNE) and way.removeprefix(_BORNE) not in thumbprints:
+                identity.revoke()
+                self._identities.pop((name, way), None)
         for listener in self._listeners:
             listener()
 
@@ -174,6 +222,11 @@ class Users:
         self._right.move_to_end((name, known))
         if len(self._right) > REMEMBERED:
             self._right.popitem(last=False)
+
+
+def _is_beside(way: str | None) -> bool:
+    """Whether it is no hash of a password; all of those begin otherwise."""
+    return way is not None and (way == _CERTIFIED or way.startswith(_BORNE))
 
 
 def _bounds(user: User | None) -> tuple[int | None, int | None]:

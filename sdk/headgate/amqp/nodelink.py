@@ -63,7 +63,8 @@ class NodeLink(Wire):
     """
 
     def __init__(self, url: AmqpUrl, host: str, container: str, hear: Callable[[list[Any]], None]) -> None:
-        super().__init__(SaslClient(url.username, url.password, host), handshake=LET_IN)
+        sasl = SaslClient(url.username, url.password, host, token=url.token(), certified=url.has_certificate)
+        super().__init__(sasl, handshake=LET_IN)
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.over: asyncio.Future[None] = self._loop.create_future()
         self.reason: Exception = ConnectionError("the node hung up")

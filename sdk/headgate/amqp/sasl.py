@@ -1,9 +1,11 @@
-"""SASL settles the peer's identity before the AMQP engine sees a byte: ANONYMOUS and PLAIN, for both sides.
+"""SASL settles the peer's identity before the AMQP engine sees a byte: by a password, a certificate, a token, or none.
 
-Bytes of strangers are read by this page alone: frames of at most 4 KiB, of one shape. Source: AMQP 1.0, part 5.3; the
-contents of PLAIN: RFC 4616.
+Bytes of strangers are read by this page alone: frames of at most 4 KiB, 12 KiB where tokens are taken, of one shape.
+Source: AMQP 1.0, part 5.3; the contents of PLAIN: RFC 4616, of EXTERNAL: RFC 4422, of OAUTHBEARER: RFC 7628. XOAUTH2 is
+what Qpid JMS and rhea send tokens by.
 """
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,11 +17,22 @@ from headgate.errors import AccessDenied, HeadgateError
 HEADER: Final = b"AMQP\x03\x01\x00\x00"
 BARE: Final = b"AMQP\x00\x01\x00\x00"
 MAX_FRAME: Final = 4096
+MAX_TOKEN: Final = 8192
+"""Characters of a token."""
+MAX_FRAME_WITH_TOKEN: Final = MAX_TOKEN + MAX_FRAME
 MAX_AHEAD: Final = 65_536
 """Bytes that may come before the peer is let in."""
+BEARER: Final = ("OAUTHBEARER", "XOAUTH2")
+"""Mechanisms that bring a token."""
 _MECHANISMS, _INIT, _OUTCOME = 0x40, 0x41, 0x44
 OK, REFUSED, UNAVAILABLE = 0, 1, 4
 _TROUBLE: Final = (2, 3, UNAVAILABLE)
+_PLACE: Final = {
+    "OAUTHBEARER": re.compile(rb"[ny],(?:a=([^,=]*(?:=(?:2C|3D)[^,=]*)*))?,"),
+    "XOAUTH2": re.compile(rb"user=([^\x01]*)"),
+}
+"""How each begins: with the user that the client names."""
+_TOKEN: Final = re.compile(rb"auth=[Bb]earer ([A-Za-z0-9._~+/=-]+)")
 
 
 class HandshakeFailed(HeadgateError):
@@ -31,8 +44,8 @@ class Credentials:
     """A client's claimed identity; the password is in no text form.
 
     Attributes:
-        name: empty for ANONYMOUS.
-        password: empty for ANONYMOUS.
+        name: empty for ANONYMOUS, and where it names nobody beside a certificate or a token.
+        password: the password or the token; empty for ANONYMOUS and EXTERNAL.
         mechanism: how it says so.
     """
 
@@ -115,6 +128,7 @@ class _Frames:
     def __init__(self) -> None:
         self._data = b""
         self.headed = False
+        self.most = MAX_FRAME
 
     def feed(self, data: bytes) -> None:
         self._data += data
@@ -136,9 +150,9 @@ class _Frames:
         if len(self._data) < 8:
             return None
         size, offset, kind, _ = struct.unpack_from(">IBBH", self._data)
-        if not 12 <= size <= MAX_FRAME or kind != 1 or not 2 <= offset <= size // 4:
+        if not 12 <= size <= self.most or kind != 1 or not 2 <= offset <= size // 4:
             raise HandshakeFailed(
-                f"the peer sent a SASL frame of {size} bytes and type {kind}; at most {MAX_FRAME}, of 1"
+                f"the peer sent a SASL frame of {size} bytes and type {kind}; at most {self.most}, of 1"
             )
         if len(self._data) < size:
             return None
@@ -152,7 +166,7 @@ class _Frames:
 
 
 class SaslServer:
-    """A node's side, which offers these mechanisms of ANONYMOUS and PLAIN.
+    """A node's side, which offers these mechanisms of ANONYMOUS, PLAIN, EXTERNAL, OAUTHBEARER and XOAUTH2.
 
     Attributes:
         outgoing: bytes to send; whoever sends them empties it.
@@ -164,9 +178,14 @@ class SaslServer:
         self.outgoing = b""
         self.credentials: Credentials | None = None
         self.done = False
-        self._mechanisms = tuple(mechanisms)
         self._frames = _Frames()
         self._bare = False
+        self.offer(mechanisms)
+
+    def offer(self, mechanisms: Sequence[str]) -> None:
+        """Offer these instead; nothing must have come yet."""
+        self._mechanisms = tuple(mechanisms)
+        self._frames.most = MAX_FRAME if set(BEARER).isdisjoint(mechanisms) else MAX_FRAME_WITH_TOKEN
 
     def feed(self, data: bytes) -> None:
         """Take bytes from the client.
@@ -194,19 +213,11 @@ class SaslServer:
         if fields.code != _INIT or name not in self._mechanisms:
             self.outgoing += _frame(_OUTCOME, bytes([0x50, REFUSED]))
             raise HandshakeFailed(f"the client chose {name[:20]!r}, which is not one of {', '.join(self._mechanisms)}")
-        if name == "ANONYMOUS":
-            self.credentials = Credentials("", mechanism=name)
-            return
-        parts = response.split(b"\0") if isinstance(response, bytes) else []
         try:
-            acts_for, user, password = (part.decode() for part in parts)
-        except ValueError:  # not three, or not UTF-8
+            self.credentials = _read(name, response if isinstance(response, bytes) else b"")
+        except HandshakeFailed:
             self.outgoing += _frame(_OUTCOME, bytes([0x50, REFUSED]))
-            raise HandshakeFailed("the client's PLAIN response is not authorization, name and password") from None
-        if acts_for not in ("", user):
-            self.outgoing += _frame(_OUTCOME, bytes([0x50, REFUSED]))
-            raise HandshakeFailed("the client signs in as one user to act as another, which nobody may here")
-        self.credentials = Credentials(user, password, name)
+            raise
 
     def decide(self, code: int) -> None:
         """Answer: :data:`OK`, :data:`REFUSED`, or :data:`UNAVAILABLE` for a while."""
@@ -219,19 +230,58 @@ class SaslServer:
         return (BARE if self._bare else b"") + self._frames.rest()
 
 
+def _read(mechanism: str, response: bytes) -> Credentials:
+    """Return what a client's first response says by one of the mechanisms.
+
+    Raises:
+        HandshakeFailed: it has another form; nothing of it is repeated.
+    """
+    try:
+        name, secret, acts_for = _parts(mechanism, response)
+    except ValueError:  # not as many parts, or not UTF-8
+        raise HandshakeFailed(f"the client's {mechanism} response has not the form of that mechanism") from None
+    if acts_for not in ("", name):
+        raise HandshakeFailed("the client signs in as one user to act as another, which nobody may here")
+    return Credentials(name, secret, mechanism)
+
+
+def _parts(mechanism: str, response: bytes) -> tuple[str, str, str]:
+    """Return name, secret, and as whom the client wants to act."""
+    if mechanism == "ANONYMOUS":
+        return "", "", ""
+    if mechanism == "EXTERNAL":
+        return response.decode(), "", ""
+    if mechanism == "PLAIN":
+        acts_for, name, password = (part.decode() for part in response.split(b"\0"))
+        return name, password, acts_for
+    place, *pairs = response.removesuffix(b"\1\1").split(b"\1")
+    named = _PLACE[mechanism].fullmatch(place)
+    tokens = [found[1] for found in map(_TOKEN.fullmatch, pairs) if found]
+    if named is None or len(tokens) != 1 or not response.endswith(b"\1\1") or len(tokens[0]) > MAX_TOKEN:
+        raise ValueError(mechanism)
+    name = (named[1] or b"").decode().replace("=2C", ",").replace("=3D", "=")
+    return name, tokens[0].decode("ascii"), ""
+
+
 class SaslClient:
     """A client's side; attributes as :class:`SaslServer` has them.
 
     Args:
-        name: the user; None for ANONYMOUS.
+        name: the user; None for ANONYMOUS, or for whom a certificate or a token names.
         password: theirs.
         hostname: the node, as the client calls it.
+        token: to sign in by, instead of a password; None for none.
+        certified: whether TLS has shown a certificate of ours.
     """
 
-    def __init__(self, name: str | None, password: str | None, hostname: str) -> None:
+    def __init__(
+        self, name: str | None, password: str | None, hostname: str, *, token: str | None = None,
+        certified: bool = False,
+    ) -> None:  # fmt: skip
         self.outgoing = HEADER
         self.done = False
         self._name, self._password, self._hostname = name, password or "", hostname
+        self._token, self._certified = token, certified
         self._frames = _Frames()
 
     def feed(self, data: bytes) -> None:
@@ -256,15 +306,15 @@ class SaslClient:
         names = (offered.decode("ascii", "replace"),) if isinstance(offered, bytes) else offered
         if not isinstance(names, tuple):
             names = ()
-        mechanism = "PLAIN" if self._name is not None else "ANONYMOUS"
+        mechanism, response = self._way_in(names)
         if mechanism not in names:
             hint = {
                 "PLAIN": "it takes no passwords here; PLAIN wants TLS (amqps://) unless the node allows it without",
                 "ANONYMOUS": "name a user: amqp://user:password@host",
+                "OAUTHBEARER": "it takes no tokens here; they want TLS (amqps://) and a node with --token-keys",
             }[mechanism]
             offers = printable(", ".join(names)) or "no way"
             raise AccessDenied(f"the node offers {offers} to sign in, not {mechanism}: {hint}")
-        response = f"\0{self._name}\0{self._password}" if self._name is not None else "anonymous"
         self.outgoing += _frame(
             _INIT,
             _variable(0xA3, mechanism.encode()),
@@ -272,10 +322,20 @@ class SaslClient:
             _variable(0xA1, self._hostname.encode()),
         )
 
+    def _way_in(self, offered: Sequence[str]) -> tuple[str, str]:
+        """Return the mechanism and its response: by a token or a password if we have one, else by our certificate."""
+        if self._token is not None:
+            return "OAUTHBEARER", f"n,,\1auth=Bearer {self._token}\1\1"
+        if self._name is not None:
+            return "PLAIN", f"\0{self._name}\0{self._password}"
+        return ("EXTERNAL", "") if self._certified and "EXTERNAL" in offered else ("ANONYMOUS", "anonymous")
+
     def _outcome(self, code: object) -> None:
         if code in _TROUBLE:
             raise HandshakeFailed("the node cannot check passwords at the moment; try again")
         if code != OK:
+            if self._token is not None:
+                raise AccessDenied("the node refuses the token; it may have expired, or name nobody who may come")
             who = f"user {self._name!r}" if self._name is not None else "clients without a user"
             raise AccessDenied(f"the node refuses {who}; check the name and the password")
         self.done = True

@@ -5,11 +5,13 @@ Accepted forms::
     amqp://[user:password@]host[:port][,host2[:port]...]     any of these nodes: they all serve the same state
     amqps://...                                              the same over TLS
 
-A password can be kept out of the URL: ``?password_file=/run/secrets/headgate``. TLS takes ``?ca_file=``,
-``?cert_file=`` and ``?key_file=``. Windows and rates of the connection's producers and consumers are options too:
-``?consumer_window=pull``, see :mod:`headgate.core.addresses.url_options`.
+A password can be kept out of the URL: ``?password_file=/run/secrets/headgate``. ``?token_file=`` is of a token (JWT) to
+sign in by, read anew for each connection. TLS takes ``?ca_file=``, ``?cert_file=`` and ``?key_file=``; a client without
+a user signs in by that certificate where the node takes it. Windows and rates of the connection's producers and
+consumers are options too: ``?consumer_window=pull``, see :mod:`headgate.core.addresses.url_options`.
 """
 
+import re
 import ssl
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,8 +22,9 @@ from headgate.errors import InvalidValue
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 FORMS: Final = "amqp://host:5672, amqp://user:password@host1,host2, amqps://..."
-_OPTIONS: Final = {"password_file", "ca_file", "cert_file", "key_file"}
+_OPTIONS: Final = {"password_file", "token_file", "ca_file", "cert_file", "key_file"}
 _FILES: Final = ("ca_file", "cert_file", "key_file")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class AmqpUrl:
         hosts: name and port of each node.
         username: None to come without a name.
         password: of that user.
+        token_file: with the token to sign in by; None for none.
         files: of TLS, by option.
         url_options: its options for producers and consumers.
     """
@@ -41,6 +45,7 @@ class AmqpUrl:
     hosts: tuple[tuple[str, int], ...]
     username: str | None = None
     password: str | None = field(repr=False, default=None)
+    token_file: str | None = None
     files: tuple[tuple[str, str], ...] = ()
     url_options: UrlOptions = field(default_factory=UrlOptions)
 
@@ -52,6 +57,24 @@ class AmqpUrl:
     def where(self) -> str:
         """The nodes: ``host:port,host:port``."""
         return shown_hosts(self.hosts)
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether TLS shows a certificate of the client's own."""
+        return any(option == "cert_file" for option, _ in self.files)
+
+    def token(self) -> str | None:
+        """Return the token as its file has it now; None without one.
+
+        Raises:
+            InvalidValue: the file cannot be read, or holds something else.
+        """
+        if self.token_file is None:
+            return None
+        token = read_secret(self.token_file, "token_file")
+        if not _TOKEN.fullmatch(token):
+            raise InvalidValue(f"token_file {self.token_file!r} holds no token: a line of letters, digits and ._~+/=-")
+        return token
 
     def context(self) -> ssl.SSLContext | None:
         """Return what TLS goes by; None without it.
@@ -98,11 +121,16 @@ def _read(scheme: str, parts: UrlParts) -> AmqpUrl:
     secret = read_secret(file) if file else parts.password
     if secret is not None and parts.username is None:
         raise InvalidValue("a URL with a password names its user: amqp://user:password@host")
-    return AmqpUrl(
+    if "token_file" in options and parts.username is not None:
+        raise InvalidValue("a URL has a user or a token_file: the token says who comes")
+    url = AmqpUrl(
         tls=tls,
         hosts=hosts_of(parts.location, PORTS[scheme]),
         username=parts.username,
         password=secret,
+        token_file=options.get("token_file"),
         files=tuple((name, options[name]) for name in _FILES if name in options),
         url_options=url_options,
     )
+    url.token()  # what cannot be read is said at once
+    return url

@@ -136,3 +136,107 @@ def test_nothing_but_our_own_errors_comes_of_mutated_bytes(noise: bytes, at: int
         sent, subject = good.outgoing, SaslClient("ann", "secret", "host")
     with contextlib.suppress(HeadgateError):
         subject.feed(sent[:at] + noise + sent[at + len(noise) :])
+
+
+WAYS = ("EXTERNAL", "PLAIN", "OAUTHBEARER", "XOAUTH2")
+
+
+def init(mechanism: str, response: bytes | None) -> bytes:
+    """The client's header and its first frame."""
+    name = bytes([0xA3, len(mechanism)]) + mechanism.encode()
+    said = b"\x40" if response is None else b"\xb0" + struct.pack(">I", len(response)) + response
+    body = b"\x00\x53\x41\xd0" + struct.pack(">II", len(name + said) + 4, 2) + name + said
+    return HEADER + struct.pack(">IBBH", len(body) + 8, 2, 1, 0) + body
+
+
+def test_a_token_arrives_as_it_is() -> None:
+    server = SaslServer(WAYS)
+    client = SaslClient(None, None, "host", token="a.b-_c.d==")
+    talk(client, server)
+    assert client.done
+    assert server.credentials is not None
+    assert (server.credentials.name, server.credentials.password) == ("", "a.b-_c.d==")
+    assert server.credentials.mechanism == "OAUTHBEARER"
+    assert "a.b" not in repr(server.credentials)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "response", "name"),
+    [
+        ("OAUTHBEARER", b"n,a=ann,\1host=h\1port=5671\1auth=Bearer t.o.k\1\1", "ann"),
+        ("OAUTHBEARER", b"y,,\1auth=bearer t.o.k\1\1", ""),
+        ("OAUTHBEARER", b"n,a=an=2Cn=3D,\1auth=Bearer t.o.k\1\1", "an,n="),
+        ("XOAUTH2", b"user=ann\1auth=Bearer t.o.k\1\1", "ann"),
+        ("XOAUTH2", b"user=\1auth=Bearer t.o.k\1\1", ""),
+        ("EXTERNAL", b"", ""),
+        ("EXTERNAL", None, ""),
+        ("EXTERNAL", b"ann", "ann"),
+    ],
+)
+def test_each_form_of_a_mechanism_is_read(mechanism: str, response: bytes | None, name: str) -> None:
+    server = SaslServer(WAYS)
+    server.feed(init(mechanism, response))
+    assert server.credentials is not None
+    assert server.credentials.name == name
+    assert server.credentials.password == ("" if mechanism == "EXTERNAL" else "t.o.k")
+
+
+BAD_TOKENS = [
+    ("OAUTHBEARER", b"n,,\1auth=Bearer t\1"),
+    ("OAUTHBEARER", b"n,,\1auth=Basic t\1\1"),
+    ("OAUTHBEARER", b"n,,\1auth=Bearer \1\1"),
+    ("OAUTHBEARER", b"n,,\1auth=Bearer a b\1\1"),
+    ("OAUTHBEARER", b"n,,\1auth=Bearer a\1auth=Bearer b\1\1"),
+    ("OAUTHBEARER", b"p=tls,,\1auth=Bearer t\1\1"),
+    ("OAUTHBEARER", b"n,a=a=b,\1auth=Bearer t\1\1"),
+    ("OAUTHBEARER", b"auth=Bearer t\1\1"),
+    ("OAUTHBEARER", b"\1\1"),
+    ("OAUTHBEARER", b""),
+    ("OAUTHBEARER", None),
+    ("OAUTHBEARER", b"n,a=\xff,\1auth=Bearer t\1\1"),
+    ("OAUTHBEARER", b"n,,\1auth=Bearer " + b"t" * 8193 + b"\1\1"),
+    ("XOAUTH2", b"n,,\1auth=Bearer t\1\1"),
+    ("XOAUTH2", b"user=\xff\1auth=Bearer t\1\1"),
+    ("EXTERNAL", b"\xff"),
+    ("PLAIN", b"n,,\1auth=Bearer t\1\1"),
+]
+
+
+@pytest.mark.parametrize(("mechanism", "response"), BAD_TOKENS)
+def test_another_form_is_refused_without_repeating_it(mechanism: str, response: bytes | None) -> None:
+    server = SaslServer(WAYS)
+    with pytest.raises(HandshakeFailed, match="form of that mechanism") as refused:
+        server.feed(init(mechanism, response))
+    assert "Bearer" not in str(refused.value)
+    assert server.outgoing.endswith(bytes([0x50, REFUSED]))
+
+
+def test_a_token_has_room_only_where_tokens_are_taken() -> None:
+    """Mutant: frames of strangers are larger for all."""
+    long = init("OAUTHBEARER", b"n,,\1auth=Bearer " + b"t" * 8192 + b"\1\1")
+    server = SaslServer(WAYS)
+    server.feed(long)
+    assert server.credentials is not None
+    assert len(server.credentials.password) == 8192
+    for refusing, data in ((SaslServer(("PLAIN",)), long), (SaslServer(WAYS), init("PLAIN", b"x" * 13_000))):
+        with pytest.raises(HandshakeFailed, match="SASL frame of"):
+            refusing.feed(data)
+
+
+def test_who_has_a_certificate_uses_it_only_where_it_is_asked_for() -> None:
+    for offered, mechanism in ((["EXTERNAL", "ANONYMOUS"], "EXTERNAL"), (["ANONYMOUS", "PLAIN"], "ANONYMOUS")):
+        server = SaslServer(offered)
+        talk(SaslClient(None, None, "host", certified=True), server)
+        assert server.credentials is not None
+        assert server.credentials.mechanism == mechanism
+    server = SaslServer(["EXTERNAL", "PLAIN"])
+    talk(SaslClient("ann", "x", "host", certified=True), server)  # who names a user means that one
+    assert server.credentials is not None
+    assert server.credentials.mechanism == "PLAIN"
+
+
+def test_why_a_token_is_not_taken_is_explained() -> None:
+    with pytest.raises(AccessDenied, match="--token-keys"):
+        talk(SaslClient(None, None, "host", token="t"), SaslServer(["PLAIN"]))
+    with pytest.raises(AccessDenied, match="expired"):
+        talk(SaslClient(None, None, "host", token="t"), SaslServer(WAYS), REFUSED)

@@ -105,14 +105,15 @@ function pump(link) {
 }
 
 const commands = {
-  connect({ name, ports, tls, host = "127.0.0.1", ...options }) {
+  connect({ name, ports, tls, cert, key, host = "127.0.0.1", ...options }) {
     const container = rhea.create_container({ id: options.container_id || name });
     watch(name, container);
-    const trusted = tls && { ca: [fs.readFileSync(tls)], servername: "localhost" };
+    const own = cert && { cert: fs.readFileSync(cert), key: fs.readFileSync(key) };
+    const trusted = tls && { ca: [fs.readFileSync(tls)], servername: "localhost", ...own };
     const { connect } = require(tls ? "tls" : "net");
     let attempts = 0;
     const where = () => ({ host, port: ports[attempts++ % ports.length], connect, options: { ...trusted } });
-    connections[name] = container.connect({ reconnect: false, ...options, connection_details: where });
+    connections[name] = container.connect({ reconnect: false, ...own, ...options, connection_details: where });
   },
   session({ connection, name }) {
     sessions[name] = connections[connection].create_session();
