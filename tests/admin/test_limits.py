@@ -21,7 +21,7 @@ from headgate_coordinator.security import Action, Users
 from headgate_coordinator.security.passwords import hashed
 from headgate_coordinator.security.tokens import TokenOptions, Tokens
 from tests.remote.grants import users
-from tests.support.certificates import AUDIENCE, ISSUER, make_key, token_of, write_keys
+from tests.security.certificates import AUDIENCE, ISSUER, make_key, token_of, write_keys
 from tests.support.waiting import wait_until
 
 LLM = "/v1/limits/llm"

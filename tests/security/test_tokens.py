@@ -14,7 +14,7 @@ from joserfc.jwk import OctKey, RSAKey
 from headgate import InvalidValue
 from headgate.amqp.sasl import MAX_TOKEN
 from headgate_coordinator.security.tokens import LEEWAY, MOST_KEYS, TokenOptions, TokenRefused, Tokens, read_keys
-from tests.support.certificates import AUDIENCE, ISSUER, make_key, token_of, write_keys
+from tests.security.certificates import AUDIENCE, ISSUER, make_key, token_of, write_keys
 from tests.support.waiting import wait_until
 
 NOW = 1_800_000_000.0

@@ -19,7 +19,7 @@ from headgate_coordinator.security.tokens import LEEWAY
 from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
-from tests.support.certificates import AUDIENCE, ISSUER, Authority, make_key, token_of, write_keys
+from tests.security.certificates import AUDIENCE, ISSUER, Authority, make_key, token_of, write_keys
 from tests.support.waiting import wait_until
 
 KEY, OTHER = make_key(), make_key()
