@@ -97,6 +97,7 @@ def test_links_are_arrows_with_their_rate_backlog_and_the_side_that_binds(
     node.start()
 
 
+@pytest.mark.soak
 def test_a_link_that_is_ending_says_so_until_it_is_gone(page: Browser, site: Site, node: NodeProcess) -> None:
     site.run(site.client.apply_policy(loads(bridges(("orders", "billing")))))
     page.wait(f"{SIDE} == 'source'", "orders>billing")

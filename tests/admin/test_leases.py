@@ -70,6 +70,7 @@ async def holds(client: headgate.Client) -> int:
     return len(levels.holds) if levels else 0
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not on PATH")
 async def test_a_program_in_node_keeps_its_hold_though_its_node_is_killed(llm: headgate.Client, url: str) -> None:
     """A mutant whose holds end with their node's session fails: another program would get in beside it."""

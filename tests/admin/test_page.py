@@ -215,6 +215,7 @@ def test_block_unblock_and_purge_by_click(page: Browser, site: Site) -> None:
     page.wait(f"{TEXT}.startsWith('0')", "tr[data-name] .amount")
 
 
+@pytest.mark.soak
 def test_all_by_key(page: Browser, site: Site) -> None:
     site.run(site.client.apply("orders", limit=1000))
     page.wait(f"{ROWS}.length == 1")
@@ -245,6 +246,7 @@ def test_what_people_wrote_is_text_and_never_markup(page: Browser, site: Site) -
     assert page.run("return window.harmed") is None
 
 
+@pytest.mark.soak
 def test_consumers_at_capacity_links_and_nodes(page: Browser, site: Site) -> None:
     for empty in ("waiting", "consumers", "links", "nodes"):
         assert page.wait(TEXT, f"#{empty}-empty")
@@ -336,6 +338,7 @@ def test_every_control_has_a_name(page: Browser, site: Site) -> None:
     assert page.run(unnamed) == []
 
 
+@pytest.mark.soak
 def test_many_destinations_are_shown_a_piece_at_a_time(page: Browser, site: Site) -> None:
     site.run(_apply(site.client, **{f"d{number:03}": 1000 for number in range(130)}))
     page.wait(f"{ROWS}.length == 100")
@@ -389,6 +392,7 @@ def test_a_node_that_is_gone_is_said_to_be_and_found_again(browser: Browser, sit
     browser.wait(f"{TEXT} == 'live'", "#status")
 
 
+@pytest.mark.soak
 def test_a_hidden_page_asks_nothing(page: Browser, site: Site) -> None:
     hide = """Object.defineProperty(document, 'hidden', {configurable: true, get: () => arguments[0]});
               document.dispatchEvent(new Event('visibilitychange'))"""

@@ -167,6 +167,7 @@ async def test_connections_above_the_limit_are_told_so(node: NodeProcess, pulse:
         await peer.close()
 
 
+@pytest.mark.whole
 async def test_a_crowd_that_never_says_a_word_is_cut_off(node: NodeProcess, pulse: Pulse) -> None:
     sockets = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(300)]
     await pulse.beats(50)
@@ -189,6 +190,7 @@ async def test_links_above_the_limit_are_refused(node: NodeProcess, pulse: Pulse
         assert await guest.end() == "amqp:resource-limit-exceeded"
 
 
+@pytest.mark.whole  # as that of links
 async def test_a_flood_of_sessions_is_borne(node: NodeProcess, pulse: Pulse) -> None:
     async with rude(node.port) as guest:
         await guest.greet()

@@ -237,6 +237,7 @@ async def test_the_credit_of_a_killed_node_is_back_within_its_ttl(
     peer.abort()
 
 
+@pytest.mark.whole
 async def test_what_the_clients_of_a_killed_node_held_goes_to_others(
     client: headgate.Client, two: list[NodeProcess]
 ) -> None:

@@ -54,6 +54,7 @@ async def command(client: headgate.Client, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.whole
 async def test_headgate_up_logs_a_deadlock() -> None:
     """Mutant: the log of `headgate up` goes nowhere."""
     running = Running("up", "--json")

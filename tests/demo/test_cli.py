@@ -21,6 +21,7 @@ import headgate
 from headgate.redis.keys import index_keys
 from headgate_coordinator.cli.commands import command_line
 from tests.demo.command import Running, assert_one_line, environment, in_a_terminal, run
+from tests.support.extent import share_of
 from tests.support.waiting import wait_for, wait_until
 
 NOBODY = "redis://:s3cret@127.0.0.1:1"  # nothing listens on port 1
@@ -246,7 +247,7 @@ async def test_top_prints_one_picture_into_a_pipe(redis_url: str, orders: str) -
 
 
 @pytest.mark.one_server
-@pytest.mark.parametrize("key", [b"pxq", b"\x03"], ids=["q", "ctrl-c"])
+@pytest.mark.parametrize("key", share_of([b"pxq", b"\x03"], 2), ids=share_of(["q", "ctrl-c"], 2))
 async def test_top_watches_until_a_key_ends_it(redis_url: str, orders: str, key: bytes) -> None:
     code, seen, after = await asyncio.to_thread(
         in_a_terminal, ["top", "--redis", redis_url, "--namespace", orders], key
@@ -354,7 +355,7 @@ def test_version() -> None:
     assert run("--version").stdout == f"headgate {headgate.__version__}\n"
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich"])
+@pytest.mark.parametrize("missing", share_of(["typer", "rich"], 2))
 def test_without_its_extra_it_says_what_to_install(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from headgate_coordinator.cli.entry import main; main()"
     done = subprocess.run(
@@ -414,6 +415,7 @@ def test_up_has_a_node_and_its_page(up: Running) -> None:
     assert not up.left()
 
 
+@pytest.mark.soak
 def test_up_takes_the_next_port_when_the_usual_one_is_taken(up_ports: Running) -> None:
     text = up_ports.read_until("Ctrl-C stops it.")
     assert "(instead of 5672)" in text
@@ -442,6 +444,7 @@ def test_up_listens_at_the_port_that_is_given_or_not_at_all(option: str) -> None
     assert_one_line(done.stderr, "cannot listen", f":{port}: ")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("options", "words"), [(("--no-node",), "--no-node"), ((), "headgate[amqp]")])
 def test_up_without_a_node_says_why(options: tuple[str, ...], words: str, without_amqp: dict[str, str]) -> None:
     running = Running("up", *options, **({} if options else without_amqp))

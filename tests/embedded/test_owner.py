@@ -102,6 +102,7 @@ def test_nothing_outlives_a_killed_owner(start_owner: Start, how: signal.Signals
     owner.assert_nothing_remains()
 
 
+@pytest.mark.whole
 def test_a_frozen_server_does_not_outlive_its_owner_either(start_owner: Start) -> None:
     owner = start_owner(WAIT)
     os.kill(owner.server, signal.SIGSTOP)
@@ -139,6 +140,7 @@ def test_a_child_of_the_owner_keeps_nothing_alive(start_owner: Start, act: str) 
         os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.whole
 def test_the_end_of_a_forked_child_leaves_the_server_to_its_owner(start_owner: Start) -> None:
     owner = start_owner(
         "child = os.fork()\n"

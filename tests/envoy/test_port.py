@@ -157,6 +157,7 @@ async def test_a_port_is_shared_by_those_who_say_so_and_by_no_others() -> None:
     await second.close()
 
 
+@pytest.mark.soak  # tests/workers has it of AMQP
 async def test_workers_share_the_port_and_each_answers(url: str, namespace: str) -> None:
     """Mutant: each takes a port of its own, and what the first said is all that anybody knows."""
     with node(url, namespace, "--workers=2") as port:

@@ -91,6 +91,7 @@ def test_command_license_and_dependencies_are_declared(wheel: Path, names: set[s
     assert len(required) == len(project["dependencies"])
 
 
+@pytest.mark.soak
 def test_the_installed_wheel_finds_its_scripts_without_a_checkout(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "installed"
     elsewhere = tmp_path / "elsewhere"

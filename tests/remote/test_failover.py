@@ -11,6 +11,7 @@ from headgate import CoordinatorUnavailable
 from headgate.amqp.remote import NodeBackend
 from tests.remote.node_process import NodeProcess
 from tests.sdk.observing import GUARD, counts, drain, stored_bodies
+from tests.support.extent import share_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -35,7 +36,7 @@ def backend(client: headgate.Client) -> NodeBackend:
     return server
 
 
-@pytest.mark.parametrize("end", [NodeProcess.kill9, NodeProcess.sigstop, NodeProcess.drain])
+@pytest.mark.parametrize("end", share_of([NodeProcess.kill9, NodeProcess.sigstop, NodeProcess.drain], 2))
 async def test_under_load_a_client_goes_on_at_another_node(
     client: headgate.Client,
     nodes: dict[str, NodeProcess],

@@ -322,6 +322,7 @@ def test_receive_timeouts_leave_no_message_behind(threads: headgate.sync.Client)
         assert got == [str(number) for number in range(30)]
 
 
+@pytest.mark.whole
 def test_sends_of_many_threads_keep_the_order_of_each(threads: headgate.sync.Client, pool: ThreadPoolExecutor) -> None:
     threads.apply("orders", limit=5000)
     with threads.session("s") as session:

@@ -15,6 +15,7 @@ from tests.amqp.clients.test_proton import blocking
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
 from tests.sdk.observing import look
+from tests.support.extent import each
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -55,7 +56,7 @@ async def test_what_waits_is_pending(node: NodeProcess, client: headgate.Client)
     assert waiting.due_ms - (await look(client, "orders")).now_ms <= 3_600_000
 
 
-@pytest.mark.parametrize("annotations", [
+@each("annotations", [
     {DELAY: -1}, {DELAY: 366 * 86_400_000 + 1}, {TIME: -5}, {TIME: 2**62}, {DELAY: "soon"}, {DELAY: 0.5},
 ])  # fmt: skip
 async def test_nonsense_is_rejected_by_its_name(node: NodeProcess, annotations: dict[str, Any]) -> None:

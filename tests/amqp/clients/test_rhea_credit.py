@@ -84,6 +84,7 @@ async def test_a_receiver_starts_with_its_first_credit_and_from_then_on_nothing_
     assert (await field(client, "orders", "pending_messages"), len(rhea.told("accepted"))) == (50, 130)
 
 
+@pytest.mark.soak
 async def test_two_senders_of_one_destination_both_stop_and_both_go_on(
     rhea_there: Rhea, node: NodeProcess, client: headgate.Client
 ) -> None:

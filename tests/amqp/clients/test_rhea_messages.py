@@ -9,6 +9,7 @@ from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
 from tests.sdk.observing import GUARD, counts, drain, field, look
+from tests.support.extent import share_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -75,6 +76,7 @@ async def _empty(client: headgate.Client, destination: str) -> bool:
     return await field(client, destination, "pending_messages") == 0
 
 
+@pytest.mark.soak
 async def test_credit_of_three_brings_three(rhea_there: Rhea, client: headgate.Client) -> None:
     rhea = rhea_there
     await rhea.sender("s", "orders")
@@ -165,6 +167,7 @@ async def test_what_cannot_be_used_goes_where_the_policy_says(
     assert len(rhea.messages("r")) == 1
 
 
+@pytest.mark.soak  # test_failures.py has it of nodes
 async def test_what_a_lost_connection_held_is_delivered_again(rhea_there: Rhea, node: NodeProcess) -> None:
     rhea = rhea_there
     await rhea.connect("d", node.port)
@@ -179,7 +182,7 @@ async def test_what_a_lost_connection_held_is_delivered_again(rhea_there: Rhea, 
     assert [message["delivery_count"] for message in rhea.messages("r2")] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("frame", [4096, None, 1 << 20])
+@pytest.mark.parametrize("frame", share_of([4096, None, 1 << 20], 3))
 async def test_five_megabytes_come_and_go_in_frames_of_any_size(
     node: NodeProcess, rhea: Rhea, frame: int | None
 ) -> None:
@@ -205,6 +208,7 @@ async def test_what_the_sender_has_settled_is_stored_and_what_the_receiver_wants
     assert rhea.told("accepted") == []
 
 
+@pytest.mark.soak
 async def test_a_message_expires_by_the_ttl_of_its_header(rhea_there: Rhea, client: headgate.Client) -> None:
     rhea = rhea_there
     await rhea.sender("s", "orders")
@@ -266,6 +270,7 @@ async def test_rhea_reads_what_the_sdk_sends(rhea_there: Rhea, client: headgate.
     assert rhea.messages("r")[0]["application_properties"] == {"number": 7, "name": "ä€"}
 
 
+@pytest.mark.soak
 async def test_what_one_node_takes_another_delivers(start_node: StartNode, rhea: Rhea) -> None:
     a, b = start_node(), start_node()
     await rhea.connect("a", a.port)

@@ -61,6 +61,7 @@ async def _empty(client: headgate.Client) -> bool:
     return await field(client, "orders", "pending_messages") == 0
 
 
+@pytest.mark.soak
 async def test_credit_of_seven_brings_seven_though_payloads_come_later(
     rhea_there: Rhea, client: headgate.Client, store: Path
 ) -> None:
@@ -113,6 +114,7 @@ async def test_a_drained_link_gets_what_there_is_before_its_credit_is_used_up(
     assert numbers(rhea, "r") == list(range(60))
 
 
+@pytest.mark.soak
 async def test_a_browser_sees_payloads_and_stubs(rhea_there: Rhea, client: headgate.Client, store: Path) -> None:
     rhea = rhea_there
     await spooling(client, store)

@@ -16,7 +16,7 @@ from tests.amqp.nodes import NodeProcess
 from tests.amqp.raw import FALSE, HEADER, NULL, TRUE, begin, described, detach, end, flow, frame, number, text, transfer
 from tests.amqp.raw import attach as attach_raw
 from tests.sdk.observing import GUARD, drain, field
-from tests.support.extent import each
+from tests.support.extent import each, share_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -83,7 +83,7 @@ async def fill(client: headgate.Client, *bodies: str | bytes) -> None:
             await producer.send(body, timeout=GUARD)
 
 
-@pytest.mark.parametrize("goodbye", ["close", "detach", "end", "connection"])
+@pytest.mark.parametrize("goodbye", share_of(["close", "detach", "end", "connection"], 3))
 @pytest.mark.parametrize("address", ["orders", ""], ids=["link", "relay"])
 async def test_messages_followed_at_once_by_the_end_of_their_link_are_stored(
     node: NodeProcess, client: headgate.Client, goodbye: str, address: str
@@ -216,7 +216,7 @@ async def test_a_drain_without_credit_is_answered_behind_messages_that_are_on_th
         assert b"\xa1\x01f" not in receives.heard
 
 
-@pytest.mark.parametrize("credit", [0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
+@pytest.mark.parametrize("credit", share_of([0xFFFFFFFF, 0x80000000, 0x7FFFFFFF], 3))
 async def test_any_credit_that_can_be_said_is_credit(node: NodeProcess, client: headgate.Client, credit: int) -> None:
     await fill(client, *map(str, range(50)))
     async with guest(node, receiver() + flow(0, credit)) as receives:

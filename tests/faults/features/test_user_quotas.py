@@ -45,6 +45,7 @@ async def comes(node: NodeProcess) -> Peer | str:
     return peer
 
 
+@pytest.mark.whole
 @each_failover
 async def test_connections_of_a_user_are_counted_over_a_failover(
     pair: Pair, cleanup_namespace: str, fault: Callable[..., Any]

@@ -256,6 +256,7 @@ async def gone(client: headgate.Client) -> bool:
     return await client.store.server.command(key, "HGET", key, "orders>billing") is None
 
 
+@pytest.mark.whole
 @pytest.mark.one_server
 async def test_a_bridge_is_ended_though_the_nodes_that_end_it_are_killed(
     redis_url: str, cleanup_namespace: str

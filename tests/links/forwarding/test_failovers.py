@@ -97,6 +97,7 @@ class Consumer:
         await wait_until(lambda: number in self.got, timeout=120, description=f"message {number}")
 
 
+@pytest.mark.whole
 async def test_a_source_that_fails_over_to_a_replica_that_is_behind_doubles_nothing_and_loses_nothing_new(
     pair: Pair, shared_servers: SharedServers, cleanup_namespace: str
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 import headgate
 from headgate.redis.keys import Address
 from tests.links.chaos import Load, at_rest, linked, look
+from tests.support.extent import share_of
 from tests.support.faultproxy import FaultProxy
 from tests.support.waiting import wait_until
 
@@ -24,7 +25,7 @@ def break_off(proxy: FaultProxy) -> None:
     proxy.reset()
 
 
-@pytest.mark.parametrize("cut", [hold, break_off])
+@pytest.mark.parametrize("cut", share_of([hold, break_off], 2))
 async def test_a_site_that_is_cut_off_for_longer_than_a_lease_gets_all_once_when_it_is_back(
     ends: tuple[headgate.Client, headgate.Client], cut: Callable[[FaultProxy], None]
 ) -> None:

@@ -60,6 +60,7 @@ async def there(client: headgate.Client, name: str, bodies: list[bytes]) -> None
     await wait_until(same, timeout=80)
 
 
+@pytest.mark.whole  # what is lost and what is swept comes in order too
 async def test_payloads_are_forwarded_in_order(client: headgate.Client, node: NodeProcess, tmp_path: Path) -> None:
     """Breaks when what was read at the source is committed as it is."""
     await spooling(client, tmp_path, memory=MEMORY)
@@ -70,6 +71,7 @@ async def test_payloads_are_forwarded_in_order(client: headgate.Client, node: No
     await swept(tmp_path)
 
 
+@pytest.mark.whole
 async def test_the_target_has_room_for_payloads(client: headgate.Client, node: NodeProcess, tmp_path: Path) -> None:
     """Breaks when a reference's bytes are asked for and a payload is put there."""
     await spooling(client, tmp_path, memory=MEMORY)
@@ -237,6 +239,7 @@ async def is_empty(client: headgate.Client, name: str) -> bool:
     return (await fields(client, name)).get("pending_messages") == "0"
 
 
+@pytest.mark.whole
 async def test_without_dead_letters_it_is_skipped(client: headgate.Client, node: NodeProcess, tmp_path: Path) -> None:
     """Breaks when it waits for dead letters that are not there: nobody can mend it."""
     await spooling(client, tmp_path, memory=MEMORY)

@@ -56,6 +56,7 @@ async def test_a_worker_that_dies_at_any_call_loses_and_doubles_nothing(sites: S
     await sites.check()
 
 
+@pytest.mark.whole  # test_chaos.py kills processes
 async def test_a_hundred_workers_die_at_random_while_messages_come_and_go(sites: Sites) -> None:
     await sites.make(limit=600)
     dice = random.Random(5)

@@ -81,6 +81,7 @@ async def owner(client: headgate.Client, link: str = LINK) -> str:
     return "" if told["owner"] == "-" else told["owner"]
 
 
+@pytest.mark.whole  # test_a_new_rate_holds_at_once
 async def test_all_nodes_and_topics_of_a_channel_share_its_rate(
     client: headgate.Client, pair: list[NodeProcess], group: Group
 ) -> None:

@@ -15,6 +15,7 @@ from headgate.errors import Closed, InvalidValue
 from headgate.message import encode
 from headgate.multicast import Loss
 from tests.links.channels import LOOPBACK, Group, collecting
+from tests.support.extent import share_of
 from tests.support.waiting import wait_until
 
 
@@ -111,7 +112,7 @@ async def test_losses_and_what_comes_again_are_counted_by_topic(group: Group, se
         assert got.reader.lost.total() == 2
 
 
-@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("as_json", share_of([True, False], 2))
 async def test_the_command_prints_messages_and_losses(group: Group, sender: Sender, as_json: bool) -> None:
     command = ("-m", "headgate_coordinator", "multicast", "listen", f"{group.address}:{group.port}", "--count", "3")
     more = ("--interface", LOOPBACK, *(("--json",) if as_json else ()))

@@ -140,6 +140,7 @@ async def test_each_target_of_a_queue_gets_a_copy_beside_its_consumers(
     await wait_until(ended, timeout=80)
 
 
+@pytest.mark.whole  # as those of a queue
 async def test_each_target_of_a_topic_gets_all(client: headgate.Client, pair: list[NodeProcess]) -> None:
     policy = bridges(("events", "audit"), ("events", "reports"), more=rule("events", 'kind = "topic"'))
     await client.apply_policy(loads(policy))
@@ -172,6 +173,7 @@ async def consume(client: headgate.Client, name: str, count: int) -> list[bytes 
     return got
 
 
+@pytest.mark.whole  # tests/conformance/test_tibco_ems_links.py has it
 async def test_a_limit_at_the_target_only_is_not_felt_by_producers_of_the_source(
     client: headgate.Client, pair: list[NodeProcess]
 ) -> None:
@@ -291,6 +293,7 @@ async def forgotten(client: headgate.Client, link: str) -> bool:
     return await client.store.server.command(key, "HGET", key, link) is None
 
 
+@pytest.mark.whole
 async def test_a_bridge_of_a_topic_that_leaves_the_policy_leaves_no_subscription(
     client: headgate.Client, pair: list[NodeProcess]
 ) -> None:
@@ -310,6 +313,7 @@ async def test_a_bridge_of_a_topic_that_leaves_the_policy_leaves_no_subscription
     assert forwarded == BODIES[: len(forwarded)]
 
 
+@pytest.mark.whole
 async def test_a_bridge_that_left_while_no_node_ran_is_ended_by_the_next_one(
     client: headgate.Client, redis_url: str
 ) -> None:

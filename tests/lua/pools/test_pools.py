@@ -54,6 +54,7 @@ def test_no_order_of_steps_makes_the_slices_exceed_the_limit(runner: Runner, act
     runner.runner.run(live(runner.world(), actions))
 
 
+@pytest.mark.whole
 @QUIET
 @given(actions=st.lists(LOSSES, min_size=15, max_size=50))
 def test_nor_does_any_loss_of_state(runner: Runner, actions: list[tuple[Any, ...]]) -> None:

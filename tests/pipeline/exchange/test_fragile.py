@@ -20,6 +20,7 @@ def kept(said: str) -> bool:
     return said.count(": True\n") == 3 and "False" not in said
 
 
+@pytest.mark.soak  # test_limited.py has it of rows
 def test_a_job_keeps_to_its_share(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

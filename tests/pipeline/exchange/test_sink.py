@@ -154,6 +154,7 @@ def test_a_stream_that_repeats_a_batch_sends_it_once(
     assert sorted(str(m.body) for m in client.browse("orders")) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.soak
 def test_a_query_that_is_stopped_while_it_waits_holds_nothing_soon(
     spark: SparkSession, client: headgate.sync.Client, options: dict[str, str], tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """Ledgers to Parquet: exactly once, whatever dies when."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from headgate_pipeline.ledger import redis_ledgers as ledgers
 from headgate_pipeline.ledger.spark_source import NAME, register
 from tests.pipeline.ingested import expected, job_of, stored
 from tests.pipeline.ledgers_of import Writer
+from tests.support.extent import share_of
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for
 
@@ -94,8 +96,7 @@ class _Crash(Exception):
     pass
 
 
-@pytest.mark.parametrize("renamed", [0, 1, 2])
-@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize(("renamed", "gone"), share_of(itertools.product([0, 1, 2], [False, True]), 2))
 def test_a_batch_is_there_once_wherever_it_was_cut_off(
     spark: SparkSession, tmp_path: Path, renamed: int, gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def test_every_entry_is_ingested_once(spark: SparkSession, writer: Writer, tmp_p
     assert stored(tmp_path) == expected(large=LARGE, one=SMALL, two=SMALL)
 
 
+@pytest.mark.soak
 def test_windows_of_a_stream_drop_nothing_as_late(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
     """Mutant: `share` gives each ledger as much as the others."""
     register(spark)

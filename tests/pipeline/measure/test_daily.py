@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from headgate import HeadgateError, InvalidValue
 from headgate_pipeline.cli.main import app
 from headgate_pipeline.measure import daily_tables as daily
+from tests.support.extent import share_of
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -20,7 +21,7 @@ def days(spark: SparkSession, place: str, form: str) -> list[tuple[str, int]]:
     return sorted((str(row.day), row.n) for row in spark.read.format(form).load(place).collect())
 
 
-@pytest.mark.parametrize("form", ["parquet", "orc"])
+@pytest.mark.parametrize("form", share_of(["orc", "parquet"], 2))
 def test_a_day_is_written_anew_and_others_stay(spark: SparkSession, tmp_path: Path, form: str) -> None:
     """Mutants: `partitionOverwriteMode` left out; the format that was asked for is not used."""
     daily.check(spark, form, str(tmp_path))

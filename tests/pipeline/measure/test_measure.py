@@ -109,6 +109,7 @@ def test_who_waited_and_why(entries: DataFrame) -> None:
     assert stalls(entries, 4500).count() == 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("name", "function"),
     [

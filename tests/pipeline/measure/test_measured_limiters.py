@@ -55,6 +55,7 @@ def test_only_the_keys_that_took_most_have_rows(spark: SparkSession) -> None:
     assert t1["amounts"] == {"tokens": 15, "slots": 2}
 
 
+@pytest.mark.soak
 def test_the_report_shows_the_limits_that_were_waited_for(spark: SparkSession) -> None:
     """Mutant: windows of the whole period that begin in 1970, of which nothing is sampled."""
     told = gather(frame(spark, rows()))

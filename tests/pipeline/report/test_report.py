@@ -135,6 +135,7 @@ def test_no_name_ends_the_script_that_holds_a_picture() -> None:
     assert "<b>" not in drawn
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH: run .ci/ensure-chromium as root")
 def test_pictures_are_drawn_as_png(figures: Figures, tmp_path: Path) -> None:
     """Mutant: the page of a picture without what draws it, which leaves it blank."""

@@ -38,6 +38,7 @@ async def expired(client: headgate.Client, destination: str, session: str) -> bo
     return not any(one.startswith(session) for one in (await look(client, destination)).consumers)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("way", ["iterates", "iterates_in_threads"])
 async def test_iteration_goes_on_after_a_pause_longer_than_the_lease(
     client: headgate.Client, redis_url: str, way: str
@@ -104,6 +105,7 @@ async def test_tasks_that_share_a_wildcard_consumer_all_go_on_until_it_is_closed
             await asyncio.gather(*working)
 
 
+@pytest.mark.whole  # test_sync.py has threads that share one
 def test_threads_that_share_a_consumer_all_go_on_until_it_is_closed(threads: headgate.sync.Client) -> None:
     with threads.session("s") as session, ThreadPoolExecutor(8) as pool:
         producer, consumer = session.producer("orders"), session.consumer("orders")

@@ -273,6 +273,7 @@ async def cluster(cluster_url: str, cleanup_namespace: str) -> AsyncIterator[hea
         yield client
 
 
+@pytest.mark.whole  # one test in small is in lua/pools
 @pytest.mark.usefixtures("patient")
 async def test_a_tenant_with_many_topics_stays_within_its_limit(cluster: headgate.Client) -> None:
     """All topics of a tenant, over three masters, under one limit that holds a fraction of what they would take."""

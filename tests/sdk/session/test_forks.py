@@ -10,6 +10,7 @@ import pytest
 
 import headgate
 from tests.sdk.observing import GUARD
+from tests.support.extent import share_of
 
 pytestmark = pytest.mark.one_server
 
@@ -133,7 +134,7 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("program", [THREADS, TASKS], ids=["threads", "tasks"])
+@pytest.mark.parametrize("program", share_of([THREADS, TASKS], 2), ids=share_of(["threads", "tasks"], 2))
 def test_a_forked_child_is_refused_and_the_parent_goes_on(redis_url: str, cleanup_namespace: str, program: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(COMMON + program), redis_url, cleanup_namespace],

@@ -62,6 +62,7 @@ async def through(client: headgate.Client, folder: Path, *, total: int, limit: i
     assert await asyncio.to_thread(files, folder) == []
 
 
+@pytest.mark.whole
 async def test_64_mib_go_through_1_mib_of_memory(client: headgate.Client, tmp_path: Path) -> None:
     """Mutant: `Reader` forgets no piece."""
     await through(client, tmp_path, total=64 << 20, limit=1 << 20, growth=48 << 20)
