@@ -34,7 +34,7 @@ class Changes:
         Nothing is missed by reads of the keys that come after this.
 
         Raises:
-            AccessDenied: the user may not have changes told.
+            AccessDenied: the user may not have changes told, or nobody tells them there.
             CoordinatorUnavailable: no answer.
         """
         self._written.clear()  # before they are read: what is written from then on is told
@@ -46,9 +46,10 @@ class Changes:
                     await self._connection.send_command(*words)
                 for _ in reads:
                     await self._connection.read_response()
-        except rx.NoPermissionError as error:
+        except rx.ResponseError as error:  # a proxy in front of Redis may not know it either
             await self.close()
-            raise AccessDenied(f"Redis refused: {error}; `headgate acl` prints the ACL that a node needs") from None
+            text = f"Redis tells of no changes: {error}; `headgate acl` prints the ACL that a node needs"
+            raise AccessDenied(text) from None
         except _FAILED as error:
             await self.close()
             raise CoordinatorUnavailable(f"changes are not told: {error}") from error
