@@ -34,6 +34,7 @@
 ]]
 --- @include "lib/account"
 --- @include "lib/reap"
+--- @include "lib/tried"
 local run_id, sid, inc, ttl_ms, leave = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]),
   ARGV[18] == 'leave' or ARGV[18] == 'keep'
 local claim = { epoch = tonumber(ARGV[4]), granted = tonumber(ARGV[7]), granted_m = tonumber(ARGV[8]),
@@ -112,7 +113,12 @@ end
 enrol(s, weight)
 s.need, s.need_m, s.want, s.want_m = need, need_m, math.max(want, need), math.max(want_m, need_m)
 renew(sid, s, ttl_ms)
+local leased, leased_m, lacks, lacks_m = d.leased_bytes, d.leased_messages, s.need - s.granted, s.need_m - s.granted_m
+local at_once = s.since == 0
 ask(sid, s)
+if d.shadow and d.kind == 'gate' and at_once and s.since == 0 then
+  charge_shadow_grant(lacks, lacks_m, leased, leased_m)
+end
 save_session(sid, s)
 if #notes > 0 then
   write_ledger('acquire', sid, s.granted, s.granted_m, 0)

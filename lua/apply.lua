@@ -68,6 +68,7 @@
            key_limits            limits
            shadow_limits         limits
            shadow_key_limits     limits
+           shadow                limits
            key_weights           weights
            bands                 weights
            aging                 rate
@@ -111,7 +112,7 @@ for rate, burst in pairs({ rate = 'burst', send_rate = 'send_burst', send_byte_r
 end
 if settings.kind == '' then settings.kind = nil end
 local is_limited = settings.limits or settings.key_limits or settings.key_weights or settings.bands or settings.zone or settings.reserve or settings.shed
-  or settings.shadow_limits or settings.shadow_key_limits
+  or settings.shadow_limits or settings.shadow_key_limits or settings.shadow
 if is_limited and not are_limiter_settings(settings) then
   return redis.error_reply('ARGUMENT apply')
 end
@@ -151,9 +152,8 @@ if d then
   carry_over(settings, 'send_rate', 'send_burst', 'send_tat', 'send_us')
   carry_over(settings, 'send_byte_rate', 'send_byte_burst', 'send_byte_tat', 'send_us')
   carry_over(settings, 'delivery_rate', 'delivery_burst', 'delivery_tat')
-  if d.kind == 'limiter' then
-    carry_over_limits(settings)
-  end
+  local carry_over_all = d.kind == 'limiter' and carry_over_limits or carry_over_shadow
+  carry_over_all(settings)
 end
 local names, changes = {}, code == 'CREATED'
 for field in pairs(settings) do

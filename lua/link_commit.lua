@@ -97,6 +97,9 @@ if spools and #puts > 0 then
   s.granted_m = s.granted_m + lacks_m
   add_lease(s, 0, lacks_m)
 end
+if d.shadow and #puts > 0 then
+  charge_shadow_sends(#puts, puts.sizes, kept, spools)
+end
 s.used, s.used_m = s.used + bytes, s.used_m + #puts
 add_lease(s, -bytes, -#puts)
 if puts.above then

@@ -37,6 +37,7 @@
 --- @include "lib/sendrate"
 --- @include "lib/append"
 --- @include "lib/spooled"
+--- @include "lib/tried"
 local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
   tonumber(ARGV[6])
 local expires_ms = tonumber(ARGV[12])
@@ -74,11 +75,7 @@ elseif d.stopped then
 end
 local rate_again
 if d.send_rate or d.send_byte_rate then
-  local sizes = {}
-  for i = 1, count do
-    sizes[i] = payload_size(ARGV[at + i])
-  end
-  local allowed, again = within_send_rate(sizes)
+  local allowed, again = within_send_rate(payload_sizes(at, count))
   if allowed < count then
     rate_again, count, bytes = again, allowed, spools and 0 or stored_bytes(at, allowed)
   end
@@ -113,6 +110,9 @@ if spools and count > 0 then
   if stored and d.subscriptions > 1 and #ARGV > copies then
     keep_hot(copies, count, first)
   end
+end
+if d.shadow and count > 0 then
+  charge_shadow_sends(count, payload_sizes(at, count), stored, spools)
 end
 s.used, s.used_m = s.used + bytes, s.used_m + count
 d.leased_bytes, d.leased_messages = d.leased_bytes - bytes, d.leased_messages - count

@@ -16,6 +16,7 @@
 --- @include "lib/held"
 --- @include "lib/ledger"
 --- @include "lib/rate"
+--- @include "lib/tried"
 local MOST_AHEAD_MS = 60000 -- who is willing to wait longer asks again: nobody has slots that others could use until then
 local run_id, sid, seq = ARGV[1], ARGV[2], ARGV[3]
 
@@ -47,7 +48,7 @@ local held_us, late = (d.held_until or 0) * 1000, d.held_until and 'off:' or 'la
 if held_us > 0 then
   tat = math.max(tat, held_us + tolerance) -- what it saves up meanwhile is not let go all at once
 end
-local reply, receipt, taken, refused = { 'OK' }, { seq }, 0, 0
+local reply, receipt, taken, refused, each = { 'OK' }, { seq }, 0, 0, {}
 for i = 4, #ARGV, 2 do
   local tokens, patience = tonumber(ARGV[i]), math.min(tonumber(ARGV[i + 1]), MOST_AHEAD_MS) * 1000
   local after = unlimited and now_us or owe(tat, tokens, rate)
@@ -55,7 +56,7 @@ for i = 4, #ARGV, 2 do
   if not unlimited and tokens > burst then
     reply[#reply + 1], receipt[#receipt + 1] = 'never:' .. settings[2], 'never:' .. settings[2]
   elseif wait <= patience then
-    tat, taken = after, taken + tokens
+    tat, taken, each[#each + 1] = after, taken + tokens, tokens
     reply[#reply + 1], receipt[#receipt + 1] = int(wait), int(now_us + wait)
   else
     refused = refused + tokens
@@ -68,6 +69,9 @@ if taken > 0 or set_back > 0 then
     int(math.min(tonumber(settings[5] or 0) + taken, MOST)))
 end
 if taken > 0 then
+  if d.shadow then
+    charge_shadows({ tokens = each }, {})
+  end
   redis.call('SET', K_RECEIPT, table.concat(receipt, ' '), 'PX', 60000)
   write_ledger('take', sid, taken, refused, tat)
   save_destination()

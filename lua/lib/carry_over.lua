@@ -60,3 +60,15 @@ local function carry_over_limits(settings)
       int((old[6] or 0) + 1))
   end
 end
+
+-- Of other shadow limits of a queue, topic, gate or bucket it is counted anew.
+local function carry_over_shadow(settings)
+  local before = redis.call('HGET', K_DESTINATION, 'shadow') or ''
+  local after = settings.shadow or before
+  if after ~= before then
+    redis.call('HDEL', K_DESTINATION, 'would_wait', 'shadowed', 'levels')
+  end
+  if before ~= '' or after ~= '' then
+    note('shadow', (string.gsub(after, ';', '|')))
+  end
+end

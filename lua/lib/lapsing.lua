@@ -5,7 +5,8 @@ local MAX_LAPSED = 16
 local function end_wait(id, h)
   limiter.refused = limiter.refused + 1
   leave_line(id, h)
-  forget_hold(id)
+  h.amounts = '-'
+  end_hold(id, h)
   note('quit', id)
   stir_key(h.key)
 end
@@ -17,8 +18,7 @@ local function lapse(id)
   elseif h.state == 'W' then
     end_wait(id, h)
   elseif h.strike > 0 and limiter.now_ms - h.strike >= grace(h.ttl) then
-    give_back(h, 1)
-    forget_hold(id)
+    end_hold(id, h)
     stir_key(h.key)
     note('lapsed', id)
   else

@@ -86,7 +86,8 @@ local function are_limiter_settings(settings)
   local stored = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'shadow_limits', 'shadow_key_limits')
   local limits, of_keys = settings.limits or stored[1], settings.key_limits or stored[2]
   local shadows, shadows_of_keys = settings.shadow_limits or stored[3], settings.shadow_key_limits or stored[4]
-  return are_alike(limits, of_keys, true) and are_alike(shadows, shadows_of_keys) and are_weights(settings.key_weights or '')
+  return are_alike(limits, of_keys, true) and are_alike(shadows, shadows_of_keys) and are_alike(settings.shadow)
+    and are_weights(settings.key_weights or '')
     and are_weights(settings.bands or '', 0, 7)
     and are_weights(settings.reserve or '', 0, 1000) and are_weights(settings.shed or '', 0, 1000) and is_zone(settings.zone or '')
 end

@@ -71,6 +71,12 @@ local function goes_alone(s)
     and s.need - s.used - s.returned <= d.slice_bytes and d.pending_bytes == 0 and d.leased_bytes == held(s)
 end
 
+-- Of a gate with a shadow limit nobody gets more in hand than that would leave to each.
+local function shadow_most(name, limit)
+  local most = d.kind == 'gate' and string.match(';' .. (d.shadow or ''), ';' .. name .. ' at_once (%d+)')
+  return most and math.min(limit, tonumber(most)) or limit
+end
+
 local function share(limit, weight)
   return limit == math.huge and limit or math.floor(limit * weight / math.max(d.weight, weight, 1))
 end
@@ -89,8 +95,9 @@ local function grant(sid, s)
     return false
   end
   local held_b, held_m = held(s)
-  local more = alone and lacks or raise(s.granted, held_b, s.want, s.need, free, share(d.limit_bytes, s.weight))
-  local more_m = raise(s.granted_m, held_m, s.want_m, s.need_m, free_m, share(d.limit_messages, s.weight))
+  local more = alone and lacks or raise(s.granted, held_b, s.want, s.need, free, share(shadow_most('bytes', d.limit_bytes), s.weight))
+  local more_m = raise(s.granted_m, held_m, s.want_m, s.need_m, free_m,
+    share(shadow_most('messages', d.limit_messages), s.weight))
   if more > 0 or more_m > 0 then
     s.granted, s.granted_m = s.granted + more, s.granted_m + more_m
     d.leased_bytes, d.leased_messages = d.leased_bytes + more, d.leased_messages + more_m

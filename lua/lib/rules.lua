@@ -67,7 +67,7 @@ local function name_rules()
   local RULES = { 'enforce', 'stopped', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'store', 'send_rate',
     'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate', 'held_off', 'ramp',
     'fair_by', 'fair_weights', 'fair_left', 'max_overtaken', 'bands', 'aging', 'reserve', 'shed', 'order', 'fail_if_late',
-    'next_due' }
+    'next_due', 'shadow' }
   local names = {}
   for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(RULES))) do
     local unused = RULES[i] == 'store' and redis.call('HGET', K_DESTINATION, 'when_full') ~= 'spool'

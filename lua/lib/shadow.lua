@@ -1,7 +1,7 @@
 --- @include "lib/hold"
 --- @include "lib/ledger"
+--- @include "lib/would_wait"
 -- What shadow limits would have done with those that are admitted: counted, and noted in the ledger.
-local would_wait -- counts of this call: { admissions, by limit }
 
 -- By how much an admission is above a limit.
 local function above(limit, levels, amount, wait, most)
@@ -12,18 +12,6 @@ local function above(limit, levels, amount, wait, most)
     over = over + (limit.form == 'quota' and used_of(limit, levels) or levels.held[limit.name] or 0)
   end
   return math.min(math.max(0, over), MOST_COUNTED)
-end
-
-local function count_wait(of, over)
-  if not would_wait then
-    local kept = redis.call('HMGET', K_DESTINATION, 'would_wait', 'shadowed')
-    would_wait = { tonumber(kept[1] or 0), {} }
-    for name, times, most in string.gmatch(kept[2] or '', '([%w_]+:%a+):(%d+):(%d+)') do
-      would_wait[2][name] = { times + 0, most + 0 }
-    end
-  end
-  local count = would_wait[2][of] or { 0, 0 }
-  would_wait[2][of] = { count[1] + 1, math.max(count[2], over) }
 end
 
 -- Before an admission is charged to the real limits.
@@ -41,7 +29,7 @@ local function charge_shadows(id, key, amounts)
       end
       if wait ~= 0 then
         local whose, over = i == 1 and 'all' or 'key', above(limit, levels, amount[3], wait, most)
-        count_wait(amount[1] .. ':' .. whose, over)
+        count_waits(amount[1] .. ':' .. whose, 1, over)
         note('would-wait', id, of_ledger(key), amount[1], whose, most and 'never' or wait and int(wait) or '-', int(over))
         waits = true
       end
@@ -62,15 +50,5 @@ local function settle_shadows(h, k, amount, used)
     if limit and limit.form ~= 'at_once' then
       settle_at(limit, i == 1 and limiter.levels or k.levels, amount[3], used, h.since)
     end
-  end
-end
-
-local function save_would_wait()
-  local parts = {}
-  for of, count in pairs(would_wait and would_wait[2] or {}) do
-    parts[#parts + 1] = of .. ':' .. int(count[1]) .. ':' .. int(count[2])
-  end
-  if would_wait then
-    redis.call('HSET', K_DESTINATION, 'would_wait', int(would_wait[1]), 'shadowed', table.concat(parts, ';'))
   end
 end

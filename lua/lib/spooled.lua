@@ -21,6 +21,14 @@ local function stored_bytes(at, count)
   return bytes
 end
 
+local function payload_sizes(at, count)
+  local sizes = {}
+  for i = 1, count do
+    sizes[i] = payload_size(ARGV[at + i])
+  end
+  return sizes
+end
+
 local function payload_bytes(at, count)
   local bytes = 0
   for i = 1, count do

@@ -27,7 +27,7 @@ __all__ = [
 
 _TABLES = frozenset({
     "subscription_windows", "limits", "key_limits", "shadow_limits", "shadow_key_limits", "key_weights", "fair_weights",
-    "bands", "reserve", "shed",
+    "shadow", "bands", "reserve", "shed",
 })  # fmt: skip
 """Settings that are tables by hand too."""
 setattr(Settings, "__init__", explains("settings")(Settings.__init__))  # noqa: B010 - a method that was generated

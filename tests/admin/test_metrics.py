@@ -186,7 +186,7 @@ async def test_the_node_has_its_figures(http: Http, node: StandIn) -> None:
 async def test_only_declared_metrics_with_declared_labels(http: Http, client: headgate.Client, node: StandIn) -> None:
     adapts = {"calls": {"at_once": {"min": 1, "max": 9, "adapt": "aimd"}}}
     await client.apply("search", kind="limiter", limits=adapts)
-    await client.apply("orders", limit=1000, limit_messages=5)
+    await client.apply("orders", limit=1000, limit_messages=5, shadow={"messages": 1})
     await client.apply("sms", kind="bucket", rate="10/s")
     limits = {"slots": {"at_once": 1}}
     await client.apply("llm", kind="limiter", enforce="shadow", limits=limits)

@@ -9,11 +9,17 @@ _KEYS = f"{_S}::test_each_key_has_shadow_limits_of_its_own"
 _SIDES = f"{_S}::test_a_shadow_that_binds_from_now_on_counts_what_is_held_and_owed"
 _OFF = f"{_S}::test_a_hold_off_and_a_loss_are_as_real_limits_have_them"
 
+_T = "test_shadows"
+_QUEUE = f"{_T}::test_messages_above_what_may_be_pending_are_counted_and_stored"
+_RATES = f"{_T}::test_rates_of_senders_are_judged_with_a_burst"
+_GATE = f"{_T}::test_a_gate_counts_the_credit_that_its_first_in_line_needs"
+_ANEW = f"{_T}::test_other_shadow_limits_are_counted_anew_and_none_costs_nothing"
+
 SHADOWS: Final = (
     ("P8", "lib/shadow", "        charge(limit, levels, amount[3])", "", _FORMS),
     ("P10", "lib/shadow", "if wait ~= 0 then", "if true then", _FORMS),
     ("P10", "lib/shadow", "    would_wait[1] = would_wait[1] + 1", "", _FORMS),
-    ("P10", "lib/shadow", "count[1] + 1, math.max(count[2], over)", "count[1] + 1, over", _FORMS),
+    ("P10", "lib/would_wait", "math.max(count[2], over)", "over", _FORMS),
     ("P10", "lib/shadow", "math.ceil(wait * limit.rate / 1000000)", "amount", _FORMS),
     ("P10", "lib/shadow", "(limit.form == 'quota' and used_of(limit, levels) or levels.held[limit.name] or 0)", "0",
      _FORMS),
@@ -34,5 +40,24 @@ SHADOWS: Final = (
     ("P8", "hold_off", "limiter.shadows and limiter.shadows[key == NO_KEY and 1 or 2] or {}", "{}", _OFF),
     ("P3", "lib/taking", "now_ms < d.learning_until and limit.most < MOST_COUNTED", "now_ms < d.learning_until", _OFF),
     ("P10", "lib/carry_over", "redis.call('HDEL', K_DESTINATION, 'would_wait', 'shadowed')", "", _SIDES),
+    # Of queues, topics, gates and buckets.
+    ("P10", "lib/tried", "amount > left - sum", "sum > left", _QUEUE),
+    ("P10", "lib/tried", "rate - before[name]", "rate", _QUEUE),
+    ("P10", "lib/tried", "math.max(most_times, times)", "most_times + 1", _QUEUE),
+    ("P10", "publish", "if d.shadow and count > 0 then", "if false then", _QUEUE),
+    ("P8", "lib/tried", "tokens_left(rate, burst + 0, levels[name] or 0)", "burst + 0", _RATES),
+    ("P8", "lib/tried", "levels[name] = us - set_back", "levels[name] = us", _RATES),
+    ("P10", "lib/tried", "    stored and { bytes", "    true and { bytes",
+     f"{_T}::test_a_topic_that_nobody_subscribes_is_judged_by_rates_alone"),
+    ("P8", "take", "each[#each + 1] = after, taken + tokens, tokens", "each[#each + 1] = after, taken + tokens, 1",
+     f"{_T}::test_a_bucket_counts_each_who_would_have_come_too_early"),
+    ("P10", "acquire", "  charge_shadow_grant(lacks, lacks_m, leased, leased_m)", "", _GATE),
+    ("P10", "acquire", "at_once and s.since == 0", "s.since == 0",
+     f"{_T}::test_a_gate_counts_nobody_who_waited_for_its_real_limit"),
+    ("P1", "lib/room", "share(shadow_most('bytes', d.limit_bytes), s.weight)", "share(d.limit_bytes, s.weight)", _GATE),
+    ("P10", "lib/carry_over", "'would_wait', 'shadowed', 'levels')", "'levels')", _ANEW),
+    ("P12", "lib/rules", "'next_due', 'shadow' }", "'next_due' }", _QUEUE),
+    ("P12", "lib/limiter_settings", "are_alike(settings.shadow)", "true",
+     f"{_T}::test_what_is_no_shadow_limit_is_refused"),
     ("P12", "levels", "tell(limiter.shadows[1], limiter.levels)", "''", _FORMS),
 )  # fmt: skip

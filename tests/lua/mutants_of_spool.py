@@ -60,7 +60,7 @@ SPOOL: Final = (
     ("P5", "publish", "if spools and count > 0 then", "if spools then",
      f"{_S}::test_a_rate_counts_the_payload"),
     # Rates and windows count the payload.
-    ("P8", "publish", "sizes[i] = payload_size(ARGV[at + i])", "sizes[i] = #ARGV[at + i]",
+    ("P8", "lib/spooled", "sizes[i] = payload_size(ARGV[at + i])", "sizes[i] = #ARGV[at + i]",
      f"{_S}::test_a_rate_counts_the_payload"),
     ("P8", "publish", "charge_send_rate(count, payload_bytes(at, count))", "charge_send_rate(count, bytes)",
      f"{_S}::test_a_rate_counts_the_payload"),

@@ -1,17 +1,19 @@
 """The limits and counters of a destination at one instant, as its hash in Redis has them. No I/O."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core.limits.hold_off import left_of
 from headgate.explain.facts import MOST_REFERENCES
+from headgate.explain.levels import counts_of
 
 FIELDS: Final = (
     "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes", "leased_messages",
     "peak_bytes", "blocked", "consumers", "stopped", "held_off", "shut", "learning_until", "enforce", "message_seq",
     "dropped_messages", "dropped_bytes", "taken", "rate", "spooled_bytes", "reference_bytes", "later", "next_due",
-    "limit_reference_bytes", "epoch", "epoch_ms", "epochs", "lost_messages", "epoch_lost",
+    "limit_reference_bytes", "epoch", "epoch_ms", "epochs", "lost_messages", "epoch_lost", "would_wait",
+    "shadowed",
 )  # fmt: skip
 """The fields that are read of each destination."""
 
@@ -48,6 +50,8 @@ class Figures:
         dropped: messages that producers dropped for want of room; ``dropped_bytes`` are theirs.
         spooled_bytes: of the segments in spool stores that its messages refer to; not part of what is pending.
         reference_bytes: of the references to these that Redis has, ``limit_reference_bytes`` the most that it may have.
+        would_wait: messages, credit of a gate or calls of a bucket that a shadow limit would have kept waiting.
+        shadowed: the same of each shadow limit; those of a limiter are in its view.
         later_messages: of those that are pending, or failed, that wait for their time.
         next_due_s: until the first of these is due; None where none waits.
         taken: tokens taken of a bucket.
@@ -85,6 +89,8 @@ class Figures:
     loss: Loss | None = None
     later_messages: int = 0
     next_due_s: float | None = None
+    would_wait: int = 0
+    shadowed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def used(self) -> float | None:
@@ -143,7 +149,13 @@ def from_fields(name: str, fields: Mapping[str, str], now_ms: float) -> Figures:
         loss=_loss(number, now_ms) if number("epochs") else None,
         later_messages=number("later"),
         next_due_s=max(0.0, (number("next_due") - now_ms) / 1000) if number("later") else None,
+        would_wait=0 if fields["kind"] == "limiter" else number("would_wait"),
+        shadowed={} if fields["kind"] == "limiter" else _shadowed(fields.get("shadowed", "")),
     )
+
+
+def _shadowed(text: str) -> dict[str, int]:
+    return {name: times for name, _, times, _ in counts_of(filter(None, text.split(";")))}
 
 
 def _loss(number: Callable[[str], int], now_ms: float) -> Loss:

@@ -174,8 +174,9 @@ OF_BANDS: Final = (
 )  # fmt: skip
 """Of each band of a limiter, where callers or keys have any but the usual one."""
 SHADOWED: Final = Declared(
-    "headgate_shadow_limit_would_wait", "counter", "Admissions that a shadow limit would have kept waiting, or "
-    "refused; it is of all keys together, or of each.", ("namespace", "destination", "limit", "of"),
+    "headgate_shadow_limit_would_wait", "counter", "Admissions of a limiter, messages of a queue or topic, "
+    "credit of a gate or calls of a bucket that a shadow limit would have kept waiting, or refused; it is of all keys "
+    "together, or of each.", ("namespace", "destination", "limit", "of"),
 )  # fmt: skip
 BUILD: Final = Declared("headgate_build_info", "gauge", "1; the version is its label.", ("version",))
 UP: Final = Declared("headgate_redis_up", "gauge", "1 when Redis answered this scrape in time, else 0.")
@@ -326,10 +327,9 @@ class _Scrape(Collector):
                 (self._namespace, name, str(use.band)): count_of(use)
                 for name, view in views.items() for use in view.bands
             })  # fmt: skip
-        yield SHADOWED.family({
-            (self._namespace, name, *of.split(" of ")): times
-            for name, view in views.items() for of, times in view.shadowed.items()
-        })  # fmt: skip
+        of_limiters = {(name, *of.split(" of ")): n for name, view in views.items() for of, n in view.shadowed.items()}
+        of_others = {(one.name, limit, "all"): times for one in shown for limit, times in one.shadowed.items()}
+        yield SHADOWED.family({(self._namespace, *of): times for of, times in (of_limiters | of_others).items()})
 
 
 def _node(node: Address) -> Iterator[Metric]:

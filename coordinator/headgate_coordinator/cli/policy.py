@@ -104,7 +104,7 @@ def apply(
     ] = None,
     shadow: Annotated[
         bool,
-        typer.Option("--shadow", help="Try it: its limiters' limits count beside those in force, and bind nobody."),
+        typer.Option("--shadow", help="Try it: its limits count beside those in force, and bind nobody."),
     ] = False,
     redis: Redis = None,
     namespace: Namespace = "default",

@@ -5,6 +5,7 @@ from typing import Final
 
 from headgate.core.limits.limit import Limit, limits_of, limits_text
 from headgate.core.limits.shadow import FIELDS, is_unlimited
+from headgate.core.limits.tried import LIMITS, as_shadow
 from headgate.core.policy import Policy, Rule
 
 _SIDES: Final = {"limits": "shadow_limits", "key_limits": "shadow_key_limits"}
@@ -14,7 +15,8 @@ def on_trial(current: Policy, new: Policy) -> tuple[Policy, list[str]]:
     """Return the policy in force with limits of another as its shadow limits, and what of that other is not tried.
 
     Shadow limits that were in force give way. Of each limiter those limits are tried that have a real one of the same
-    name and sort beside them: of other names callers say no amounts.
+    name and sort beside them: of other names callers say no amounts. Of all else: what may be pending or held, and
+    rates of all senders.
     """
     rules = [rule for rule in map(_without_shadows, current.rules) if rule is not None]
     tried = [rule for rule in map(_as_shadows, new.rules) if rule is not None]
@@ -27,12 +29,16 @@ def on_trial(current: Policy, new: Policy) -> tuple[Policy, list[str]]:
 
 
 def _without_shadows(rule: Rule) -> Rule | None:
-    fields = {name: value for name, value in rule.fields.items() if name not in FIELDS}
+    fields = {name: value for name, value in rule.fields.items() if name not in (*FIELDS, "shadow")}
     return Rule(rule.match, rule.kind, fields, rule.origins) if fields else None
 
 
 def _as_shadows(rule: Rule) -> Rule | None:
-    if rule.kind != "limiter" or not rule.fields.get("limits"):
+    if rule.kind != "limiter":
+        text = "" if rule.fields.get("enforce") == "off" else as_shadow(rule.fields) or rule.fields.get("shadow", "")
+        first = next((rule.origins[name] for name in LIMITS if name in rule.fields), rule.origins.get("shadow", ""))
+        return Rule(rule.match, rule.kind, {"shadow": text}, {"shadow": first}) if text else None
+    if not rule.fields.get("limits"):
         return None
     fields = {shadow: limits_text(_binding(rule.fields.get(field, ""))) for field, shadow in _SIDES.items()}
     origins = {shadow: rule.origins.get(field, "") for field, shadow in _SIDES.items()}
@@ -44,11 +50,14 @@ def _binding(text: str) -> dict[str, Limit]:
 
 
 def _left_out(policy: Policy, new: Policy, tried: Iterable[Rule]) -> Iterable[str]:
-    others = {rule.match for rule in new.rules if rule.kind != "limiter"}
-    if others:
-        yield f"rules for queues, topics, gates and buckets ({', '.join(sorted(others)[:5])}): limiters only are tried"
+    pools = {rule.match for rule in new.rules if rule.fields.get("pools") or rule.fields.get("hard_bytes")}
+    if pools:
+        yield f"pools and hard limits ({', '.join(sorted(pools)[:5])}): what destinations share is not tried"
+    without = {rule.match for rule in new.rules if _as_shadows(rule) is None} - pools
+    if without:
+        yield f"rules that limit neither bytes, messages nor rates ({', '.join(sorted(without)[:5])})"
     for rule in tried:
-        if not rule.pattern.exact:
+        if not rule.pattern.exact or rule.kind != "limiter":
             continue
         in_force = limits_of(policy.resolve(rule.match, "limiter").fields.get("limits", ""))
         for name, limit in limits_of(rule.fields["shadow_limits"]).items():

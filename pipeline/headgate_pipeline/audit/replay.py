@@ -14,6 +14,7 @@ from headgate_pipeline.audit.holds import HOLD_EVENTS, Holds
 from headgate_pipeline.audit.later import Later
 from headgate_pipeline.audit.overtaking import PRIORITY_EVENTS, Overtaking
 from headgate_pipeline.audit.rates import Sends, Takes
+from headgate_pipeline.audit.tried import TRIED_EVENTS, Tried
 
 Row = tuple[Any, ...]
 
@@ -38,7 +39,7 @@ class Replay:
         self.row: Row | None = None
         self.last: Row | None = None
         self.accounts, self.holds, self.later = Accounts(self._violated), Holds(self._violated), Later(self._violated)
-        self.overtaking = Overtaking(self._violated)
+        self.overtaking, self.tried = Overtaking(self._violated), Tried(self._violated)
         self.takes, self.sends = Takes(), Sends(settings or Settings())
         self.limit: float | None = None
         self.limit_m: float | None = None
@@ -68,6 +69,7 @@ class Replay:
             "released": self._link_released, "binds": self._bind, "above": self._allow,
             **dict.fromkeys(PRIORITY_EVENTS, self.overtaking.step),
             "lost": self._lost, "later": self.later.step, **dict.fromkeys(HOLD_EVENTS, self.holds.step),
+            **dict.fromkeys(TRIED_EVENTS, self.tried.step),
         }  # fmt: skip
         self._columns: dict[str, Callable[[str, int, int, int], None]] = {
             "publish": self._published, "acquire": self._acquired, "leave": self._left, "settle": self._settled,
@@ -143,6 +145,8 @@ class Replay:
             self._balance(op, size, messages, row)
         if accounts.grown > 0 or accounts.grown_m > 0:
             self._within_limits(op, row)
+        stored = follows and pending_m - self.pending_m == messages  # else something ended, or a topic kept nothing
+        self.tried.judge(op, ms, size, messages, (pending, pending_m) if stored else None)
         self.seq, self.ms, self.epoch = seq, ms, epoch
         self.pending, self.pending_m, self.leased, self.leased_m = pending, pending_m, leased, leased_m
         if pending < 0 or pending_m < 0 or leased < 0 or leased_m < 0:
@@ -171,7 +175,7 @@ class Replay:
         keeps = self.epoch < epoch and self._limits_seq < seq <= self.seq  # the limits of before the loss hold after it
         if self._first_seq is None:
             self._first_seq = seq
-        for part in (self.accounts, self.holds, self.later, self.overtaking):
+        for part in (self.accounts, self.holds, self.later, self.overtaking, self.tried):
             part.forget(whole=anew)
         self.taken.clear()
         self._in_hand.clear()
@@ -214,6 +218,7 @@ class Replay:
         self._limits_seq = self.row[0] if self.row else 0
         self.binds = self._above = None  # an `apply` of older scripts says no more
         self.takes.forget(tat=0 if self.row and self.row[0] == 1 else None)
+        self.tried.none()
         self.sends.forget()
 
     def _bind(self, event: list[str]) -> None:

@@ -91,6 +91,17 @@ def waits(prepared: DataFrame) -> DataFrame:
     )
 
 
+def above_shadows(prepared: DataFrame) -> DataFrame:
+    """Return one row for each shadow limit of a queue, topic, gate or bucket that would have kept somebody waiting.
+
+    Returns:
+        ``namespace``, ``destination``, ``limit``, ``times`` and ``over``: how far above it they were at most.
+    """
+    rows = events(prepared, "would-block").withColumn("limit", F.col("arg1"))
+    counts = (F.sum(_number("arg2")).alias("times"), F.max(_number("arg3")).alias("over"))
+    return rows.groupBy(*PLACE, "limit").agg(*counts)
+
+
 def _cause() -> Column:
     room = F.col("limit_bytes") - F.col("pending_bytes") - F.col("leased_bytes")
     room_m = F.col("limit_messages") - F.col("pending_messages") - F.col("leased_messages")

@@ -1,7 +1,7 @@
 """Needs of destinations in a period, as numbers with a stated confidence: the input of a recommendation."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -61,6 +61,7 @@ class Need:
         tokens: that were asked for in a second, of a bucket; the most.
         refused: tokens of those that were refused, in the whole period.
         limits: of a limiter.
+        tried: of all else, by shadow limit, how many it would have kept waiting, and the most that one was above it.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Need:
     tokens: float | None = None
     refused: float = 0
     limits: tuple[LimitNeed, ...] = ()
+    tried: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def needs(entries: DataFrame) -> list[Need]:
@@ -118,6 +120,7 @@ def needs(entries: DataFrame) -> list[Need]:
             .when(F.max(F.col("op").isin("admit", "hold_off")), "limiter")
             .when(F.max(F.col("op").isin("acquire", "leave")), "gate")
             .otherwise("").alias("kind"),
+            F.max(F.coalesce(F.contains("detail", F.lit("would-block")), F.lit(False))).alias("tried"),
         )  # fmt: skip
         waited = waits.groupBy(*PLACE).agg(
             F.sum("waited").alias("waited"),
@@ -137,6 +140,12 @@ def needs(entries: DataFrame) -> list[Need]:
                 rows[row["destination"]] |= row.asDict()
         for name, limits in (limit_needs(prepared) if _any(rows, "limiter") else {}).items():
             rows[name]["limits"] = limits
+        found = events.above_shadows(prepared).collect() if any(row["tried"] for row in rows.values()) else ()
+        above: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in rows}
+        for one in found:
+            above[one["destination"]][one["limit"]] = (one["times"], one["over"])
+        for name, tried in above.items():
+            rows[name]["tried"] = tried
     finally:
         waits.unpersist()
         prepared.unpersist()

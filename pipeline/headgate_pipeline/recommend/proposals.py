@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf, log10
 from typing import Final
 
+from headgate.core.limits.limit import limits_of
 from headgate.options import DEFAULT_WINDOW
 from headgate_pipeline.formatting import count, size, span
 from headgate_pipeline.recommend.demand import Need
@@ -78,12 +79,24 @@ def propose(need: Need, bounds: Bounds, fields: Fields | None = None) -> list[Pr
         limit=_known(need.limit, fields.get("limit_bytes")),
         limit_m=_known(need.limit_m, fields.get("limit_messages")),
     )
+    if need.kind == "limiter":
+        return []  # recommend.limiter_proposals has what is proposed for each of its limits
+    return [*_of_real(need, bounds, fields), *_of_shadows(need, fields)]
+
+
+def _of_shadows(need: Need, fields: Fields) -> Iterator[Proposal]:
+    """Yield the shadow limits with what they would have done: nothing is proposed for these."""
+    for name, limit in limits_of(fields.get("shadow", "")).items():
+        times, over = need.tried.get(name, (0, 0))
+        would = f"{count(times)} waiting, at most {count(over)} above it" if times else "nobody waiting"
+        yield Proposal(f"shadow.{name}", None, limit.rate or limit.most, f"it would have kept {would}")
+
+
+def _of_real(need: Need, bounds: Bounds, fields: Fields) -> list[Proposal]:
     if need.kind == "bucket":
         return list(_bucket(need, bounds, fields))
     if need.kind == "gate":
         return [_gate(need, bounds)]
-    if need.kind == "limiter":
-        return []  # recommend.limiter_proposals has what is proposed for each of its limits
     proposals = []
     if need.need is not None and need.senders:
         proposals.append(_limit(need, bounds))

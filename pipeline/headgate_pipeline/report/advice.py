@@ -18,6 +18,7 @@ def advise(figures: Figures, labels: dict[tuple[str, str], str]) -> list[str]:
         advice += _turned_away(row, labels[row["namespace"], row["destination"]])
     advice += _limited(figures, labels)
     advice += _shadowed(figures, labels)
+    advice += _tried(figures, labels)
     advice += _slow(figures, labels)
     advice += _behind(figures)
     idle = [
@@ -86,6 +87,18 @@ def _shadowed(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[
         yield (
             f"{name}: the shadow limit {row['limit']}{of} would have kept {count(row['would_wait'])} admission(s) "
             f"waiting; for the real one {count(row['waits'])} waited. `headgate pipeline recommend` names the keys."
+        )
+
+
+def _tried(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[str]:
+    """Say the same of queues, topics, gates and buckets."""
+    waited = {(row["namespace"], row["destination"]): row["sessions"] for row in figures.destinations}
+    for row in figures.tried[:3]:
+        place = row["namespace"], row["destination"]
+        yield (
+            f"{labels.get(place, row['destination'])}: the shadow limit {row['limit']} would have kept "
+            f"{count(row['times'])} waiting, at most {count(row['over'])} above it; for the real ones "
+            f"{count(waited.get(place) or 0)} session(s) waited."
         )
 
 

@@ -40,6 +40,7 @@ class Figures:
         links: and what is left for them.
         lags: by link, its windows.
         limits: of limiters, those that were waited for longest first.
+        tried: shadow limits of all else that would have kept somebody waiting, the most first.
         problems: what is missing or could not be read, and how often; at most 20.
         verdict: of the audit, if it was given.
     """
@@ -58,6 +59,7 @@ class Figures:
     links: tuple[Row, ...] = ()
     lags: Mapping[str, list[Row]] = field(default_factory=dict)
     limits: tuple[Row, ...] = ()
+    tried: tuple[Row, ...] = ()
     problems: tuple[Row, ...] = ()
     verdict: Verdict | None = None
 
@@ -117,6 +119,7 @@ def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None
             limits=_rows(
                 whole(entries).orderBy(F.desc("waited_ms"), F.desc("would_wait"), *PLACE, "limit", "of").limit(2 * top)
             ),
+            tried=_rows(events.above_shadows(prepared).orderBy(F.desc("times"), *PLACE, "limit").limit(top)),
             problems=wrong,
             verdict=verdict,
         )

@@ -46,6 +46,8 @@ EVENTS: Final[dict[str, tuple[str, ...]]] = {
     "limits": ("bytes", "messages"),
     "binds": ("bound",),
     "above": ("oversize", "hard_bytes"),
+    "shadow": ("limits",),
+    "would-block": ("limit", "times", "over"),
     "slice": ("pool", "granted", "returned", "owed"),
     "spooled": ("segment", "bytes"),
     "expired": ("bytes", "messages"),

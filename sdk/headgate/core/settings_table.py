@@ -26,6 +26,7 @@ from headgate.core.limits.forms import (
 from headgate.core.limits.limit import check_key_limits, limits_of
 from headgate.core.limits.priority import MAX_OVERTAKEN
 from headgate.core.limits.shadow import IN_SHADOW, check_shadows, enforce_limits
+from headgate.core.limits.tried import SHADOW_LIMITS, check_shadow
 from headgate.core.spellings import (
     COUNT,
     CREDIT,
@@ -141,8 +142,11 @@ class Settings:
     oversize: str | None = _row(word(*OVERSIZE), doc=
         "a message above the limit is refused (``refuse``), or goes when nothing is pending (``allow-one``).")
     enforce: str | None = _row(word(*ENFORCE, IN_SHADOW), kinds=LIMITED | LIMITERS, doc=
-        "whether limits bind: ``always``, ``with-consumers`` (only while a consumer is active) or ``off``; of a "
-        "limiter ``always`` or ``shadow`` (nobody waits, and it is counted who would have).")
+        "whether limits bind: ``always``, ``with-consumers`` (only while a consumer is active), ``off`` or ``shadow`` "
+        "(nobody waits, and it is counted who would have); of a limiter ``always`` or ``shadow``.")
+    shadow: dict[str, Any] | str | None = _row(SHADOW_LIMITS, kinds=LIMITED | BUCKETS, doc=
+        "limits that bind nothing and count what they would keep waiting: ``bytes``, ``messages``, ``rate``, "
+        "``byte_rate``; of a gate the first two, of a bucket ``tokens``.")
     stopped: str | None = _row(TEXT, path=None, governed=False, doc=
         "a reason: nobody may send until it is taken away.")
     confirm: str | None = _row(TEXT, path=None, kinds=MESSAGES, doc=
@@ -275,8 +279,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and row.form is not None:
                 out[row.field] = row.default if value == DEFAULT else row.form.spell(value, name)
-        for rate, burst in (("send_rate", "send_burst"), ("send_byte_rate", "send_byte_burst"),
-                            ("delivery_rate", "delivery_burst")):  # fmt: skip
+        for rate, burst in ((r, r.replace("rate", "burst")) for r in ("send_rate", "send_byte_rate", "delivery_rate")):
             if out.get(rate) and burst not in out:
                 out[burst] = str(max(1, int(float(out[rate]))))
             elif out.get(burst) and not out.get(rate):
@@ -332,8 +335,9 @@ class Settings:
             check_key_limits(limits_of(out["limits"]), limits_of(out["key_limits"]))
         if self.limits not in (None, DEFAULT) and self.shadow_limits not in (None, DEFAULT):
             check_shadows(limits_of(out["limits"]), limits_of(out["shadow_limits"]))
-        if self.enforce is not None and (self.kind == "limiter" or self.enforce == IN_SHADOW):
+        if self.enforce is not None and (self.kind == "limiter" or out.get("limits")):
             enforce_limits(self.kind, out)
+        check_shadow(self.kind, out, enforce=self.enforce)
 
     def _bucket(self) -> dict[str, str]:
         if self.kind not in (None, "bucket"):
@@ -344,7 +348,7 @@ class Settings:
         if self.rate is None:
             raise PolicyError("burst without rate; give both", settings=("burst", "rate"))
         rate = parse_rate(self.rate, "rate")
-        burst = parse_size(self.burst, "burst") if self.burst is not None else max(1, int(rate))
+        burst = max(1, int(rate)) if self.burst is None else parse_size(self.burst, "burst")
         if burst < 1:
             raise PolicyError("0 admits nothing; use at least 1", setting="burst")
         check_burst(rate, burst)

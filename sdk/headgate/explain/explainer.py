@@ -10,6 +10,7 @@ from headgate.explain.beside import ELSEWHERE, beside
 from headgate.explain.causes import judge
 from headgate.explain.facts import Facts, held, read, stores_of
 from headgate.explain.model import Cause, Explanation, State
+from headgate.explain.tried import read_tried
 from headgate.explain.turns import Turns
 from headgate.explain.views import Holder, count
 from headgate.redis.replies import Snapshot
@@ -78,6 +79,7 @@ def explain(
         later=facts.count("later"),
         next_due_in=max(0.0, (int(fields["next_due"]) - snapshot.now_ms) / 1000) if "next_due" in fields else None,
         turns=Turns.of(snapshot),
+        shadows=read_tried(fields, snapshot.now_ms),
         fields=fields,
     )
 

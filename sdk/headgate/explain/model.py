@@ -5,7 +5,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from headgate.core.deadlock import Deadlock
+from headgate.explain.levels import ShadowState
 from headgate.explain.limiter_view import LimiterView
+from headgate.explain.limiter_words import shadow_text
 from headgate.explain.link_view import LinkAt, LinkEnds, LinkView, Side
 from headgate.explain.turns import Turns
 from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Waiter, amount, count
@@ -163,6 +165,7 @@ class Explanation:
         limiter: levels of a limiter, and whoever holds or waits; None for all else. ``blocked`` counts admissions then.
         later: messages, and deliveries that failed, that wait for their time.
         next_due_in: seconds until the first of them is due; None where none waits.
+        shadows: shadow limits of a queue, topic, gate or bucket; those of a limiter are in ``limiter``.
         turns: keys of a queue with ``fair_by``; None for all else, in a session's view, and where they may not be seen.
     """
 
@@ -203,6 +206,7 @@ class Explanation:
     later: int = 0
     next_due_in: float | None = None
     turns: Turns | None = None
+    shadows: tuple[ShadowState, ...] = ()
     fields: dict[str, str] = field(default_factory=dict, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -251,6 +255,7 @@ class Explanation:
             gate = {"bytes": "size", "messages": "calls"}[limit.unit] if self.kind == "gate" else limit.unit
             yield f"  {gate}: {limit.pending} pending + {limit.leased} leased of {total}{rule}"
         yield from (f"  {store}" for store in (self.store, self.store_nonpersistent) if store is not None)
+        yield from (f"  {shadow_text(shadow, None)}" for shadow in self.shadows)
         yield from (f"  {pool}" for pool in self.pools)
         if self.dropped_messages:
             yield f"  dropped so far: {count(self.dropped_messages)}, {self.dropped_bytes} bytes"

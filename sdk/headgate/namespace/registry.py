@@ -231,7 +231,8 @@ class Registry:
                 kinds = (given["kind"],) if "kind" in given else ("bucket",) if "rate" in given else KINDS
                 fields = self._new(policy, address, kinds) | given
                 fields["policy"] = without(fields.get("policy", ""), given)
-            if given.get("kind") == "bucket" and not (fields.get("rate") or stored.get("rate")):
+            rates = [of.get(name) for of in (fields, stored) for name in LIMITS["bucket"]]
+            if given.get("kind") == "bucket" and not any(rates):
                 raise PolicyError(f"{address.name!r}: a bucket needs a rate")
             if given.get("kind") == "limiter" and not (fields.get("limits") or stored.get("limits")):
                 raise PolicyError(f"{address.name!r}: a limiter needs limits")

@@ -8,8 +8,8 @@ from headgate.errors import UnknownDestination
 
 LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
     "limiter": ("limits",),
-    "gate": ("limit_bytes", "limit_messages", "pools"),
-    "bucket": ("rate",),
+    "gate": ("limit_bytes", "limit_messages", "pools", "shadow"),
+    "bucket": ("rate", "shadow"),
 }
 """By kind, the fields of which one at least limits it."""
 MOST_NEAR: Final = 3

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.limits.limit import limits_of
+from headgate.core.limits.shadow import IN_SHADOW
 from headgate.core.limits.zones import zone_shown
 from headgate.core.names import encode_name
 from headgate.core.policy import Policy, Rule
@@ -43,7 +44,7 @@ def key_of(field: str) -> str:
 
 def shown(field: str, value: str) -> str:
     """Return the value of a field of the state as people read it: durations with their unit."""
-    if value and field in ("limits", "key_limits", "shadow_limits", "shadow_key_limits"):
+    if value and field in ("limits", "key_limits", "shadow_limits", "shadow_key_limits", "shadow"):
         return ", ".join(map(str, limits_of(value).values()))
     if not value and field in ("unknown_keys", "ledger_keys"):
         return "allow" if field == "unknown_keys" else "all"
@@ -131,7 +132,9 @@ def _rule(rule: Destination, path: Path, source: Source, at: Origin, sharing: Sh
     if pattern is None:
         return None
     origins = {
-        field: at(paths.get(_SETTING_OF[field]) or paths[_SETTING_OF[field.replace("burst", "rate")]])
+        field: at(
+            paths.get(_SETTING_OF[field]) or paths.get(_SETTING_OF[field.replace("burst", "rate")]) or paths["enforce"]
+        )
         for field in fields
     }
     origins |= dict.fromkeys(shared, at((*path, "limit", "scope")))
@@ -148,8 +151,9 @@ def _find(rule: Destination, setting: str, steps: Path) -> tuple[Any, Path]:
     if setting == "subscription_windows":
         windows = _get(rule, steps) or {}
         return {name: _window(w.window, w.top_up) for name, w in windows.items()} or None, steps
-    if setting == "key_limits":
-        return (rule.per_key.limits if rule.per_key is not None else None), steps
+    if setting in ("key_limits", "shadow"):
+        table = rule.per_key if setting == "key_limits" else rule.shadow
+        return (table.limits if table is not None else None), steps
     if setting in ("limit", "resume_at", "rate") and not isinstance(getattr(rule, str(steps[0])), Table | None):
         return getattr(rule, str(steps[0])), steps[:1]
     if setting == "limit_messages" and rule.limit in ("unlimited", DEFAULT):
@@ -191,9 +195,11 @@ def _window(value: Any, top_up: float | None) -> Any:
 def _belonging(rule: Destination, values: Values, source: Source, problems: list[Problem]) -> None:
     """Take away what destinations of the rule's kind do not have."""
     for setting, (_, path) in list(values.items()):
+        if setting == "enforce" and rule.kind == "bucket" and values[setting][0] == IN_SHADOW:
+            continue
         if rule.kind == "bucket" and setting != "kind" and FIELD_OF[setting] not in BUCKET_FIELDS:
             problems.append(
-                source.problem(path, "means nothing for a bucket; that takes rate, burst, per_key and ledger")
+                source.problem(path, "means nothing for a bucket; that takes rate, burst, shadow, per_key and ledger")
             )
         elif setting == "key_limits" and (others := _of_others(rule)):
             text = (

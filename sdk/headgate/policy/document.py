@@ -158,6 +158,27 @@ class EachKey(Table):
         return held or None
 
 
+class ShadowLimits(Table):
+    """Limits beside those that bind: it is counted what they would keep waiting, and nobody waits."""
+
+    bytes: Amount = Field(None, description="that may be pending; of a gate, held")
+    messages: Amount = Field(None, description="that may be pending; of a gate, calls at once")
+    rate: KeyLimit = Field(None, description="of messages of all senders: '500/s', or { rate = '500/s', burst = 50 }")
+    byte_rate: KeyLimit = Field(None, description="of bytes of all senders: '10MB/s', or with a burst")
+    tokens: KeyLimit = Field(None, description="of a bucket: '20/s', or { rate = '20/s', burst = 5 }")
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The limits as settings have them."""
+        return self.model_dump(exclude_none=True)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "ShadowLimits":
+        if not self.limits:
+            raise ValueError("a shadow of what? give bytes, messages, rate, byte_rate, or tokens of a bucket")
+        return self
+
+
 @takes("retry")
 class Retry(Table):
     """How long a message waits after a failed attempt before it is delivered again."""
@@ -182,6 +203,7 @@ class Destination(Table):
     ) = Field(None, description="of all senders together, as a table; or tokens a second of a bucket")
     burst: Count = Field(None, description="of a bucket: tokens at once")
     per_key: EachKey | None = None
+    shadow: ShadowLimits | None = None
     retry: Retry | None = None
     producer: Producer | None = None
     consumer: Consumer | None = None

@@ -231,15 +231,11 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for key in string.gmatch(text, '%S+') do"
         "|for i = #keys + 1, count do",
         "lib/hot": "for i = 1, count do",
-        "admit": "for _ = 1, math.max(count, 1) do",
-        "lib/alike": "for _, group in pairs(alike) do",
-        "lib/together": "for each = at, at + 6 * count - 1, 6 do|for key, of_key in pairs(groups) do"
-        "|for text, group in pairs(of_key) do|for _ = 1, count do",
         "lib/sendrate": "for i = 1, count do",
         "lib/later": "for at, ms in string.gmatch(text, '(@?)([%d-]+)') do|for i = #dues + 1, count do",
         "lib/aside": "for i = dues and #ids or 0, 1, -1 do",
         "lib/spooled": "for i = 1, count do|for i = 1, fits do",
-        "publish": "for i = 1, count do",
+        "lib/tried": "for _, amount in ipairs(amounts) do|for i = 1, count do",
         "lib/brought": "for i = 1, #puts do",
         "settle": "for i = at + 1, at + tonumber(n) do|for _, id in ipairs(ids) do|for _, id in ipairs(back) do|"
         "for _, entry in ipairs(look) do",
@@ -291,7 +287,10 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for name, limit in pairs(others or {}) do",
         "lib/carry_over": "for entry in string.gmatch(levels, '[^;]+') do",
         "lib/sides": "for name, limit in string.gmatch(text .. ';', '([%w_]+) ([^;]*);') do",
-        "lib/shadow": "for name, times, most in string.gmatch(kept[2] or '', '([%w_]+:%a+):(%d+):(%d+)') do",
+        "lib/would_wait": "for name, times, most in string.gmatch(kept[2] or '', '([%w_]+:%a+):(%d+):(%d+)') do",
+        "lib/tried": "for name, us in string.gmatch(redis.call('HGET', K_DESTINATION, 'levels') or '', "
+        "'S_([%w_]+)=(%d+)') do|for name, us in pairs(levels) do"
+        "|for name, form, number, burst in string.gmatch(d.shadow .. ';', '([%w_]+) (%S+) ([^ ;]+) ?(%d*);') do",
     },
     "the fields of one record or entry": {
         "lib/account": "for name, value in pairs(claim) do|for name, value in pairs(with_claim(s, s.inc, claim)) do",
@@ -312,8 +311,8 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "hold_off": "for _, limit in ipairs(key == NO_KEY and limiter.limits or limiter.key_limits) do"
         "|for _, limit in ipairs(limiter.shadows and limiter.shadows[key == NO_KEY and 1 or 2] or {}) do",
         "lib/shadow": "for _, amount in ipairs(amounts_of(amounts)) do|for i = 1, key == NO_KEY and 1 or 2 do"
-        "|for i = 1, limiter.shadows and (h.key == NO_KEY and 1 or 2) or 0 do"
-        "|for of, count in pairs(would_wait and would_wait[2] or {}) do",
+        "|for i = 1, limiter.shadows and (h.key == NO_KEY and 1 or 2) or 0 do",
+        "lib/would_wait": "for of, count in pairs(would_wait and would_wait[2] or {}) do",
         "lib/shadow_limits": "for i = 1, 2 do|for _, limit in ipairs((parse_limits(texts[i]))) do",
         "lib/limits": "for name, form, most, second, third in string.gmatch(text or '', LIMIT) do"
         "|for name, sign, value, from in string.gmatch(text or '', LEVEL) do|for name, tat in pairs(levels.tat) do"
@@ -328,9 +327,8 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/holding": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
         "|for _, amount in ipairs(amounts_of(h.amounts)) do|for _, amount in ipairs(amounts_of(text)) do",
         "lib/shedding": "for i = 1, 2 do|for _, amount in ipairs(above and amounts_of(amounts) or {}) do",
-        "lib/together": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do",
-        "lib/comes_back": "for _, limit in ipairs(limiter.limits) do",
-        "lib/estimate": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do",
+        "lib/estimate": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
+        "|for _, limit in ipairs(limiter.limits) do",
         "lib/aging": "for _, amount in ipairs(limiter.banded and amounts_of(amounts) or {}) do",
         "lib/passing": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
         "|for _, turn in ipairs(first.turns) do",

@@ -147,6 +147,15 @@ def test_a_bucket_gets_a_rate() -> None:
     assert "Calls that took nothing are not in the ledger" in told[0].reason
 
 
+def test_a_shadow_limit_says_what_it_would_have_done_and_nothing_is_proposed_for_it() -> None:
+    """Mutant: a shadow limit that kept nobody is passed over in silence."""
+    need = replace(NEED, tried={"bytes": (12, 400)})
+    told = proposals(need, shadow="bytes at_once 1000;rate rate 5.0 20")
+    assert [(told[key].value, told[key].now) for key in ("shadow.bytes", "shadow.rate")] == [(None, 1000), (None, 5.0)]
+    assert told["shadow.bytes"].reason == "it would have kept 12 waiting, at most 400 above it"
+    assert told["shadow.rate"].reason == "it would have kept nobody waiting"
+
+
 def test_the_document_is_a_policy_whatever_names_are(tmp_path: Path) -> None:
     """Mutants: quotes not escaped; the document of before dropped."""
     names = ["orders", 'a"b', "ü.é😀", "x y", "a..b"]
@@ -181,8 +190,14 @@ def test_round_trips_settle_times_and_tokens(spark: SparkSession) -> None:
         entry(5, 90, "settle", session="c", detail="settled:0:0;fetched:10:1"),
         entry(6, 92, "settle", session="c", messages=1, detail="settled:10:1;fetched:0:0"),
         *(entry(n, 500 * n, "take", "emails", bytes=n, messages=1) for n in range(4)),
+        entry(4, 2000, "publish", "mail", detail="would-block:bytes:2:10;would-block:rate:1:5"),
+        entry(5, 2001, "publish", "mail", detail="would-block:bytes:3:7"),
     ]
     prepared = events.prepare(frame(spark, rows))
+    above = events.above_shadows(prepared).orderBy("limit").collect()
+    assert [(row["destination"], row["limit"], row["times"], row["over"]) for row in above] == [
+        ("mail", "bytes", 5, 10), ("mail", "rate", 1, 5)
+    ]  # fmt: skip
     assert [(row["round_trip"], row["round_trips"]) for row in round_trips(prepared).collect()] == [(8, 1)]
     assert [(row["settle"], row["settles"]) for row in settles(prepared).collect()] == [(2, 2)]
     (asked,) = tokens(prepared).collect()

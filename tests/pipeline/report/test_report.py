@@ -104,12 +104,14 @@ def test_gates_buckets_drops_and_limits_in_messages_are_told_as_what_they_are(sp
         entry(3, 10, "acquire", "small", session="a", detail="block:a:3:1", **few),
         entry(4, 15, "drop", "small", session="b", bytes=20, messages=2, **few),
         entry(5, 990, "settle", "small", session="c", bytes=10, messages=1, detail="unblock:a:980"),
+        entry(6, 995, "publish", "small", session="a", bytes=5, messages=1, detail="would-block:bytes:1:7"),
     ]
     told = gather(frame(spark, rows))
     said = advise(told, labels_of(told))
     assert any("It is a gate of 3 B: its permits were held by others" in line for line in said)
     assert any("of 42 tokens that were asked for, 12 were refused, or more" in line for line in said)
     assert any("small: 2 message(s) were dropped" in line for line in said)
+    assert any("small: the shadow limit bytes would have kept 1 waiting, at most 7 above it" in line for line in said)
     assert any("It was the limit of 5 messages" in line for line in said)
     assert not any("consumers took" in line for line in said if line.startswith("door"))
 

@@ -211,14 +211,15 @@ async def test_limits_of_another_document_are_tried_beside_those_in_force(
             done = await headgate_policy(client, "apply", "--shadow", other, url=one_url)
             assert done.stdout.endswith("limits of other.toml are shadow limits beside those in force\n"), done
             assert "not tried: 'spend' of 'llm'" in done.stderr
-            assert "not tried: rules for queues" in done.stderr
             found = await state(client, "llm")
             assert found["limits"] == "tokens rate 10.0 10"
             assert found["shadow_limits"] == f"tokens rate {rate}.0 {rate};spend quota 5 day 0"
             assert found["shadow_key_limits"] == "tokens rate 1.0 1"
-            assert (await state(client, "orders.eu"))["limit_bytes"] == "500"
+            orders = await state(client, "orders.eu")
+            assert (orders["limit_bytes"], orders["shadow"]) == ("500", "bytes at_once 5000")
         async with llm.admit(tokens=8):
             looked = await llm.state()
         assert [(one.level.name, one.would_wait) for one in looked.shadows] == [("tokens", 1)]
         await headgate_policy(client, "apply", file, url=one_url)
         assert "shadow_limits" not in await state(client, "llm")
+        assert "shadow" not in await state(client, "orders.eu")

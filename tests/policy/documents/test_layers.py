@@ -134,4 +134,5 @@ def test_rules_of_a_kind_are_for_that_kind_and_give_it_to_new_ones() -> None:
     ]
     assert policy.resolve("q.b", "topic").fields["limit_bytes"] == "5"
     assert policy.resolve("q.b", "gate").fields["limit_bytes"] == "unlimited"
-    assert policy.resolve("emails").fields == {"rate": "90.0", "burst": "7", "ledger": "all", "ledger_keep": "10000"}
+    emails = {"rate": "90.0", "burst": "7", "shadow": "", "ledger": "all", "ledger_keep": "10000"}
+    assert policy.resolve("emails").fields == emails

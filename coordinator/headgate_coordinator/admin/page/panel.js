@@ -118,6 +118,9 @@ export class Panel {
       ["Consumers", number(one.consumers)],
       ["In / out", `${rate(one.in_per_second)} / ${rate(one.out_per_second)}`],
       ["Dropped", things(one.dropped_messages, "message")],
+      ...(one.would_wait
+        ? [["Would have waited", Object.entries(one.shadowed).map(([of, times]) => `${number(times)} for ${of}`).join(", ")]]
+        : []),
     ]);
     $("do-block").hidden = one.stopped !== "";
     $("do-unblock").hidden = one.stopped === "";

@@ -63,23 +63,17 @@ class Refusal:
     def read(cls, words: Sequence[str], now: float) -> "Refusal":
         """Return what the script answered to an admission that it did not hold."""
         match words:
-            case ["wait" | "late", "-", limit, rule, *_] | [
-                "wait",
-                "1000000",
-                limit,
-                rule,
-                *_,
-            ]:  # it is to ask again: no more
+            case ["wait" | "late", "-", limit, rule] | ["wait", "1000000", limit, rule]:  # it is to ask again: no more
                 return cls("late", limit, rule)
-            case ["wait" | "late", wait_us, limit, rule, *_]:
+            case ["wait" | "late", wait_us, limit, rule]:
                 return cls("late", limit, rule, now + int(wait_us) / 1e6)
-            case ["hopeless", wait_us, limit, rule, *_]:
+            case ["hopeless", wait_us, limit, rule]:
                 return cls("hopeless", limit, rule, now + int(wait_us) / 1e6)
-            case ["shed", band, fill, limit, rule, *_]:
+            case ["shed", band, fill, limit, rule]:
                 return cls("shed", limit, rule, band=int(band), fill=int(fill) / 1000)
-            case ["never", most, limit, rule, *_]:
+            case ["never", most, limit, rule]:
                 return cls("never", limit, rule, most=int(most))
-            case ["limit", name, *_]:
+            case ["limit", name]:
                 return cls("limit", name)
         return cls(words[0])
 
