@@ -4,11 +4,15 @@
 local FEW = 30 -- finished holds whose mean time says something
 local LONGEST_S = 8 -- for which it waits for these, and for holds from before the limit was lowered
 local TOLERATED = 50 -- one overload in so many finished holds does not count
+local NEAR = 800 -- thousandths: with less of what was held served, or of the limit held, it is far off what is served
 local PROBE_AFTER_S = 15 -- then a gradient lowers the limit for a moment, to see the time without a queue
 
 -- One decision, of whole numbers only: where the limit goes from here, and why.
 adapting.decide = function(c)
-  local GROWTH = { 4, 16, 48, 80, 160, 320 } -- thousandths above the last good limit, by the seconds since then
+  -- Thousandths above the last good limit, by the seconds since then, and of each second after. An overload tells at once
+  -- that it is too high, a mean time later.
+  local is_aimd = limiter.adapts.adapt == 'aimd'
+  local GROWTH, STEP = is_aimd and { 8, 40, 100 } or { 4, 16, 48, 80, 160, 320 }, is_aimd and 100 or 250
 
   local function lower(c, target)
     c.limit = math.max(limiter.adapts.floor * 1000, math.min(target, c.limit))
@@ -24,7 +28,7 @@ adapting.decide = function(c)
       local least = math.floor(1000 * math.min(GROWTH[calm], 48) / 48) -- of a small limit a thousandth is nothing
       limit = math.max(c.limit + least, math.floor(c.goal * (1000 + GROWTH[calm]) / 1000))
     else
-      limit = c.limit + math.max(math.floor(c.limit / 4), 1000)
+      limit = c.limit + math.max(math.floor(c.limit * STEP / 1000), 1000)
     end
     c.limit, c.calm = math.min(limit, limiter.adapts.ceiling * 1000), math.min(calm, 60)
     return c.goal == 0 and 'start' or 'grow'
@@ -80,10 +84,11 @@ adapting.decide = function(c)
     c.rest = c.rest - 1
     return 'rest'
   elseif congested then
-    local most = math.floor(c.limit * 95 / 100)
-    local target = math.max(math.floor(c.limit * 7 / 10), math.min(c.busy, most))
-    if c.goal > 0 and c.limit > c.goal and c.over <= c.ok then -- it only went too far beyond what was good
-      target = math.max(target, math.min(math.floor(c.goal * 97 / 100), most))
+    -- The part of what was held that was served scatters less than how much was served in a second.
+    local part = math.floor(math.floor(c.us / 1024) * 1000 / math.max(1, math.floor((c.us + c.late) / 1024)))
+    local target = math.floor(c.limit * math.min(part, 980) / 1000)
+    if part < NEAR or c.busy + math.floor(c.late / 1000) < math.floor(c.limit * NEAR / 1000) then
+      target = math.max(math.floor(c.limit / 2), math.min(target, c.busy))
     end
     lower(c, target)
     return 'overload'

@@ -56,7 +56,7 @@ async def test_it_does_not_grow_while_nobody_needs_more(limiter: Limiter) -> Non
     assert await limit(limiter) == 5
 
 
-async def test_an_overload_lowers_it_to_what_was_served_and_never_by_more_than_three_tenths_or_below_its_floor(
+async def test_an_overload_lowers_it_to_what_was_served_and_never_by_more_than_a_half_or_below_its_floor(
     limiter: Limiter,
 ) -> None:
     await limiter.create(AIMD)
@@ -73,29 +73,25 @@ async def test_an_overload_lowers_it_to_what_was_served_and_never_by_more_than_t
     assert await limit(limiter) == 5
 
 
-async def test_a_few_overloads_beyond_what_was_good_take_it_back_there_and_many_to_what_is_served(
-    limiter: Limiter,
-) -> None:
-    """Growth looks for more, and finds the end of it: that is no news of what the service bears."""
+async def test_an_overload_of_a_few_lowers_it_by_the_part_that_was_not_served(limiter: Limiter) -> None:
+    """What was served in one second scatters: the part of what was held that was served does not."""
     await limiter.create(AIMD)
     for _ in range(6):
         await fill(limiter)
         await hear(limiter, ok=50, us=5_000_000)
-    await hear(limiter, ok=50, us=5_000_000, over=40, busy=40_000)
-    assert await limit(limiter) == 40, "of 56: nothing was good so far"
-    for _ in range(6):
-        await fill(limiter)
-        await hear(limiter, ok=50, us=5_000_000)
-    assert await limit(limiter) == 46
-    await hear(limiter, ok=50, us=5_000_000, over=50, busy=20_000)
-    assert await limit(limiter) == 38, "97 % of the 40 that were good"
+    assert await limit(limiter) == 56
+    await hear(limiter, ok=50, us=50_000_000, over=900, late=6_000_000, busy=20_000)
+    assert await limit(limiter) == 28, "that much was hardly held: what was served says it, and a half at the least"
     await hear(limiter, ok=50, us=5_000_000)
-    for _ in range(3):
-        await fill(limiter)
+    await hear(limiter, ok=50, us=27_000_000, over=900, late=3_000_000, busy=25_000)
+    assert await limit(limiter) == 25, "nine tenths of what was held were served"
+    await hear(limiter, ok=50, us=5_000_000)
+    for _ in range(2):
+        await hear(limiter, ok=50, us=24_000_000, over=3, late=3_000, busy=24_000)
         await hear(limiter, ok=50, us=5_000_000)
-    assert await limit(limiter) == 40
-    await hear(limiter, ok=50, us=5_000_000, over=51, busy=20_000)
-    assert await limit(limiter) == 28, "more were refused than served: it is another service"
+    assert await limit(limiter) == 24, "by a fiftieth at the least"
+    await hear(limiter, ok=50, us=12_000_000, over=900, late=12_000_000, busy=15_000)
+    assert await limit(limiter) == 12, "a half was served: it is another service"
 
 
 async def test_one_overload_among_many_does_not_count(limiter: Limiter) -> None:

@@ -22,8 +22,12 @@ TOLERATED: Final = 50
 """One overload in so many finished holds does not count."""
 PROBE_AFTER: Final = 15
 """Seconds after which a gradient lowers the limit for a moment, to see the time without a queue."""
-GROWTH: Final = (0, 4, 16, 48, 80, 160, 320)
-"""Thousandths above the last good limit, by the seconds since then; after these it grows by a quarter each second."""
+GROWTH: Final[dict[Adapt, tuple[int, ...]]] = {"aimd": (0, 8, 40, 100), "gradient": (0, 4, 16, 48, 80, 160, 320)}
+"""Thousandths above the last good limit, by the seconds since then."""
+STEP: Final[dict[Adapt, int]] = {"aimd": 100, "gradient": 250}
+"""Thousandths by which it grows each second after these: an overload tells at once, a mean later."""
+NEAR: Final = 800
+"""Thousandths: with less of what was held served, or of the limit held, the limit is far off what is served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +101,16 @@ def decide(course: Course, sample: Sample, floor: int, ceiling: int, adapt: Adap
     if course.rest:
         return replace(course, rest=course.rest - 1), "rest"
     if congested:
-        most = course.limit * 95 // 100
-        target = max(course.limit * 7 // 10, min(sample.busy, most))
-        if course.goal and course.limit > course.goal and sample.over <= sample.ok:
-            target = max(target, min(course.goal * 97 // 100, most))  # it only went too far beyond what was good
+        # The part of what was held that was served scatters less than how much was served in a second.
+        part = sample.us // 1024 * 1000 // max(1, (sample.us + sample.late) // 1024)
+        target = course.limit * min(part, 980) // 1000
+        if part < NEAR or sample.busy + sample.late // 1000 < course.limit * NEAR // 1000:
+            target = max(course.limit // 2, min(target, sample.busy))
         return _lower(course, sample, target, floor), "overload"
     if adapt == "aimd" or not sample.ok:
-        return (_grow(course, ceiling), "grow" if course.goal else "start") if sample.pressed else (course, "unused")
+        if not sample.pressed:
+            return course, "unused"
+        return _grow(course, ceiling, adapt), "grow" if course.goal else "start"
     return _by_time(course, sample, floor, ceiling)
 
 
@@ -131,7 +138,7 @@ def _by_time(course: Course, sample: Sample, floor: int, ceiling: int) -> tuple[
     if course.goal and mean * 100 > base * 103 + doubt * 5:
         return replace(course, calm=min(max(course.calm, 1), 2)), "keep"
     rest = 0 if course.goal else mean // 500_000  # it grows so fast that a queue is to be seen first
-    return replace(_grow(course, ceiling), rest=min(LONGEST, rest)), "grow" if course.goal else "start"
+    return replace(_grow(course, ceiling, "gradient"), rest=min(LONGEST, rest)), "grow" if course.goal else "start"
 
 
 def _lower(course: Course, sample: Sample, target: int, floor: int) -> Course:
@@ -141,14 +148,14 @@ def _lower(course: Course, sample: Sample, target: int, floor: int) -> Course:
     return replace(course, limit=limit, goal=limit, calm=0, rest=rest, stale=0)
 
 
-def _grow(course: Course, ceiling: int) -> Course:
-    calm = course.calm + 1
+def _grow(course: Course, ceiling: int, adapt: Adapt) -> Course:
+    calm, growth = course.calm + 1, GROWTH[adapt]
     if not course.goal:
         limit = course.limit + max(course.limit // 2, UNIT)
-    elif calm < len(GROWTH):
-        more = GROWTH[calm]
+    elif calm < len(growth):
+        more = growth[calm]
         least = UNIT * min(more, 48) // 48  # of a small limit a thousandth is nothing
         limit = max(course.limit + least, course.goal * (1000 + more) // 1000)
     else:
-        limit = course.limit + max(course.limit // 4, UNIT)
+        limit = course.limit + max(course.limit * STEP[adapt] // 1000, UNIT)
     return replace(course, limit=min(limit, ceiling), calm=min(calm, 60))
