@@ -1,6 +1,6 @@
 """A limit that adapts, beside a static one and one that each process adapts for itself, at a service of known capacity.
 
-    python -m bench.beside.adapting [--seconds 40] [--sessions 1 50] [--out FILE]
+    python -m bench.beside.adapting [--seconds 40] [--sessions 1 50] [--kinds aimd static] [--out FILE]
 
 The service is in this process: so many slots, a queue, and times that scatter; its capacity halves, and doubles again.
 All contenders meet it alone, one after the other, for the same time. Redis is a private one, clients are real sessions.
@@ -32,6 +32,7 @@ FLOOR: Final = 4
 CEILING: Final = 120
 CALLERS: Final = 90
 PHASES: Final = ((1.0, "cold"), (0.5, "halved"), (1.0, "doubled"))
+KINDS: Final = ("aimd", "each for itself", "gradient", "static")
 WITHIN: Final = {"cold": 20, "halved": 10, "doubled": 10}
 
 
@@ -230,7 +231,8 @@ async def contender(kind: str, sessions: int, queue: int, seconds: int) -> Seen:
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for sessions in options.sessions:
-        for kind, queue in (("aimd", 0), ("each for itself", 0), ("gradient", 200), ("static", 0)):
+        for kind in options.kinds:
+            queue = 200 if kind == "gradient" else 0
             name = f"{kind}, {sessions} sessions, queue of {queue}"
             found[name] = figures(await contender(kind, sessions, queue, options.seconds), options.seconds)
             print(name, json.dumps(found[name]), flush=True)
@@ -241,6 +243,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--seconds", type=int, default=40, help="of each phase")
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 50])
+    parser.add_argument("--kinds", choices=KINDS, nargs="+", default=KINDS)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     found = asyncio.run(run(options))
