@@ -15,11 +15,11 @@ T = TypeVar("T")
 class Site:
     """A client, a node and its page; ``run`` runs a coroutine where they live."""
 
-    def __init__(self, redis_url: str, namespace: str, token: str | None = None) -> None:
+    def __init__(self, redis_url: str, namespace: str, token: str | None = None, read_token: str | None = None) -> None:
         self.node = StandIn()
         self._redis_url = redis_url
         self._namespace = namespace
-        self._token = token
+        self._token, self._read_token = token, read_token
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="site")
 
@@ -54,13 +54,13 @@ class Site:
 
     async def _start(self) -> None:
         self.client = await headgate.connect(self._redis_url, namespace=self._namespace)
-        app = create_app(self.client, self.node, token=self._token)
+        app = create_app(self.client, self.node, token=self._token, read_token=self._read_token)
         self._server = AdminServer(app, token=self._token)
         self._port = await self._server.start()
 
     async def restart(self) -> None:
         """Stop serving, and serve again at the same port."""
-        app = create_app(self.client, self.node, token=self._token)
+        app = create_app(self.client, self.node, token=self._token, read_token=self._read_token)
         self._server = AdminServer(app, token=self._token, port=self._port)
         await self._server.start()
 

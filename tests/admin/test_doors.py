@@ -2,15 +2,19 @@
 
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Final
 
 import httpx
 import pytest
 
 import headgate
+from headgate_coordinator.admin import create_app
 from headgate_coordinator.admin.app import PAGE
 from headgate_coordinator.admin.requests import LARGEST_BODY
+from headgate_coordinator.security import Users
 from headgate_coordinator.security.document import User, parse_grant
+from headgate_coordinator.security.file import write_users
 from headgate_coordinator.security.passwords import hashed
 from headgate_coordinator.security.store import UserStore
 
@@ -84,6 +88,69 @@ async def test_who_bears_no_token_is_refused_at_every_route_and_nothing_of_it_is
                 else:
                     assert answer.status_code == 401, where
                 assert body.read <= PIECE, where
+
+
+READ_TOKEN: Final = "battery-staple"
+ROLES: Final[dict[str, tuple[dict[str, str], int, int]]] = {
+    "the token": ({"Authorization": f"Bearer {TOKEN}"}, 0, 0),
+    "the token that only reads": ({"Authorization": f"Bearer {READ_TOKEN}"}, 0, 403),
+    "a user who may browse all": (basic("reader"), 0, 403),
+    "a user who may manage all": (basic("manager"), 403, 0),
+    "a user who may both": (basic("both"), 0, 0),
+    "a user who may all that has a name": (basic("spelled"), 0, 403),
+    "a user who may much, and not all": (basic("narrow"), 403, 403),
+    "a user without grants": (basic("nobody"), 403, 403),
+    "a wrong password": (basic("both") | {"Authorization": "Basic Ym90aDp3cm9uZw=="}, 401, 401),
+    "nobody, where anonymous may all": ({}, 401, 401),
+}
+"""By who it is: the headers, and what reading and changing is answered with; 0: it is let in."""
+GRANTED: Final = {
+    "reader": ("browse:#",),
+    "manager": ("manage:#",),
+    "both": ("browse,manage:#",),
+    "spelled": ("browse,manage:*.#",),
+    "narrow": ("browse,manage:orders.#", "produce,consume:#"),
+    "nobody": (),
+}
+
+
+async def test_each_role_reads_and_changes_what_it_may_and_nothing_else(
+    client: headgate.Client, open_http: OpenHttp, tmp_path: Path
+) -> None:
+    """Mutants: the right asked for one method alone; `anonymous` let in; a token that reads may change."""
+    secret, file = hashed("secret"), tmp_path / "users.toml"
+    made = {name: User(password_hash=secret, grants=[*map(parse_grant, told)]) for name, told in GRANTED.items()}
+    made["anonymous"] = User(grants=[parse_grant("browse,manage:#")])
+    write_users(file, made)
+    users = Users.from_file(file)
+    await users.start()
+    try:
+        http = await open_http(client, token=TOKEN, read_token=READ_TOKEN, users=users)
+        paths = [path for path in await routes(http) if path not in OPEN and not path.startswith("/v1/limits")]
+        for path in paths:
+            for method in METHODS:
+                for who, (headers, reads, changes) in ROLES.items():
+                    expected = changes if method in CHANGES else reads
+                    answer = await http.request(method, path, headers=headers)
+                    where = f"{who}: {method} {path}: {answer.status_code}"
+                    if expected:
+                        assert answer.status_code == expected, where
+                    else:
+                        assert answer.status_code not in (401, 403), where
+        for who, (headers, reads, changes) in ROLES.items():
+            if not reads:
+                overview = (await http.get("/api/v1/overview", headers=headers)).json()
+                assert overview["may_change"] is (changes == 0), who
+    finally:
+        await users.close()
+
+
+@pytest.mark.parametrize(("token", "read_token"), [(None, "x"), ("x", "x"), ("x", ""), ("x", " y"), ("x", "ü")])
+async def test_a_token_that_reads_is_another_than_the_one_that_may_all(
+    client: headgate.Client, token: str | None, read_token: str
+) -> None:
+    with pytest.raises(headgate.InvalidValue, match="token"):
+        create_app(client, None, token=token, read_token=read_token)
 
 
 async def test_a_page_of_another_site_changes_nothing_at_any_route(

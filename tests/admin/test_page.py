@@ -368,6 +368,26 @@ def test_it_asks_for_the_token_and_keeps_it_for_the_tab(
         assert not [url for url in browser.requests() if "s3cret" in url]
 
 
+def test_who_only_reads_is_offered_no_change(
+    browser: Browser, cleanup_namespace: str, shared_servers: SharedServers
+) -> None:
+    """Mutant: `may_change` is not looked at, and each button leads to a refusal."""
+    with Site(shared_servers.standalone(newest_server()), cleanup_namespace, "s3cret", "look") as site:
+        site.run(site.client.apply("orders", limit=1000))
+        for token, hidden in (("look", True), ("s3cret", False)):
+            browser.open(site.url)
+            browser.run("sessionStorage.clear()")
+            browser.open(site.url)
+            browser.wait("document.querySelector('#ask-token').open")
+            browser.type("#token", token)
+            browser.click("#token-form [type=submit]")
+            browser.wait(f"{ROWS}.length == 1")
+            browser.click("#rows .link")
+            browser.wait(f"{TEXT}.includes('orders')", "#panel-explain")
+            for button in ("block", "purge"):
+                assert browser.run(f"return document.querySelector('#do-{button}').hidden") is hidden, (token, button)
+
+
 def test_old_figures_are_said_to_be_old_until_redis_is_back(browser: Browser, namespace: str) -> None:
     with RedisServer.start() as server, Site(server.url, namespace) as site:
         site.run(site.client.apply("orders", limit=1000))

@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from headgate_coordinator.admin.metrics import METRICS
 from headgate_coordinator.cli.commands import command_line
-from headgate_coordinator.cli.node import TOKEN
+from headgate_coordinator.cli.node import READ_TOKEN, TOKEN
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 DEPLOY: Final = REPOSITORY / "deploy"
@@ -47,7 +47,7 @@ def node_environment() -> dict[str, str]:
         for option in node_options()
         if option.envvar
     }
-    return {**found, TOKEN: ""}
+    return {**found, TOKEN: "", READ_TOKEN: ""}
 
 
 def assert_runs(arguments: list[str]) -> dict[str, Any]:

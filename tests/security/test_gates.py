@@ -1,4 +1,4 @@
-"""There are five gates where permissions are asked, and the threat model names tests that there are."""
+"""There are six gates where permissions are asked, and the threat model names tests that there are."""
 
 import ast
 import re

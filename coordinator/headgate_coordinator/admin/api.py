@@ -115,6 +115,7 @@ class Api:
         return models.Overview(
             namespace=self._client.namespace,
             version=__version__,
+            may_change=call.access.manages_all,
             trouble=picture.trouble,
             age_seconds=picture.age,
             totals=models.Totals.of(picture),

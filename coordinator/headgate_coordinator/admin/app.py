@@ -21,11 +21,10 @@ from headgate_coordinator.admin import limits, metrics
 from headgate_coordinator.admin.api import Api
 from headgate_coordinator.admin.callers import Callers
 from headgate_coordinator.admin.guard import Guard
-from headgate_coordinator.admin.models import Live, Ready
 from headgate_coordinator.admin.openapi import document
 from headgate_coordinator.admin.operations import PREFIX
 from headgate_coordinator.admin.problems import problem, problem_of
-from headgate_coordinator.admin.processes import Processes
+from headgate_coordinator.admin.processes import Live, Processes, Ready
 from headgate_coordinator.admin.requests import Straight, read_body, routes
 from headgate_coordinator.admin.watch import Once, Watch
 from headgate_coordinator.fleet.facts import NodeView
@@ -70,6 +69,7 @@ def create_app(
     node: NodeView | None,
     *,
     token: str | None,
+    read_token: str | None = None,
     open_metrics: bool = False,
     destinations: int = 1000,
     hosts: tuple[str, ...] = (),
@@ -84,19 +84,25 @@ def create_app(
         client: connected; it stays the caller's to close.
         node: that it runs in; None where there is none.
         token: that all requests must bear but those for probes and for the page's own files; None for no token.
+        read_token: of who may read all and change nothing; None for none.
         open_metrics: whether ``/metrics`` needs no token.
         destinations: most that have metrics of their own; the rest are counted.
         hosts: names by which requests may call this host, beside localhost and addresses, where there is no token.
-        users: of the node, who may use limits as their grants say; None where everybody may who may call at all.
+        users: of the node, who may use limits as their grants say, and where there is a token read with ``browse`` on
+            ``#`` and change with ``manage``; None where everybody may who may call at all.
         rate_limits: answers at ``/json`` what proxies ask the rate limit service for; None where there is none.
         charge: counts a request of a user in its quota, and returns why it is refused; None where there are no quotas.
         siblings: the workers that the node is one of, which answers for all of them; None where it is alone.
 
     Raises:
-        InvalidValue: the token is empty or not printable ASCII, or ``destinations`` is negative.
+        InvalidValue: a token is empty or not printable ASCII, there is one for readers alone, or both are the same; or
+            ``destinations`` is negative.
     """
-    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise InvalidValue("the admin token must be printable ASCII without blanks around it, and not empty")
+    for each in (token, read_token):
+        if each is not None and not (each.isascii() and each.isprintable() and each.strip() == each != ""):
+            raise InvalidValue("the admin token must be printable ASCII without blanks around it, and not empty")
+    if read_token is not None and token in (None, read_token):
+        raise InvalidValue("a token that only reads is beside another that may change: give both, and not the same")
     if destinations < 0:
         raise InvalidValue(f"destinations with metrics of their own: {destinations}; use 0 or more")
     waited = WaitTimes(destinations)
@@ -106,7 +112,7 @@ def create_app(
     watch = Watch(client)
     api = Api(client, node, processes, watch)
     holds = Holds(client, "http")
-    callers = Callers(users, token)
+    callers = Callers(users, token, read_token)
     operations = (*api.operations, *limits.Limits(holds, charge).operations)
 
     @functools.cache

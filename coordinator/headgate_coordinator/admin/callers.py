@@ -1,4 +1,4 @@
-"""Callers of the limits' HTTP: who has the admin token, and users of nodes by a password or a token of their own."""
+"""Callers of admin HTTP: who has one of its tokens, and users of nodes by a password or a token of their own."""
 
 import base64
 import binascii
@@ -11,7 +11,7 @@ from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.line import NOBODY, Crowded, network_of
-from headgate_coordinator.security.permissions import ALL
+from headgate_coordinator.security.permissions import ALL, EVERYTHING, Action, Grant
 from headgate_coordinator.security.tokens import TokenRefused
 
 _CHALLENGE: Final = 'Basic realm="headgate", charset="UTF-8"'
@@ -25,51 +25,70 @@ class Callers:
     Args:
         users: of the node; None where there are none: then all who may call at all may everything.
         token: of admin HTTP; None for none.
+        read_token: of who may read all, and change nothing; None for none.
     """
 
-    def __init__(self, users: Users | None, token: str | None) -> None:
+    def __init__(self, users: Users | None, token: str | None, read_token: str | None = None) -> None:
         self._users = users
         self._token = token.encode() if token is not None else None
+        self._read_token = read_token.encode() if read_token is not None else None
         self._operator = Identity("operator", ALL)
+        self._reader = Identity("reader", (Grant(frozenset((Action.BROWSE,)), EVERYTHING),))
 
     async def identify(self, headers: Headers, peer: tuple[str, int] | None) -> Access:
-        """Return the rights of who calls.
+        """Return the rights of who calls for limits.
 
         Raises:
             Refused: nobody that is known: 401; or too many passwords wait for their check: 503.
         """
+        if headers.get("authorization"):
+            found = await self._named(headers, peer)
+        else:
+            found = self._without_a_name()
+        if found is None:
+            detail = "send a user's name and password (Authorization: Basic ...), or a token (Bearer ...)"
+            raise Refused(401, "token-missing", detail, headers={"WWW-Authenticate": _CHALLENGE})
+        return _access_of(found)
+
+    async def operator(self, headers: Headers, peer: tuple[str, int] | None) -> Access:
+        """Return the rights of who calls for anything else: everybody's where there is no token, and never anonymous'.
+
+        Raises:
+            Refused: as :meth:`identify`; without Basic's challenge, by which browsers ask for a password by themselves.
+        """
+        found = await self._named(headers, peer) if self._token is not None else self._operator
+        if found is None:
+            detail = "send the node's admin token: Authorization: Bearer <token>, or a user's name and password"
+            raise Refused(401, "token-missing", detail, headers={"WWW-Authenticate": 'Bearer realm="headgate"'})
+        return _access_of(found)
+
+    async def _named(self, headers: Headers, peer: tuple[str, int] | None) -> Identity | None:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        found: Identity | None = None
         match scheme.lower():
             case "bearer":
-                found = self._operator if self.bears(headers) else self._borne(given.strip())
+                return self._own(given.strip().encode()) or self._borne(given.strip())
             case "basic" if self._users is not None:
                 name, password = _read(given)
                 network = network_of(f"{peer[0]}:{peer[1]}") if peer else NOBODY
                 try:
-                    found = await self._users.authenticate(name, password, peer=network)
+                    return await self._users.authenticate(name, password, peer=network)
                 except Crowded as error:
                     raise Refused(503, "crowded", str(error), headers={"Retry-After": "1"}) from None
-            case "":
-                found = self._without_a_name()
-        if found is None:
-            detail = "send a user's name and password (Authorization: Basic ...), or a token (Bearer ...)"
-            raise Refused(401, "token-missing", detail, headers={"WWW-Authenticate": _CHALLENGE})
-        access = Access()
-        access.identity = found
-        return access
+        return None
 
     @property
     def has_token(self) -> bool:
         """Whether requests must bear a token."""
         return self._token is not None
 
-    def bears(self, headers: Headers) -> bool:
-        """Whether a request bears the token; where there is none, none does."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        # Compared in constant time, whatever was given: its answer's time says nothing about the token.
-        right = hmac.compare_digest(given.strip().encode(), self._token or b"")
-        return self._token is not None and right and scheme.lower() == "bearer"
+    def _own(self, given: bytes) -> Identity | None:
+        """Return whose of the node's own tokens it is; None for neither.
+
+        Both are compared in constant time, whatever was given: the answer's time says nothing about them.
+        """
+        whole = hmac.compare_digest(given, self._token or b"") and self._token is not None
+        reads = hmac.compare_digest(given, self._read_token or b"") and self._read_token is not None
+        return self._operator if whole else self._reader if reads else None
 
     def _borne(self, token: str) -> Identity | None:
         """Return the user that a token names which is not the node's own; None where it is no such token."""
@@ -84,6 +103,12 @@ class Callers:
         if self._users is None or self._users.is_open:
             return self._operator if self._token is None else None
         return self._users.anonymous()
+
+
+def _access_of(identity: Identity) -> Access:
+    access = Access()
+    access.identity = identity
+    return access
 
 
 def _read(given: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate_coordinator.admin.callers import Callers
 from headgate_coordinator.admin.problems import Refused, problem, problem_of
+from headgate_coordinator.security import EVERYTHING, Action
 from headgate_coordinator.security.access import Access
 
 HEADERS: Final = {
@@ -35,7 +36,7 @@ _FOREIGN: Final = (
 )
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::[0-9]*)?")
 OWN: Final = "/v1/limits/"
-"""Paths whose callers are users, or bear the token."""
+"""Paths where each request says by itself what its caller needs; all others take the whole namespace."""
 IDENTIFIES: Final = "headgate.identifies"
 """Stands in the scope of a request while its password waits for a check: nobody has a right to that connection yet."""
 HARMLESS: Final = ("GET", "HEAD", "OPTIONS")
@@ -47,7 +48,7 @@ class Guard:
     Args:
         app: behind it.
         open_paths: that need no token: probes, and the page's own files, which hold no data.
-        callers: who may come: with the token, or everybody where there is none; to limits users too.
+        callers: who may come: with a token, or everybody where there is none; users, for what their grants say.
         hosts: names by which requests may call this host, beside localhost and addresses, where there is no token.
     """
 
@@ -75,19 +76,15 @@ class Guard:
             refusal = problem(403, "foreign-host", _FOREIGN)
         elif scope["method"] not in HARMLESS and _from_elsewhere(headers):
             refusal = problem(403, "cross-site", "a page of another site may not change anything here")
-        elif self._callers.has_token and not self._is_open(scope["path"]) and not self._callers.bears(headers):
-            refusal = problem(
-                401, "token-missing", "send the node's admin token: Authorization: Bearer <token>",
-                headers={"WWW-Authenticate": 'Bearer realm="headgate"'},
-            )  # fmt: skip
+        elif scope["path"] in self._open:
+            refusal = None
         else:
             refusal = None
-            if scope["path"].startswith(OWN):
-                try:
-                    access = await self._identify(headers, scope)
-                    scope = {**scope, "access": access}
-                except Refused as error:
-                    refusal = problem_of(error)
+            try:
+                access = await self._identify(headers, scope)
+                scope = {**scope, "access": access}
+            except Refused as error:
+                refusal = problem_of(error)
         if refusal is None:
             await self._app(_with_raw_path(scope), receive, send_with_headers)
         else:
@@ -96,17 +93,20 @@ class Guard:
     async def _identify(self, headers: Headers, scope: Scope) -> Access:
         scope[IDENTIFIES] = True  # in the very scope that its connection looks at
         try:
-            return await self._callers.identify(headers, scope.get("client"))
+            if scope["path"].startswith(OWN):
+                return await self._callers.identify(headers, scope.get("client"))
+            access = await self._callers.operator(headers, scope.get("client"))
         finally:
             del scope[IDENTIFIES]
+        right = Action.BROWSE if scope["method"] in HARMLESS else Action.MANAGE
+        if not access.may(right, EVERYTHING):
+            raise Refused(403, "access-denied", access.refusal(right, EVERYTHING))
+        return access
 
     def _is_ours(self, host: str) -> bool:
         """Whether a request calls this host by a name of its own, and not by one that somebody led here."""
         name = _name_of(host)
         return name in self._hosts or (name != "" and _is_address(name.strip("[]")))
-
-    def _is_open(self, path: str) -> bool:
-        return path in self._open or path.startswith(OWN)
 
 
 def _name_of(host: str) -> str:

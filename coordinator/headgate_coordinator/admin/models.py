@@ -295,6 +295,7 @@ class Overview(Answer):
 
     namespace: str
     version: str = Field(description="of Headgate")
+    may_change: bool = Field(description="whether the caller may change anything, or only read")
     trouble: str = Field(description="why the figures are not those of now; empty: they are")
     age_seconds: float | None = Field(description="of the figures; null: there are none")
     totals: Totals
@@ -384,16 +385,3 @@ class Planned(Answer):
     stores: list[dict[str, Any]]
     links: dict[str, list[dict[str, Any]]] = Field(description="that would begin, or end; of a channel, one a topic")
     descriptors: dict[str, list[dict[str, Any]]] = Field({}, description="that proxies would ask anew, or no more")
-
-
-class Live(Answer):
-    """The process answers."""
-
-    status: Literal["live"] = "live"
-
-
-class Ready(Answer):
-    """Whether messages can be admitted here."""
-
-    status: Literal["ready", "not ready"]
-    reason: str = Field(description="why not; empty when it can")

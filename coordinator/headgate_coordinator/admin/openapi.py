@@ -8,9 +8,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from headgate import __version__
-from headgate_coordinator.admin.models import Live, Ready
 from headgate_coordinator.admin.operations import PREFIX, Operation
 from headgate_coordinator.admin.problems import MEDIA_TYPE, ProblemDocument
+from headgate_coordinator.admin.processes import Live, Ready
 
 _REFERENCES: Final = "#/components/schemas/{model}"
 POLICY_TYPES: Final = ("application/toml", "application/json")

@@ -3,9 +3,12 @@
 import asyncio
 import dataclasses
 import functools
-from typing import Final
+from typing import Final, Literal
+
+from pydantic import Field
 
 from headgate import Client, HeadgateError
+from headgate_coordinator.admin.stores import Answer
 from headgate_coordinator.admin.watch import Once
 from headgate_coordinator.fleet.facts import NodeView
 from headgate_coordinator.fleet.reports import Address, Report, Siblings, Unready
@@ -19,6 +22,19 @@ WHY: Final = {
     "unavailable": "cannot reach Redis",
     "silent": "does not answer",
 }
+
+
+class Live(Answer):
+    """The process answers."""
+
+    status: Literal["live"] = "live"
+
+
+class Ready(Answer):
+    """Whether messages can be admitted here."""
+
+    status: Literal["ready", "not ready"]
+    reason: str = Field(description="why not; empty when it can")
 
 
 class Process:

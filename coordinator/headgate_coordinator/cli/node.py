@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # they take long to import, and most commands need none
 CREDIT = 100
 LOW_CREDIT = 30
 MOST_WORKERS = 64
+READ_TOKEN = "HEADGATE_ADMIN_READ_TOKEN"  # noqa: S105 -- likewise
 TOKEN = "HEADGATE_ADMIN_TOKEN"  # noqa: S105 -- the variable's name; a token among the options would be seen by all users
 
 
@@ -157,7 +158,7 @@ def node(
     It holds no state: run as many as you like. SIGTERM lets it finish what is under way, a second one ends it. One
     process is busy on one processor; with --workers there are several behind one address.
     The token of admin HTTP, and of what Envoy and KEDA ask, is read from HEADGATE_ADMIN_TOKEN; without one, both listen
-    at loopback only.
+    at loopback only. The bearer of HEADGATE_ADMIN_READ_TOKEN may read there, and change nothing.
     """
     if low_credit >= credit:
         raise headgate.InvalidValue(f"--low-credit {low_credit} is not below --credit {credit}")
@@ -215,7 +216,7 @@ def node(
     )
     token = os.environ.get(TOKEN)
     rpc = RpcOptions(envoy, keda, grpc_host, grpc_port, token, shared) if asked else None
-    http = AdminOptions(admin_host, admin_port, token, shared) if admin else None
+    http = AdminOptions(admin_host, admin_port, token, shared, os.environ.get(READ_TOKEN)) if admin else None
 
     def listens(node: Node) -> None:
         scheme = "amqps" if certificate else "amqp"

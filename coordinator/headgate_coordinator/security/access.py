@@ -1,8 +1,8 @@
 """Rights of the client of one connection. Every gate of a node asks here, at each action, and nowhere else.
 
-There are five: a link when it begins, and again whenever users change; a relay for each message; the gateway for each
-call; the gateway for each channel that is listened to; and the HTTP of limits for each request. A name is asked for as
-Redis knows it: without the options of an address, and without its spelling in a key.
+There are six: a link when it begins, and again whenever users change; a relay for each message; the gateway for each
+call; the gateway for each channel that is listened to; the HTTP of limits, and admin HTTP, for each request. A name is
+asked for as Redis knows it: without the options of an address, and without its spelling in a key.
 """
 
 from typing import Final

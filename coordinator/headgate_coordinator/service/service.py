@@ -37,12 +37,14 @@ class AdminOptions:
         port: 0 takes a free one.
         token: that requests must bear; None for none, which only loopback may do without.
         shared: whether other workers listen there too.
+        read_token: of who may read and change nothing; None for none.
     """
 
     host: str = "127.0.0.1"
     port: int = 8161
     token: str | None = None
     shared: bool = False
+    read_token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ async def service(
                 client,
                 node,
                 token=admin.token,
+                read_token=admin.read_token,
                 hosts=names,
                 users=known,
                 rate_limits=proxies.answer_json if proxies else None,

@@ -75,6 +75,7 @@ function show(overview) {
   const now = Date.now() / 1000;
   say($("namespace"), overview.namespace);
   say($("version"), overview.version);
+  panel.mayChange = overview.may_change;
   $("addresses").hidden = hasToken(); // a link bears none
   if (overview.trouble) {
     trouble(overview.trouble);

@@ -12,6 +12,7 @@ export class Panel {
   #name = null;
   #asking = false;
   #shown = null;
+  mayChange = false; // who only reads is offered nothing else
 
   constructor(history, changed) {
     this.#history = history;
@@ -122,9 +123,9 @@ export class Panel {
         ? [["Would have waited", Object.entries(one.shadowed).map(([of, times]) => `${number(times)} for ${of}`).join(", ")]]
         : []),
     ]);
-    $("do-block").hidden = one.stopped !== "";
-    $("do-unblock").hidden = one.stopped === "";
-    $("do-purge").hidden = limiter || one.kind === "gate" || one.kind === "bucket";
+    $("do-block").hidden = !this.mayChange || one.stopped !== "";
+    $("do-unblock").hidden = !this.mayChange || one.stopped === "";
+    $("do-purge").hidden = !this.mayChange || limiter || one.kind === "gate" || one.kind === "bucket";
     say($("purge-question"), `Remove ${things(one.pending_messages, "message")} of this ${one.kind}, delivered ones `
       + "included? They cannot be brought back.");
     const now = Date.now() / 1000;
