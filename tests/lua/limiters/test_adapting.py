@@ -1,11 +1,12 @@
 """Limits that adapt: what sessions say of their holds moves the limit, once a second, as the plain twin says."""
 
+import random
 from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from headgate.core.limits.adapting import Course, Sample, decide
+from headgate.core.limits.adapting import Adapt, Course, Sample, decide
 from headgate.redis.stores.limiters import HoldCall
 from tests.lua.limiters.trial import Limiter
 
@@ -35,6 +36,22 @@ async def fill(limiter: Limiter, count: int = 200) -> None:
     for number in range(2, count, 40):
         calls = [HoldCall("admit", f"ann.{n}", amounts="slots=1", ttl_ms=600_000) for n in range(number, number + 40)]
         await limiter.call("ann", *calls)
+
+
+async def replay(limiter: Limiter, adapt: Adapt) -> set[str]:
+    """See that the twin decides of all that was heard what the ledger says, and return the reasons."""
+    course, reasons = Course(5000), set[str]()
+    for _, event in await limiter.events():
+        if not event.startswith("adapted:"):
+            continue
+        _, name, how, floor, ceiling, before, reason, heard, after = event.split(":")
+        ok, us, squares, over, late, busy, pressed = map(int, heard.split())
+        assert (name, how, int(before)) == ("slots", adapt, course.limit)
+        heard_of = Sample(ok, us, squares, over, late, busy, bool(pressed))
+        course, why = decide(course, heard_of, int(floor), int(ceiling), adapt)
+        assert (why, [*asdict(course).values()]) == (reason, list(map(int, after.split())))
+        reasons.add(reason)
+    return reasons
 
 
 async def test_it_begins_at_its_floor_and_grows_while_it_keeps_somebody_waiting(limiter: Limiter) -> None:
@@ -232,17 +249,30 @@ async def test_each_decision_is_the_one_of_the_twin(limiter: Limiter, adapt: Any
     for ok, us, over in story:
         await fill(limiter, 80)
         await hear(limiter, ok=ok, us=ok * us, squares=ok * (us // 64) ** 2, over=over, busy=ok * us // 1000)
-    course, reasons = Course(5000), set()
-    for _, event in await limiter.events():
-        if not event.startswith("adapted:"):
-            continue
-        _, name, how, floor, ceiling, before, reason, heard, after = event.split(":")
-        ok, us, squares, over, late, busy, pressed = map(int, heard.split())
-        assert (name, how, int(before)) == ("slots", adapt, course.limit)
-        heard_of = Sample(ok, us, squares, over, late, busy, bool(pressed))
-        course, why = decide(course, heard_of, int(floor), int(ceiling), adapt)
-        assert (why, [*asdict(course).values()]) == (reason, list(map(int, after.split())))
-        reasons.add(reason)
+    reasons = await replay(limiter, adapt)
     assert reasons >= (
         {"start", "overload", "rest", "grow"} if adapt == "aimd" else {"start", "slow", "rest", "slower", "few"}
     )
+
+
+@pytest.mark.parametrize("adapt", ["aimd", "gradient"])
+async def test_whatever_is_said_of_holds_it_stays_between_floor_and_ceiling(limiter: Limiter, adapt: Adapt) -> None:
+    """Who lies moves it as far as it goes and no further, and what the ledger has is what the twin decides of it."""
+    await limiter.create(f"slots at_once 60 5 {adapt}")
+    lies = random.Random(adapt)
+    huge = (0, 1, 29, 30, 10**6, 2**31, 2**51, 4503599627370495)
+    names = ("us", "squares", "late", "busy", "ignored")
+    seen = set()
+    for _ in range(40):
+        if lies.random() < 0.7:
+            await fill(limiter, 80)
+        told = {"ok": lies.choice(huge)} | ({"over": lies.choice(huge)} if lies.random() < 0.2 else {})
+        lie = sample(**told, **{name: lies.choice(huge) for name in lies.sample(names, lies.randint(0, 5))})
+        for _ in range(lies.choice((1, 40))):
+            await limiter.one("sample", "ann.1", lie)
+        await limiter.wait(1000)
+        await limiter.store.sweep(limiter.address)
+        seen.add(await limit(limiter))
+        assert 5 <= await limit(limiter) <= 60
+    assert len(seen) > 1
+    assert await replay(limiter, adapt)
