@@ -1,5 +1,6 @@
 """Quotas of users over all nodes: connections, what they send, and what they make."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -149,6 +150,23 @@ async def test_a_user_of_the_sdk_is_slowed_down_and_loses_nothing(client: Client
     async with client.session("look") as session:
         limiter = await session.limiter("user-limits.tenants", in_hand=False)
         assert (await limiter.state(key="ann")).key_limits["bytes"].taken >= 0
+
+
+async def test_as_many_sessions_as_a_user_likes_send_no_more_than_its_quota(
+    client: Client, start_node: StartNode
+) -> None:
+    """Mutant: a batch of each session goes after a second, whatever is owed."""
+    await grant(client, "ann", *EVERY)
+    await quota(client, 'rate = "2/h"')
+    node = start_node("--plain-without-tls")
+    url = f"amqp://ann:ANN@127.0.0.1:{node.port}"
+    async with headgate.connect(url, namespace=client.namespace) as sdk:
+        sessions = [sdk.session(f"s{number}") for number in range(8)]
+        producers = [await session.producer(f"q.{at}") for at, session in enumerate(sessions)]
+        sent = await asyncio.gather(*(each.send(b"x", timeout=4) for each in producers), return_exceptions=True)
+        refused = [error for error in sent if isinstance(error, headgate.HeadgateError)]
+        assert all("the rate of the quota 'tenants' of user 'ann' is used up" in str(error) for error in refused)
+        assert len(sent) - len(refused) in (1, 2, 3), "two, and what one of them was ahead"
 
 
 async def test_requests_over_http_count_as_messages(client: Client, start_node: StartNode) -> None:

@@ -125,14 +125,20 @@ class Allowance:
             if 2 * left < self._slices[name]
         }
 
-    async def opened(self, seconds: float) -> None:
-        """Wait until something of each rate is in hand, for so long at the most."""
+    async def opened(self, seconds: float) -> bool:
+        """Wait until something of each rate is in hand, for so long at the most, and return whether it is.
+
+        Of those who wait one goes on, and the others once more is there than it spends, before it awaits anything.
+        """
         waiter = Waiter()
         self.links.add(waiter)
         self.ask()
-        if not self.is_open:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(waiter.due.wait(), seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.is_open:
+                    waiter.due.clear()
+                    await waiter.due.wait()
+        return self.is_open
 
     def stop(self) -> None:
         """Ask for nothing any more."""

@@ -153,8 +153,7 @@ class Quotas:
         allowance = await self.allowance(user)
         if allowance is None:
             return ""
-        await allowance.opened(PATIENCE)
-        if not allowance.is_open:
+        if not await allowance.opened(PATIENCE):
             return allowance.why
         allowance.spend(1, 0)
         return ""

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from headgate.context import Context
 from headgate.core.durability import Durability
 from headgate.core.names import decode_name, encode_name
-from headgate.errors import AccessDenied, InvalidValue
+from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue
 from headgate.namespace.policy_follower import GOVERNED
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, PoolAddress, is_session_of, parse_key, policy_key
@@ -41,7 +41,7 @@ LONGEST_WAIT: Final = 1e7
 SOURCES: Final = 1024
 """Destinations that a connection receives from whose dead letters are looked after."""
 HELD_BACK: Final = 1.0
-"""Seconds that a batch of an SDK waits at the most for its user's quota; its session sends the next one after it."""
+"""Seconds that a batch of an SDK waits for its user's quota, before it has to come again."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks where the dead letters of these go."""
 
@@ -132,10 +132,15 @@ class Desk:
         return reply
 
     async def _charge(self, bodies: Sequence[bytes]) -> None:
-        """Have a batch wait for its user's quota, and count it there; what comes beyond it is owed."""
+        """Have a batch wait for its user's quota, and count it there; what one batch has beyond it is owed.
+
+        Raises:
+            CoordinatorUnavailable: nothing of it was left in time.
+        """
         allowance = await self._quotas.allowance(self._permits.user)
         if allowance is not None:
-            await allowance.opened(HELD_BACK)
+            if not await allowance.opened(HELD_BACK):
+                raise CoordinatorUnavailable(allowance.why)  # it comes again, as to a Redis that is away
             allowance.spend(len(bodies), sum(map(len, bodies)))
 
     async def _secure(self, name: Any, key: Any, argv: Any, durability: Any, within_ms: Any) -> list[Any]:
