@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 import headgate.sync
 from headgate.charge.held import TAKEN, Held
 from headgate.charge.terms import Terms
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InvalidValue
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.gate import Gate
 from headgate.limiting.limiter import Limiter
@@ -73,6 +73,14 @@ class SyncCharge(Terms[SyncSource]):
         on.take(**terms, timeout=DEFAULT_TIMEOUT if timeout is None else timeout)
         return TAKEN
 
+    async def spend(self, *call: Any, **named: Any) -> None:
+        """Wait in a task of any loop, and hold nothing afterwards, for rates and quotas; errors as :meth:`admit`.
+
+        No thread waits, and a task that is cancelled leaves the line.
+        """
+        on, terms, timeout = self.on, self.of(*call, **named), self.within(*call, **named)
+        await on._thread.awaited(_spent(on, terms, timeout))  # noqa: SLF001 -- as for what a thread waits for
+
     def attempt(self, *call: Any, **named: Any) -> Held | Refused:
         """Return what a call is admitted with, or a refusal; never waits for others."""
         on, terms = self.on, self.of(*call, **named)
@@ -87,3 +95,14 @@ class SyncCharge(Terms[SyncSource]):
             self.on.hold_off(seconds, reason=reason, key=self.key_of(*call))
         except HeadgateError as error:
             _log.warning("%r could not be held off for %s s: %s", self.on, seconds, error)
+
+
+async def _spent(on: SyncSource, terms: dict[str, Any], timeout: float | str | None) -> None:
+    """Admit on the loop of a client for threads, and hold nothing: nobody may be left who could release it."""
+    if isinstance(on, headgate.sync.Bucket):
+        await on._inner.take(**terms, timeout=DEFAULT_TIMEOUT if timeout is None else timeout)  # noqa: SLF001
+    elif isinstance(on, headgate.sync.Limiter):
+        key = terms.pop("key")
+        (await on._inner.wait_for(key, terms, timeout)).release()  # noqa: SLF001
+    else:
+        raise InvalidValue(f"{on!r:.80} holds until it is released, and cannot be spent", setting="on")

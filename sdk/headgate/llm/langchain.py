@@ -41,8 +41,15 @@ class LimitedCalls(BaseRateLimiter):
         return True
 
     async def aacquire(self, *, blocking: bool = True) -> bool:
-        """Return whether a call may begin, as :meth:`acquire`; other tasks go on meanwhile."""
-        return await asyncio.to_thread(self.acquire, blocking=blocking)
+        """Return whether a call may begin, as :meth:`acquire`; other tasks go on meanwhile.
+
+        A task that is cancelled leaves the line.
+        """
+        if not blocking:
+            return await asyncio.to_thread(self.acquire, blocking=False)
+        await asyncio.to_thread(self._check)  # the limiter may be opened now
+        await self._charge.spend()
+        return True
 
     def _check(self) -> None:
         on, at_once = self._charge.on, set[str]()

@@ -96,6 +96,30 @@ class LoopThread:
         finally:
             self._waiting.discard(outside)
 
+    async def awaited(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there for a task of another loop: that loop goes on meanwhile, and no thread waits.
+
+        Where the task is cancelled, so is the coroutine; a result that it has just then is lost.
+
+        Raises:
+            Closed: the thread has ended, or ended meanwhile.
+        """
+        if self._forked:
+            work.close()
+            raise Closed(f"the client cannot be used: {FORKED}")
+        try:
+            outside = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise Closed("the client is closed") from None
+        task = asyncio.current_task()
+        try:
+            return await asyncio.wrap_future(outside)
+        except asyncio.CancelledError:
+            if task is None or task.cancelling():
+                raise
+            raise Closed("the client was closed meanwhile") from None
+
     def tell(self, function: Callable[..., object], *args: object) -> None:
         """Call a function there, without waiting; once the thread has ended, nothing is called."""
         with contextlib.suppress(RuntimeError):
