@@ -100,9 +100,10 @@ class SyncCharge(Terms[SyncSource]):
 async def _spent(on: SyncSource, terms: dict[str, Any], timeout: float | str | None) -> None:
     """Admit on the loop of a client for threads, and hold nothing: nobody may be left who could release it."""
     if isinstance(on, headgate.sync.Bucket):
-        await on._inner.take(**terms, timeout=DEFAULT_TIMEOUT if timeout is None else timeout)  # noqa: SLF001
+        within = DEFAULT_TIMEOUT if timeout is None else timeout
+        await on._inner.take(**terms, timeout=within)  # noqa: SLF001 -- it runs on the loop of what it wraps
     elif isinstance(on, headgate.sync.Limiter):
         key = terms.pop("key")
-        (await on._inner.wait_for(key, terms, timeout)).release()  # noqa: SLF001
+        (await on._inner.wait_for(key, terms, timeout)).release()  # noqa: SLF001 -- as above
     else:
         raise InvalidValue(f"{on!r:.80} holds until it is released, and cannot be spent", setting="on")
