@@ -1,13 +1,12 @@
 """Figure 14 of the TIBCO EMS document with real programs: each consumes what the other one sends."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import headgate
 from headgate.message import encode
+from tests.support.forked import PIPE, Forked
 
 COUNT = 4
 """Messages in each of the two queues, which are full with them."""
@@ -32,11 +31,8 @@ async def fill(client: headgate.Client, *, deadlock: str | None) -> None:
 @contextmanager
 def program(url: str, namespace: str, reads: str, writes: str, *more: str) -> Iterator[str]:
     """Run one program; yields the id of its session."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.deadlock.program", url, namespace, reads, writes, *more],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        stdout=subprocess.PIPE,
-        text=True,
+    process = Forked(
+        "tests.deadlock.program", url, namespace, reads, writes, *more, environment=os.environ, stdout=PIPE
     )
     try:
         assert process.stdout is not None

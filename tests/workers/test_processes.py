@@ -177,7 +177,7 @@ async def test_a_rolling_restart_is_never_unready_and_loses_nothing(crew: Crew, 
                                 break
                             accepted.add(f"{name}-{number}")
                             number += 1
-                            await asyncio.sleep(0.01)
+                            await asyncio.sleep(0.05)
                     finally:
                         await peer.close()
             except (Gone, OSError, TimeoutError, AssertionError):

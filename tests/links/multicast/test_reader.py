@@ -2,8 +2,8 @@
 
 import asyncio
 import json
+import os
 import socket
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +16,7 @@ from headgate.message import encode
 from headgate.multicast import Loss
 from tests.links.channels import LOOPBACK, Group, collecting
 from tests.support.extent import share_of
+from tests.support.forked import run
 from tests.support.waiting import wait_until
 
 
@@ -114,19 +115,19 @@ async def test_losses_and_what_comes_again_are_counted_by_topic(group: Group, se
 
 @pytest.mark.parametrize("as_json", share_of([True, False], 2))
 async def test_the_command_prints_messages_and_losses(group: Group, sender: Sender, as_json: bool) -> None:
-    command = ("-m", "headgate_coordinator", "multicast", "listen", f"{group.address}:{group.port}", "--count", "3")
-    more = ("--interface", LOOPBACK, *(("--json",) if as_json else ()))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, *more, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    command = ("multicast", "listen", f"{group.address}:{group.port}", "--count", "3", "--interface", LOOPBACK)
+    more = ("--json",) if as_json else ()
+    ended = asyncio.ensure_future(
+        asyncio.to_thread(run, "headgate_coordinator", *command, *more, environment=os.environ, timeout=60)
     )
-    ended = asyncio.ensure_future(process.communicate())
     seq = 1
     while not ended.done():  # it may begin with any of these, and misses every other one
         sender.message(seq, f"price {seq}")
         seq += 2
         await asyncio.wait([ended], timeout=0.05)
-    out, errors = (text.decode().splitlines() for text in await ended)
-    assert process.returncode == 0
+    done = await ended
+    assert done.returncode == 0, done.stderr
+    out, errors = done.stdout.splitlines(), done.stderr.splitlines()
     if as_json:
         told = sorted((json.loads(line) for line in out), key=lambda one: one.get("seq", one.get("first")))
         begin = told[0]["seq"]

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
+import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +14,7 @@ from headgate.policy import loads
 from headgate.redis.keys import Address, owned_keys
 from headgate_coordinator.links.listing import list_links
 from tests.amqp.node_processes import NodeProcess, nodes
+from tests.support.forked import run
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -201,11 +202,10 @@ async def test_a_link_fetches_what_its_target_lacks_of_a_pool(client: headgate.C
 
 async def listed(client: headgate.Client, redis_url: str) -> list[dict[str, Any]]:
     """Return what `headgate links --json` prints."""
-    command = ("-m", "headgate_coordinator", "links", "--json", "--redis", redis_url, "--namespace", client.namespace)
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    links: list[dict[str, Any]] = json.loads(out)
+    command = ("links", "--json", "--redis", redis_url, "--namespace", client.namespace)
+    done = await asyncio.to_thread(run, "headgate_coordinator", *command, environment=os.environ, timeout=120)
+    assert done.returncode == 0, done.stderr
+    links: list[dict[str, Any]] = json.loads(done.stdout)
     return links
 
 
