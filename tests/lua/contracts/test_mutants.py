@@ -9,13 +9,16 @@ from tests.support.extent import each, for_long
 
 
 @each("mutant", MUTANTS)
-def test_each_mutant_changes_one_place_and_names_a_test(mutant: Mutant) -> None:
+def test_each_mutant_changes_one_place_and_names_a_test_of_make_test(mutant: Mutant) -> None:
     source = (ROOT / "lua" / f"{mutant.file}.lua").read_text(encoding="utf-8")
     assert source.count(mutant.old) == 1
     assert mutant.new != mutant.old
     name = mutant.test.partition("::")[2]
     text = file_of(mutant.test).read_text(encoding="utf-8")
-    assert re.search(rf"def {name}\(", text)
+    before, found, _ = text.partition(f"def {name}(")
+    assert found
+    marks = before.rpartition("\n\n\n")[2]
+    assert not re.search(r"^@pytest\.mark\.(whole|soak)", marks, re.MULTILINE), "`make test` would not catch it"
 
 
 def test_every_script_and_library_has_a_mutant() -> None:
