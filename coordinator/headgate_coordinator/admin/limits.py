@@ -5,7 +5,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic_core import PydanticCustomError
 
 from headgate import CreditTimeout
 from headgate.core.limiting.amounts import amounts_text, check_amounts
@@ -29,7 +38,18 @@ MOST_IN_LINE: Final = 96
 MOST_OF_ONE: Final = 48
 """Of these, requests of one user; whoever manages the namespace has no such bound."""
 MOST_AMOUNTS: Final = 16
-Amount = StrictInt | Annotated[str, Field(max_length=30)]
+
+
+def _amount(value: object, read: ValidatorFunctionWrapHandler) -> object:
+    try:
+        return read(value)
+    except ValidationError:  # which has an error for each form, under a name of its own
+        raise PydanticCustomError(
+            "amount", "use a whole number, or a size of up to 30 characters, such as '64KiB'"
+        ) from None
+
+
+Amount = Annotated[StrictInt | Annotated[str, Field(max_length=30)], WrapValidator(_amount)]
 Amounts = Annotated[dict[str, Amount], Field(max_length=MOST_AMOUNTS)]
 HoldId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_~-]{1,90}\.[1-9][0-9]{0,18}$")]
 Key = Annotated[str | None, Field(max_length=255)]
