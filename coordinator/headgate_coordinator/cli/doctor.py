@@ -14,6 +14,7 @@ from headgate_coordinator.doctor.checks import check
 from headgate_coordinator.doctor.collect import collect
 from headgate_coordinator.doctor.facts import Deployment
 from headgate_coordinator.doctor.findings import STATUSES, Finding, worst
+from headgate_coordinator.doctor.namespace import check_namespace_facts, look_at
 from headgate_coordinator.doctor.rights import Rights
 from headgate_coordinator.security.acl import ROLES, Role
 
@@ -54,6 +55,9 @@ def doctor(
     deployment = run(collect(redis, namespace, rights))
     wanted = deployment.asked if given is None else given
     findings = check(deployment, wanted)
+    if deployment.masters:
+        facts = run(look_at(headgate.connect(redis, namespace=namespace)))
+        findings += check_namespace_facts(facts, deployment)
     status = worst(findings)
     if as_json:
         print_json({

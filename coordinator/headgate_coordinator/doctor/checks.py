@@ -28,6 +28,7 @@ def check(deployment: Deployment, wanted: Durability) -> list[Finding]:
     return merged(
         itertools.chain(
             _reached(deployment),
+            _encryption(deployment),
             _sentinels(deployment),
             _cluster(deployment),
             _roles(deployment),
@@ -52,6 +53,17 @@ def _reached(deployment: Deployment) -> Iterator[Finding]:
                       "see that the hosts of the URL are right and run")  # fmt: skip
     elif deployment.reached:
         yield Finding("connection", "ok", f"{len(deployment.reached)} of {len(deployment.servers)} let us in")
+
+
+def _encryption(deployment: Deployment) -> Iterator[Finding]:
+    if not deployment.reached:
+        return
+    if deployment.encrypted or deployment.local:
+        yield Finding("tls", "ok", "all goes over TLS" if deployment.encrypted else "nothing leaves this host")
+    else:
+        yield Finding("tls", "warning", "passwords and messages cross the network as they are",
+                      "who can listen there reads them, and may sign in with what it heard",
+                      "rediss:// and ?ca_file=PATH; or a network that nobody else is in")  # fmt: skip
 
 
 def _sentinels(deployment: Deployment) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import ipaddress
 import operator
 import time
 from collections.abc import Iterable
@@ -57,6 +58,11 @@ class _Examination:
         self._rights = rights
 
     async def run(self) -> Deployment:
+        hosts = {host for host, _ in self._url.hosts}
+        local = self._url.kind == "unix" or all(map(_is_here, hosts))
+        return replace(await self._deployment(), encrypted=self._url.tls, local=local)
+
+    async def _deployment(self) -> Deployment:
         url = self._url
         if url.kind == "sentinel":
             sentinels = await asyncio.gather(*map(self._sentinel, url.hosts))
@@ -167,6 +173,13 @@ class _Examination:
             )
         finally:
             await probe.close()
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 async def _clock(probe: Probe, unanswered: dict[str, str]) -> tuple[Clock | None, float]:

@@ -158,6 +158,8 @@ class Deployment:
         servers: that hold data.
         cluster: None where there is none.
         sentinels: as the URL names them.
+        encrypted: whether all goes over TLS.
+        local: whether nothing leaves this host.
     """
 
     url: str
@@ -165,6 +167,8 @@ class Deployment:
     servers: tuple[ServerFacts, ...] = ()
     cluster: ClusterFacts | None = None
     sentinels: tuple[SentinelFacts, ...] = ()
+    encrypted: bool = True
+    local: bool = False
 
     @property
     def reached(self) -> tuple[ServerFacts, ...]:

@@ -10,7 +10,7 @@ import logging
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from headgate import Client, HeadgateError
+from headgate import Client, HeadgateError, __version__
 from headgate.redis.stores.nodes import NodeStore
 from headgate_coordinator.fleet.facts import NodeFacts, NodeState, NodeView
 
@@ -43,6 +43,7 @@ class NodeEntry:
         rates: links of the policy -> messages a second that it forwarded between its last two beats; those that moved,
             the quickest, at most :data:`TROUBLES`.
         claims: durable links that clients attached to it lately, by a digest of what they are known by -> when.
+        version: of Headgate; empty where the node is too old to say it.
     """
 
     id: str
@@ -58,6 +59,7 @@ class NodeEntry:
     codes: dict[str, str] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     claims: dict[str, float] = field(default_factory=dict)
+    version: str = ""
 
 
 class NodeRegistry:
@@ -90,6 +92,7 @@ class NodeRegistry:
                 codes={link: trouble.code for link, trouble in troubled},
                 rates=self._rates({one.link: one.messages for one in facts.bridges}, now),
                 claims=dict(facts.claims),
+                version=__version__,
             )
         )
         del report["id"], report["silent"]

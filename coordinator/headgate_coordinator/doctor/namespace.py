@@ -1,0 +1,101 @@
+"""The namespace beside its servers: versions of nodes, and what limits add up to. Read as any client reads it."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from headgate import Client, Explanation, HeadgateError, PolicyError, __version__
+from headgate_coordinator.doctor.facts import Deployment
+from headgate_coordinator.doctor.findings import Finding
+from headgate_coordinator.fleet.registry import NodeRegistry
+
+LOOKED_AT: Final = 1000
+"""Destinations whose limits are added up."""
+AT_ONCE: Final = 50
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceFacts:
+    """What was found out of a namespace.
+
+    Attributes:
+        versions: address of each node that is alive -> its version; empty where it is too old to say it.
+        destinations: queues and topics that were looked at.
+        limits: what their limits add up to, in bytes.
+        unlimited: how many of them have no limit in bytes.
+        left_out: how many more there are.
+        trouble: why nothing of it is known; empty where it is.
+    """
+
+    versions: tuple[tuple[str, str], ...] = ()
+    destinations: int = 0
+    limits: int = 0
+    unlimited: int = 0
+    left_out: int = 0
+    trouble: str = ""
+
+
+async def look_at(client: Client) -> NamespaceFacts:
+    """Return what can be found out of a client's namespace; what fails is noted as that."""
+    try:
+        async with client:
+            nodes = await NodeRegistry(client).list()
+            names = sorted(await client.destinations())
+            found: list[Explanation] = []
+            for at in range(0, min(len(names), LOOKED_AT), AT_ONCE):
+                page = names[at : min(at + AT_ONCE, LOOKED_AT)]
+                found += filter(None, await asyncio.gather(*(_explain(client, name) for name in page)))
+    except HeadgateError as error:
+        return NamespaceFacts(trouble=str(error))
+    stored = [one for one in found if one.kind in ("queue", "topic")]
+    most = [limit.limit for one in stored for limit in one.limits if limit.unit == "bytes"]
+    return NamespaceFacts(
+        tuple((one.address, one.version) for one in nodes), len(stored), sum(limit or 0 for limit in most),
+        sum(limit is None for limit in most), max(0, len(names) - LOOKED_AT),
+    )  # fmt: skip
+
+
+async def _explain(client: Client, name: str) -> Explanation | None:
+    try:
+        return await client.explain(name)
+    except PolicyError:
+        return None  # removed since it was listed
+
+
+def check_namespace_facts(facts: NamespaceFacts, deployment: Deployment) -> Iterator[Finding]:
+    """Judge versions of nodes, and limits beside the memory of the masters."""
+    if facts.trouble:
+        yield Finding(
+            "nodes", "warning", f"not seen: {facts.trouble}", "versions of nodes and sums of limits are not known",
+            "run it as a user who may read",
+        )  # fmt: skip
+        return
+    versions = sorted({version for _, version in facts.versions})
+    others = tuple(place for place, version in facts.versions if version != __version__)
+    if others:
+        told = ", ".join(version or "one that does not say it" for version in versions)
+        yield Finding("nodes", "warning", f"{len(facts.versions)} of versions {told}; this is {__version__}",
+                      "what is new holds at nodes of the new version alone", "finish the rolling upgrade",
+                      others)  # fmt: skip
+    else:
+        yield Finding("nodes", "ok", f"{len(facts.versions)} of version {__version__}")
+    yield from _limits(facts, deployment)
+
+
+def _limits(facts: NamespaceFacts, deployment: Deployment) -> Iterator[Finding]:
+    memory = [server.number("maxmemory") for server in deployment.masters]
+    there = sum(each or 0 for each in memory) if all(memory) else 0
+    more = f", and {facts.left_out} more that were not looked at" if facts.left_out else ""
+    told = f"{facts.limits / _MIB:.0f} MiB of {facts.destinations} queues and topics{more}"
+    if there and facts.limits > there:
+        yield Finding("limits", "warning", f"{told}, above the {there / _MIB:.0f} MiB of maxmemory",
+                      "where many are full at once Redis refuses writes before their limits do",
+                      "lower them, have them share a pool, spool, or raise maxmemory")  # fmt: skip
+    elif facts.unlimited:
+        yield Finding("limits", "warning", f"{told}; {facts.unlimited} have none",
+                      "what nobody consumes fills Redis, and then nobody can send",
+                      "give them one, by a [[destination]] of the policy")  # fmt: skip
+    else:
+        yield Finding("limits", "ok", told)

@@ -1,0 +1,89 @@
+"""Findings about a namespace, and on the way to its servers: encryption, versions of nodes, sums of limits."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+import headgate
+from headgate import __version__
+from headgate_coordinator.doctor.checks import check
+from headgate_coordinator.doctor.collect import collect
+from headgate_coordinator.doctor.facts import Deployment, ServerFacts
+from headgate_coordinator.doctor.findings import Finding
+from headgate_coordinator.doctor.namespace import LOOKED_AT, NamespaceFacts, check_namespace_facts, look_at
+from headgate_coordinator.doctor.rights import Rights
+from headgate_coordinator.fleet.facts import NodeFacts
+from headgate_coordinator.fleet.registry import NodeRegistry
+from headgate_coordinator.security.acl import ROLES
+from tests.doctor.test_checks import GOOD
+
+MIB = 1 << 20
+
+
+def judged(facts: NamespaceFacts, maxmemory: int = 100 * MIB) -> dict[str, tuple[str, str]]:
+    server = ServerFacts("a:1", info={"maxmemory": str(maxmemory)})
+    found = list(check_namespace_facts(facts, Deployment("redis://a", "single", (server,))))
+    assert all(one.status == "ok" or (one.why and one.advice) for one in found)
+    return {one.check: (one.status, one.found) for one in found}
+
+
+@pytest.mark.parametrize(
+    ("versions", "status", "says"),
+    [
+        ((), "ok", "0 of version"),
+        ((__version__, __version__), "ok", "2 of version"),
+        ((__version__, "0.0.1"), "warning", "0.0.1"),
+        ((__version__, ""), "warning", "one that does not say it"),
+    ],
+)
+def test_nodes_are_of_one_version(versions: tuple[str, ...], status: str, says: str) -> None:
+    found = judged(NamespaceFacts(tuple((f"node{at}:5672", each) for at, each in enumerate(versions))))["nodes"]
+    assert found[0] == status
+    assert says in found[1]
+
+
+@pytest.mark.parametrize(
+    ("facts", "maxmemory", "status"),
+    [
+        (NamespaceFacts(destinations=2, limits=100 * MIB), 100 * MIB, "ok"),
+        (NamespaceFacts(destinations=2, limits=101 * MIB), 100 * MIB, "warning"),
+        (NamespaceFacts(destinations=2, limits=101 * MIB), 0, "ok"),
+        (NamespaceFacts(destinations=2, limits=MIB, unlimited=1), 100 * MIB, "warning"),
+    ],
+)
+def test_limits_fit_into_the_memory(facts: NamespaceFacts, maxmemory: int, status: str) -> None:
+    """Without `maxmemory` there is nothing to compare with. Mutants: the bound left out; `>=`."""
+    assert judged(facts, maxmemory)["limits"][0] == status
+
+
+def test_what_could_not_be_seen_is_said() -> None:
+    assert judged(NamespaceFacts(trouble="no right")) == {"nodes": ("warning", "not seen: no right")}
+
+
+@pytest.mark.parametrize(
+    ("encrypted", "local", "status"), [(True, False, "ok"), (False, True, "ok"), (False, False, "warning")]
+)
+def test_what_leaves_the_host_goes_over_tls(encrypted: bool, local: bool, status: str) -> None:
+    deployment = replace(Deployment("redis://a", "single", (GOOD,)), encrypted=encrypted, local=local)
+    (found,) = _of(check(deployment, deployment.asked), "tls")
+    assert found.status == status
+
+
+def _of(findings: list[Finding], name: str) -> Iterator[Finding]:
+    return (one for one in findings if one.check == name)
+
+
+@pytest.mark.one_server
+async def test_it_is_read_from_redis_as_nodes_and_clients_wrote_it(redis_url: str, cleanup_namespace: str) -> None:
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        await client.apply("orders", kind="queue", limit="3MiB")
+        await client.apply("news", kind="topic")
+        await client.apply("gate", kind="gate", limit="9MiB")  # holds nothing in Redis
+        await NodeRegistry(client).beat(NodeFacts("n~1", "node:5672", "", 0.0, "ready"), 0.0)
+    facts = await look_at(headgate.connect(redis_url, namespace=cleanup_namespace))
+    assert facts == NamespaceFacts((("node:5672", __version__),), 2, 3 * MIB, 1)
+    assert LOOKED_AT >= 1000
+    deployment = await collect(redis_url, cleanup_namespace, Rights(cleanup_namespace, ROLES, ""))
+    assert deployment.local
+    assert not deployment.encrypted
