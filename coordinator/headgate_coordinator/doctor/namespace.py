@@ -18,7 +18,7 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class NamespaceFacts:
-    """What was found out of a namespace.
+    """A namespace as it was found.
 
     Attributes:
         versions: address of each node that is alive -> its version; empty where it is too old to say it.
