@@ -16,7 +16,7 @@ DAY: Final = "day"
 """The column that parts a table."""
 _GIVE: Final = {
     "delta": (
-        "--packages io.delta:delta-spark_2.13:<version> "
+        "--packages io.delta:delta-spark_<version of Spark>_2.13:<version> "
         "--conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension "
         "--conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
     ),

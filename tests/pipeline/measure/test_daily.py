@@ -38,7 +38,11 @@ def test_a_day_is_written_anew_and_others_stay(spark: SparkSession, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("form", "told"),
-    [("delta", "io.delta:delta-spark_2.13"), ("iceberg", "iceberg-spark-runtime"), ("nonsense", "--packages")],
+    [
+        ("delta", "io.delta:delta-spark_<version of Spark>_2.13"),
+        ("iceberg", "iceberg-spark-runtime"),
+        ("nonsense", "--packages"),
+    ],
 )
 def test_a_format_that_the_session_lacks_is_told_before_anything_is_read(
     spark: SparkSession, tmp_path: Path, form: str, told: str
