@@ -17,6 +17,7 @@ from headgate.redis.keys import Address
 from headgate_coordinator.security.permissions import Action
 from tests.amqp.conftest import StartNode
 from tests.amqp.doors.test_users import call, grant, there
+from tests.lua.place import Place, Producer
 from tests.support.waiting import wait_until
 
 __all__ = ["call"]
@@ -167,6 +168,26 @@ async def test_as_many_sessions_as_a_user_likes_send_no_more_than_its_quota(
         refused = [error for error in sent if isinstance(error, headgate.HeadgateError)]
         assert all("the rate of the quota 'tenants' of user 'ann' is used up" in str(error) for error in refused)
         assert len(sent) - len(refused) in (1, 2, 3), "two, and what one of them was ahead"
+
+
+async def test_what_is_refused_or_was_stored_before_is_not_counted(client: Client, start_node: StartNode) -> None:
+    """Mutants: a repeated batch is counted twice; one that was refused for the destination's sake is counted."""
+    await grant(client, "ann", *EVERY)
+    await quota(client, 'rate = "10/h"')
+    node = start_node("--plain-without-tls")
+    url = f"amqp://ann:ANN@127.0.0.1:{node.port}"
+    async with headgate.connect(url, namespace=client.namespace) as sdk, sdk.session("s") as session:
+        await sdk.apply("q", kind="queue", limit=1000)
+        sender = Producer(Place(sdk.parts.store.server, Address.of(client.namespace, "q")), session.id)  # type: ignore[arg-type]  # over a node
+        await sender.send(100)
+        for _ in range(20):
+            assert (await sender.publish_as(sender.account(), 1, 100)).code == "DUPLICATE"
+            assert (await sender.publish_as(sender.account(), 2, 900)).code == "OVERUSE"
+        await sender.send(10)
+    async with client.session("look") as session:
+        limiter = await session.limiter("user-limits.tenants", in_hand=False)
+        taken = (await limiter.state(key="ann")).key_limits["messages"].taken
+        assert 2 <= taken <= 4, "two were stored, and a slice of one may be in hand"
 
 
 async def test_requests_over_http_count_as_messages(client: Client, start_node: StartNode) -> None:

@@ -75,10 +75,27 @@ class Allowance:
     def spend(self, messages: int, size: int) -> None:
         """Note what was sent."""
         self._size = max(1, size // max(messages, 1))
+        self._count(-messages, -size)
+        self.ask()
+
+    def give_back(self, messages: int, size: int) -> None:
+        """Note what of it was not stored; another slice may have come meanwhile, and more than both is not kept."""
+        most = {name: max(left, 2 * self._slices[name]) for name, left in self._left.items()}
+        self._count(messages, size)
+        self._left = {name: min(left, most[name]) for name, left in self._left.items()}
+        self._tell()
+
+    def _tell(self) -> None:
+        """Have those go on who wait, if there is something for them."""
+        if self.is_open:
+            self._since = None
+            for link in tuple(self.links):
+                link.look_soon()
+
+    def _count(self, messages: int, size: int) -> None:
         for name, amount in ((MESSAGES, messages), (BYTES, size)):
             if name in self._left:
-                self._left[name] -= amount
-        self.ask()
+                self._left[name] += amount
 
     def credit(self, most: int) -> int:
         """Return for how many messages one of the user's links may have credit; 0 until more is in hand."""
@@ -110,10 +127,7 @@ class Allowance:
                 hold.release()
                 for name, amount in wanted.items():
                     self._left[name] += amount
-                if self.is_open:
-                    self._since = None
-                    for link in tuple(self.links):
-                        link.look_soon()
+                self._tell()
         finally:
             self._asking = None
 

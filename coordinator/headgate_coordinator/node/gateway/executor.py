@@ -95,9 +95,7 @@ class Desk:
             return None
         raise InvalidValue(f"{str(what)[:40]!r} with {len(words)} words is no call that this node knows")
 
-    async def _call(  # noqa: C901 - one call, and what is done in the place of some
-        self, name: Any, key: Any, argv: Any, server: Backend | None = None
-    ) -> Any:
+    async def _call(self, name: Any, key: Any, argv: Any, server: Backend | None = None) -> Any:
         if not isinstance(name, str) or name not in script_names() or not isinstance(argv, list):
             raise InvalidValue(f"there is no script {str(name)[:40]!r} here: node and client are of different versions")
         op = script(name)
@@ -106,12 +104,8 @@ class Desk:
             argv[0] = None  # the node's own connection knows which run of Redis answers
         if not self._permits.manages_all and (done := await self._instead(op, keys, values)) is not None:
             return done
-        if name == "publish" and self._quotas.of(self._permits.user) is not None:
-            await self._charge(argv[len(op.arguments) - 1 :])
-        if name == "publish" and values["beyond"] == "spool":
-            place = self._permits.place(keys[0])
-            assert isinstance(place, Address)  # noqa: S101 -- it was permitted as one
-            return await self._marked.publish(op, place, values, argv, server or self._server)
+        if name == "publish":
+            return await self._publish(op, keys, values, argv, server or self._server)
         if name == "policy" and values["expected"] == "lost":  # the client may not have seen all of it
             return [b"OK", str((await self._parts.registry.policies.look()).version).encode()]
         if name in ("apply", "slice") and (parsed := parse_key(keys[0].decode())):  # else it is a store, and he manages
@@ -131,17 +125,34 @@ class Desk:
             hide_holds(name, reply, own=name == "levels" and is_session_of(values["who"], self._permits.prefix))
         return reply
 
-    async def _charge(self, bodies: Sequence[bytes]) -> None:
-        """Have a batch wait for its user's quota, and count it there; what one batch has beyond it is owed.
+    async def _publish(
+        self, op: Script, keys: tuple[bytes, ...], values: dict[str, Any], argv: list[Any], server: Backend
+    ) -> Any:
+        """Have a batch wait for its user's quota, and count there what of it is stored.
+
+        What one batch has beyond the quota is owed. What was refused, or was stored before, is not counted. Where no
+        answer came it is, for it may have been stored.
 
         Raises:
-            CoordinatorUnavailable: nothing of it was left in time.
+            CoordinatorUnavailable: nothing of the quota was left in time.
         """
-        allowance = await self._quotas.allowance(self._permits.user)
+        bodies = argv[len(op.arguments) - 1 :]  # a spool puts references in their places
+        limited = self._quotas.of(self._permits.user) is not None
+        allowance = await self._quotas.allowance(self._permits.user) if limited else None
         if allowance is not None:
             if not await allowance.opened(HELD_BACK):
                 raise CoordinatorUnavailable(allowance.why)  # it comes again, as to a Redis that is away
             allowance.spend(len(bodies), sum(map(len, bodies)))
+        if values["beyond"] == "spool":
+            place = self._permits.place(keys[0])
+            assert isinstance(place, Address)  # noqa: S101 -- it was permitted as one
+            reply = await self._marked.publish(op, place, values, argv, server)
+        else:
+            reply = await server.call(op, keys, argv)
+        if allowance is not None:
+            refused = bodies[int(reply[8]) if bytes(reply[0]) == b"OK" else 0 :]
+            allowance.give_back(len(refused), sum(map(len, refused)))
+        return reply
 
     async def _secure(self, name: Any, key: Any, argv: Any, durability: Any, within_ms: Any) -> list[Any]:
         if name not in SECURED or type(within_ms) is not int or not 0 < within_ms <= MOST_WAITED_MS:
