@@ -117,3 +117,22 @@ async def test_a_failed_delivery_waits_as_the_policy_says_or_the_client(
         return int(fields.get("next_due", 0)) - int((await look(client, "orders")).now_ms) > 3_000_000
 
     await wait_until(waits)
+
+
+async def test_priorities_and_moments_of_rhea(client: headgate.Client, rhea_there: Rhea) -> None:
+    """Mutant: a timestamp that a client of Node.js writes is taken for a delay."""
+    await client.apply("orders", kind="queue", fair_by="priority")
+    rhea = rhea_there
+    await rhea.sender("s", "orders")
+    began = time.time()
+    later = {"body": "later", "priority": 9, "message_annotations": {TIME: {"$date": int(began * 1000) + 600}}}
+    delayed = {"body": "delayed", "priority": 9, "message_annotations": {DELAY: 300}}
+    usual = [{"body": str(priority), "priority": priority} for priority in (0, 4, 9, 5)]
+    rhea.do("send", link="s", messages=[later, delayed, *usual])
+    await rhea.sees("accepted", 6, link="s")
+    await rhea.receiver("r", "orders")
+    rhea.do("credit", link="r", more=9)
+    came = [event["message"]["body"] for event in await rhea.sees("message", 6, link="r")]
+    assert time.time() >= began + 0.599
+    assert [body for body in came if body.isdigit()] == ["9", "5", "4", "0"]
+    assert came.index("delayed") < came.index("later") == 5

@@ -44,17 +44,20 @@ def rows(command: list[str], on: dict[str, Callable[[], object]] | None = None) 
 
 
 @pytest.mark.timeout(LIMIT)
-def test_go_amqp(node: NodeProcess) -> None:
-    client = VENV / "go-amqp" / "client"
-    if not client.exists():
+async def test_go_amqp(node: NodeProcess, client: headgate.Client) -> None:
+    program = VENV / "go-amqp" / "client"
+    if not program.exists():
         pytest.skip("the client with go-amqp is not built: run `.ci/ensure-go-amqp`, which needs Go and its modules")
-    assert rows([str(client), node.url]) == {
+    await client.apply("go.priorities", kind="queue", fair_by="priority")
+    assert await asyncio.to_thread(rows, [str(program), node.url]) == {
         "send, close, receive": "one two",
         "sender settle modes": "0 1 2",
         "receiver settle mode second": "one",
         "refused links": "amqp:not-allowed amqp:invalid-field amqp:not-implemented goes on",
         "drain": "one",
         "larger than the receiver takes": "amqp:link:message-size-exceeded 2000",
+        "priorities of the header": "9 5 4 0",
+        "a delay, a moment and none": "none early",
     }
 
 

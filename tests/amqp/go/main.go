@@ -115,6 +115,39 @@ var rows = []struct {
 		_, err = receiver.Receive(within(), nil)
 		return fmt.Sprint(condition(err), " ", len(receive(s, "go.large", nil, 1)))
 	}},
+	{"priorities of the header", func(s *amqp.Session) string {
+		sender, err := s.NewSender(within(), "go.priorities", nil)
+		check(err)
+		for _, priority := range []uint8{0, 4, 9, 5} {
+			message := amqp.NewMessage([]byte(fmt.Sprint(priority)))
+			message.Header = &amqp.MessageHeader{Durable: true, Priority: priority}
+			check(sender.Send(within(), message, nil))
+		}
+		return receive(s, "go.priorities", nil, 4)
+	}},
+	{"a delay, a moment and none", func(s *amqp.Session) string {
+		sender, err := s.NewSender(within(), "go.later", nil)
+		check(err)
+		began := time.Now()
+		notBefore := map[string]time.Duration{"delay": 300, "moment": 900, "none": 0}
+		annotations := map[string]amqp.Annotations{
+			"delay":  {"x-opt-delivery-delay": int64(300)},
+			"moment": {"x-opt-delivery-time": began.Add(900 * time.Millisecond).UnixMilli()},
+		}
+		for body := range notBefore {
+			message := amqp.NewMessage([]byte(body))
+			message.Annotations = annotations[body]
+			check(sender.Send(within(), message, nil))
+		}
+		for len(notBefore) > 0 {
+			body := receive(s, "go.later", nil, 1)
+			if time.Since(began) < (notBefore[body]-1)*time.Millisecond {
+				return body + " came early"
+			}
+			delete(notBefore, body)
+		}
+		return "none early"
+	}},
 }
 
 func main() {
