@@ -3,7 +3,9 @@
 import asyncio
 import random
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from time import perf_counter
 from typing import Final
 
@@ -20,6 +22,8 @@ RESERVE: Final = {"0": 0.4}
 AGING: Final = 0.5
 PATIENCE: Final = 6.0
 ROUNDS: Final = 4
+STARTING: Final = 3.0
+"""Seconds until the process of the others has begun, and the line is full."""
 
 
 @dataclass
@@ -45,7 +49,7 @@ async def _call(limiter: headgate.Limiter, band: int, seen: Seen) -> None:
     hold.release()
 
 
-async def _offer(limiters: dict[int, headgate.Limiter], bands: tuple[int, ...], seconds: float, seen: Seen) -> None:
+async def _offer(limiters: dict[int, headgate.Limiter], seconds: float, seen: Seen) -> None:
     """Have calls come at random moments, as many as each band offers, whatever becomes of them."""
     ends = perf_counter() + seconds
 
@@ -58,22 +62,44 @@ async def _offer(limiters: dict[int, headgate.Limiter], bands: tuple[int, ...], 
             task.add_done_callback(calls.discard)
         await asyncio.gather(*calls)
 
-    await asyncio.gather(*(come(band) for band in bands))
+    await asyncio.gather(*(come(band) for band in limiters))
 
 
-async def _beside(client: headgate.Client, name: str, seconds: float, **settings: object) -> tuple[Seen, Seen]:
-    """Return what was seen of the first band alone and of all, in turns."""
+async def _overload(url: str, name: str, seconds: float) -> Seen:
+    seen = Seen()
+    async with headgate.connect(url) as client:
+        sessions = {band: client.session(f"band-{band}") for band in OFFERED if band}
+        limiters = {band: await session.limiter(name, in_hand=False) for band, session in sessions.items()}
+        try:
+            await _offer(limiters, seconds, seen)
+        finally:
+            for session in sessions.values():
+                await session.close()
+    return seen
+
+
+def _others(url: str, name: str, seconds: float) -> Seen:
+    return asyncio.run(_overload(url, name, seconds))
+
+
+async def _beside(
+    client: headgate.Client, url: str, name: str, seconds: float, **settings: object
+) -> tuple[Seen, Seen]:
+    """Return what was seen of the first band alone and of all, in turns; the others are in a process of their own."""
     await client.apply(name, kind="limiter", limits={"slots": {"at_once": SLOTS}}, aging=AGING, **settings)  # type: ignore[arg-type]  # settings by name
     alone, beside = Seen(), Seen()
-    sessions = {band: client.session(f"band-{band}") for band in OFFERED}
-    limiters = {band: await session.limiter(name, in_hand=False) for band, session in sessions.items()}
-    try:
-        for _ in range(ROUNDS):
-            await _offer(limiters, (0,), seconds, alone)
-            await _offer(limiters, tuple(OFFERED), seconds, beside)
-    finally:
-        for session in sessions.values():
-            await session.close()
+    loop = asyncio.get_running_loop()
+    with ProcessPoolExecutor(1, get_context("spawn")) as apart:
+        async with client.session("band-0") as session:
+            first = {0: await session.limiter(name, in_hand=False)}
+            for _ in range(ROUNDS):
+                await _offer(first, seconds, alone)
+                others = loop.run_in_executor(apart, _others, url, name, seconds + STARTING)
+                await asyncio.sleep(STARTING)
+                await _offer(first, seconds, beside)
+                found = await others
+                beside.admitted += found.admitted
+                beside.late += found.late
     return alone, beside
 
 
@@ -97,7 +123,7 @@ def _figures(kind: str, alone: Seen, beside: Seen) -> list[Figure]:
 async def measure(*, quick: bool) -> list[Figure]:
     """Return how a band goes first at three times the capacity, with a part kept for it and without."""
     seconds = 5 if quick else 20
-    async with private_client() as (client, _):
-        kept = _figures("a part is kept", *await _beside(client, "kept", seconds, reserve=RESERVE))
-        strict = _figures("order alone", *await _beside(client, "strict", seconds))
+    async with private_client() as (client, server):
+        kept = _figures("a part is kept", *await _beside(client, server.url, "kept", seconds, reserve=RESERVE))
+        strict = _figures("order alone", *await _beside(client, server.url, "strict", seconds))
     return kept + strict
