@@ -1,5 +1,8 @@
 """Shadow limits of queues, topics, gates and buckets count what would have waited, and nobody waits."""
 
+import math
+import random
+from collections import Counter, deque
 from collections.abc import Mapping
 
 import pytest
@@ -147,3 +150,32 @@ async def test_what_is_no_shadow_limit_is_refused(place: Place, bad: str) -> Non
     await place.create()
     with pytest.raises(InvalidValue, match="ARGUMENT apply"):
         await place.change(shadow=bad)
+
+
+async def test_counts_are_those_of_plain_arithmetic_over_a_long_course(place: Place) -> None:
+    """Mutant: what is settled goes on counting; a burst comes back too soon."""
+    chance, sizes = random.Random(3), deque[int]()
+    times, most, tokens = Counter[str](), Counter[str](), 20.0
+    await place.create(limit="unlimited", shadow="bytes at_once 300;messages at_once 6;rate rate 10.0 20")
+    ann, zoe = place.producer("ann"), await place.consumer("zoe")
+    for _ in range(150):
+        step = chance.choice((0, 0, 50, 400))
+        await place.wait(step)
+        tokens = min(20.0, tokens + step / 100)
+        batch = [chance.randint(1, 90) for _ in range(chance.randint(1, 4))]
+        await ann.send(*batch)
+        for size in batch:
+            sizes.append(size)
+            tokens -= 1
+            over = {"bytes": sum(sizes) - 300, "messages": len(sizes) - 6, "rate": math.ceil(-tokens - 1e-9)}
+            for limit, above in over.items():
+                if above > 0:
+                    times[limit] += 1
+                    most[limit] = max(most[limit], above)
+        if chance.random() < 0.6:
+            taken = await zoe.fetch(chance.randint(1, 5))
+            await zoe.accept(*taken)
+            for _ in taken:
+                sizes.popleft()
+    assert (await counted(place))[1] == {f"{limit}:all:{times[limit]}:{most[limit]}" for limit in times}
+    assert min(times.values()) > 10
