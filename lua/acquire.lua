@@ -114,9 +114,8 @@ enrol(s, weight)
 s.need, s.need_m, s.want, s.want_m = need, need_m, math.max(want, need), math.max(want_m, need_m)
 renew(sid, s, ttl_ms)
 local leased, leased_m, lacks, lacks_m = d.leased_bytes, d.leased_messages, s.need - s.granted, s.need_m - s.granted_m
-local at_once = s.since == 0
 ask(sid, s)
-if d.shadow and d.kind == 'gate' and at_once and s.since == 0 then
+if d.shadow and d.kind == 'gate' and s.since == 0 then
   charge_shadow_grant(lacks, lacks_m, leased, leased_m)
 end
 save_session(sid, s)

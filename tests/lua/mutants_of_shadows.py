@@ -52,7 +52,7 @@ SHADOWS: Final = (
     ("P8", "take", "each[#each + 1] = after, taken + tokens, tokens", "each[#each + 1] = after, taken + tokens, 1",
      f"{_T}::test_a_bucket_counts_each_who_would_have_come_too_early"),
     ("P10", "acquire", "  charge_shadow_grant(lacks, lacks_m, leased, leased_m)", "", _GATE),
-    ("P10", "acquire", "at_once and s.since == 0", "s.since == 0",
+    ("P10", "acquire", "d.kind == 'gate' and s.since == 0", "d.kind == 'gate'",
      f"{_T}::test_a_gate_counts_nobody_who_waited_for_its_real_limit"),
     ("P1", "lib/room", "share(shadow_most('bytes', d.limit_bytes), s.weight)", "share(d.limit_bytes, s.weight)", _GATE),
     ("P10", "lib/carry_over", "'would_wait', 'shadowed', 'levels')", "'levels')", _ANEW),

@@ -130,8 +130,8 @@ class Desk:
     ) -> Any:
         """Have a batch wait for its user's quota, and count there what of it is stored.
 
-        What one batch has beyond the quota is owed. What was refused, or was stored before, is not counted. Where no
-        answer came it is, for it may have been stored.
+        The part of one batch that goes beyond the quota is owed. Nothing is counted that was refused, or was stored
+        before. Where no answer came all is, for it may have been stored.
 
         Raises:
             CoordinatorUnavailable: nothing of the quota was left in time.
