@@ -25,9 +25,7 @@ local frees, reply, receipt, waiting, stood = seq == 0, {}, { ARGV[3] }, {}, fal
 -- For one that stood in line when its turn in the call came.
 local function tell_waiter(id)
   local h = read_hold(id)
-  if not h or h.state == 'H' then
-    return h and 'held' or 'gone'
-  end
+  if not h or h.state == 'H' then return h and 'held' or 'gone' end
   local _, limit, whose = what_binds(h.key, h.amounts)
   limit, whose = limit or behind[id] or 'line', whose or 'all'
   if joined[id] then
@@ -37,6 +35,22 @@ local function tell_waiter(id)
     end
   end
   return table.concat({ 'wait', int(due[id] or POLL_US), limit, whose }, ' ')
+end
+
+-- Decides an operation, and those after it that are decided together with it.
+local function do_one(at, op, id, key, text, ttl_ms)
+  local count = op == 'admit' and together.admit(at) or op == 'release' and together.release(at) or 0
+  local answer = count > 0 and (op == 'admit' and 'held' or 'ok')
+  if count == 0 and op == 'admit' then
+    answer = try_to_admit(id, key, text, ttl_ms, tonumber(ARGV[at + 5]))
+    waiting[#receipt] = not answer and id or nil
+    limiter.refused = limiter.refused + (answer and answer ~= 'held' and 1 or 0)
+  elseif count == 0 then
+    answer = do_other(op, id, key, text, ttl_ms, tonumber(ARGV[4]))
+  end
+  for _ = 1, math.max(count, 1) do
+    receipt[#receipt + 1] = answer or ''
+  end
 end
 
 if not load_limiter(run_id) then
@@ -69,18 +83,11 @@ if d.blocked > 0 then
   serve_line()
 end
 for at = 5, #ARGV, 6 do
-  local op, id, key, text, ttl_ms = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
-  local answer
-  if op == 'admit' then
-    answer = try_to_admit(id, key, text, ttl_ms, tonumber(ARGV[at + 5]))
-    waiting[#receipt] = not answer and id or nil
-    limiter.refused = limiter.refused + (answer and answer ~= 'held' and 1 or 0)
-  elseif op == 'sample' then
-    answer = adapting.hear(id, text)
-  else
-    answer = do_other(op, id, key, text, ttl_ms, tonumber(ARGV[4]))
+  if ARGV[at] == 'sample' then
+    receipt[#receipt + 1] = adapting.hear(ARGV[at + 1], ARGV[at + 3])
+  elseif #receipt == (at + 1) / 6 then -- else it was decided together with one before it
+    do_one(at, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]))
   end
-  receipt[#receipt + 1] = answer or ''
 end
 if d.blocked > 0 then
   serve_line()

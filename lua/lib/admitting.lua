@@ -1,6 +1,7 @@
 --- @include "lib/lapsing"
 --- @include "lib/shedding"
 --- @include "lib/refuse_late"
+--- @include "lib/together"
 -- One operation on one hold.
 local MAX_WAITING = 100000
 
@@ -18,7 +19,8 @@ end
 
 -- Returns the answer; nil for one that stands in line: it is known once the line was served.
 local function try_to_admit(id, key, text, ttl_ms, wait_ms)
-  if admitted[key] and not (d.reserve or d.shed) and admit_alike(admitted[key], id, text, ttl_ms) then
+  local like = not (d.reserve or d.shed) and limiter.last[key]
+  if like and together.admit_alike(like, id, text, ttl_ms) then
     return 'held'
   end
   local h = read_hold(id)
@@ -41,7 +43,7 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
     return 'key'
   elseif not has_room_for(key) then
     return 'keys'
-  elseif not has_room_for_holds() then
+  elseif room_for_holds() < 1 then
     return 'holds'
   end
   if d.bands or string.find(text, '~', 1, true) then
@@ -60,7 +62,7 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
   elseif wait == 0 and (d.blocked == 0 or may_pass(key, amounts)) then
     pass_bands(amounts)
     hold_now(id, h, limiter.now_ms)
-    remember_admitted(id, h, text)
+    together.remember(id, h, text)
     return 'held'
   elseif wait_ms == 0 or d.blocked >= MAX_WAITING then
     count_refusal(limit or 'line', whose or 'all')
@@ -79,7 +81,7 @@ local function do_other(op, id, key, text, ttl_ms, epoch)
     local amounts = name_amounts(text)
     if not h and amounts and epoch < d.epoch and now_ms < d.learning_until then
       h = { state = 'H', ttl = ttl_ms, strike = 0, since = now_ms, key = key, settled = 1, amounts = amounts, ticket = 0 }
-      take_amounts(key, amounts, true)
+      take_amounts(key, amounts, 1, true)
       note('claimed', id, of_ledger(key), for_ledger(amounts))
     end
   end
@@ -97,12 +99,6 @@ local function do_other(op, id, key, text, ttl_ms, epoch)
     stir_key(h.key)
     return answer
   end
-  if h.state == 'W' then
-    end_wait(id, h)
-  else
-    end_hold(id, h)
-    note('freed', id)
-    stir_key(h.key)
-  end
+  end_wait(id, h) -- what is held was released together with those beside it
   return 'ok'
 end

@@ -1,14 +1,7 @@
---- @include "lib/ahead"
+--- @include "lib/comes_back"
 -- When it is the turn of one that joins the line or waits there, by what stands before it, the rates, and how fast what is held
 -- came back while somebody waited. What comes later in better bands is not foreseen.
 local MAX_ROUNDS = 16 -- of reckoning what comes meanwhile
-local MEMORY = 0.9375 -- of what came back: each time counts the sixteenth part of all
-
--- What came back of a limit while somebody waited, in how many us, and when that was last.
-local function read_pace(name)
-  local amount, us, last = string.match(';' .. (limiter.pace or ''), ';' .. name .. '=([%d.]+)/([%d.]+)@(%d+)')
-  return tonumber(amount or 0), tonumber(us or 0), tonumber(last)
-end
 
 -- Us until so much of a limit may be taken, with what stands before it; nil where nobody knows.
 ahead.us_until = function(limit, levels, amount, before)
@@ -19,11 +12,7 @@ ahead.us_until = function(limit, levels, amount, before)
     return over > 0 and (ends + (math.ceil(over / limit.most) - 1) * (ends - begins)) * 1000 - clock_us or 0
   end
   local over = (levels.held[limit.name] or 0) + before + amount - most_at_once(limit, levels)
-  local amount_back, us, last = read_pace(limit.name)
-  if over <= 0 or amount_back == 0 then
-    return over <= 0 and 0 or nil
-  end
-  return over * math.max(us, us * MEMORY + now_us - last) / amount_back
+  return over <= 0 and 0 or ahead.us_to_come_back(limit.name, over, amount)
 end
 
 -- Us until its turn at a limit of all keys; nil where nobody knows. Other keys that keep coming go on taking turns with its own:
@@ -79,22 +68,4 @@ local function estimate(key, amounts, ticket)
     end
   end
   return longest, name or 'line', whose or 'all', is_known and (longest > 0 or not is_bound), place
-end
-
--- What came back while somebody waited says how fast the line goes. `stood`: whether anybody did before this call.
-local function save_pace(stood)
-  local texts = {}
-  if not stood and d.blocked == 0 then
-    return
-  end
-  for _, limit in ipairs(limiter.limits) do
-    if limit.form == 'at_once' then
-      local amount, us, last = read_pace(limit.name)
-      if stood and last and came_back[limit.name] then
-        amount, us, last = amount * MEMORY + came_back[limit.name], us * MEMORY + math.max(0, now_us - last), now_us
-      end
-      texts[#texts + 1] = string.format('%s=%.3f/%.0f@%.0f', limit.name, amount, us, stood and last or now_us)
-    end
-  end
-  redis.call('HSET', K_DESTINATION, 'pace', texts[1] and table.concat(texts, ';') or '-')
 end

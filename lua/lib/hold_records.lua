@@ -2,6 +2,7 @@
 --- @enclose
 -- The records of the holds that a call meets, and when their leases are looked at: read at once, and written at once.
 local MAX_HOLDS = 1000000
+local MANY = 16 -- holds that one call writes
 local hold_count
 local texts, changed, leases = {}, {}, {} -- false: there is none
 local grown = 0 -- holds more than there were
@@ -53,13 +54,21 @@ local function save_holds()
       rem[#rem + 1] = id
     end
   end
+  if #set > 2 * MANY then -- Redis keeps a few as lists, which it looks through for each; one long entry ends that
+    local long = string.rep('-', 65)
+    redis.call('HSET', K_HOLDS, long, '')
+    redis.call('HDEL', K_HOLDS, long)
+    redis.call('ZADD', K_LEASES, 0, long)
+    redis.call('ZREM', K_LEASES, long)
+  end
   write_all('HSET', K_HOLDS, set)
   write_all('HDEL', K_HOLDS, del)
   write_all('ZADD', K_LEASES, add)
   write_all('ZREM', K_LEASES, rem)
 end
 
-local function has_room_for_holds()
+-- How many more there may be.
+local function room_for_holds()
   hold_count = hold_count or redis.call('HLEN', K_HOLDS)
-  return hold_count + grown < MAX_HOLDS
+  return MAX_HOLDS - hold_count - grown
 end

@@ -48,30 +48,31 @@ local function add_held(k, name, number)
   k.levels.held[name] = math.max(0, (k.levels.held[name] or 0) + number)
 end
 
-local function take_amounts(key, amounts, held_only)
+-- Takes the amounts of a hold, or of so many that are alike; `held_only`: only what is held at once.
+local function take_amounts(key, amounts, times, held_only)
   local k = read_key(key)
   for _, amount in ipairs(amounts_of(amounts)) do
     if amount[2] == ':' then
-      add_held(k, amount[1], amount[3])
+      add_held(k, amount[1], amount[3] * times)
     elseif not held_only then
       for i = 1, 2 do
         local limit, levels = limit_and_levels(k, i, amount[1])
         if limit then
-          charge(limit, levels, amount[3])
+          charge(limit, levels, amount[3], times)
         end
       end
     end
   end
 end
 
-local function end_hold(id, h)
+-- Gives back what a hold, or so many that are alike, had at once.
+local function give_back(h, times)
   local k = read_key(h.key)
   for _, amount in ipairs(amounts_of(h.amounts)) do
     if amount[2] == ':' then
-      add_held(k, amount[1], -amount[3])
+      add_held(k, amount[1], -amount[3] * times)
     end
   end
-  forget_hold(id)
 end
 
 -- What a reservation of one limit becomes when so much was used. Of what is held at once it only becomes less.

@@ -8,7 +8,6 @@ local NO_KEY = '*'
 local SWEEP_AT = 64 -- records that are due to be looked at
 local MAX_SWEPT = 512
 local keyed = {}
-local key_count
 
 -- A key that was last used under other limits: what it owed then it owes, at the most a burst, and pays at the new rate.
 local function carry_over_key(levels)
@@ -53,9 +52,12 @@ local function weight_of(key)
 end
 
 local function has_room_for(key)
-  if read_key(key).text == '' then
-    key_count = (key_count or redis.call('HLEN', K_KEYED)) + 1
-    return key_count <= limiter.max_keys
+  local k = read_key(key)
+  if k.text == '' and not k.is_counted then
+    limiter.key_count = limiter.key_count or redis.call('HLEN', K_KEYED)
+    k.is_counted = limiter.key_count < limiter.max_keys
+    limiter.key_count = limiter.key_count + (k.is_counted and 1 or 0)
+    return k.is_counted
   end
   return true
 end

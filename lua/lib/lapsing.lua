@@ -5,8 +5,7 @@ local MAX_LAPSED = 16
 local function end_wait(id, h)
   limiter.refused = limiter.refused + 1
   leave_line(id, h)
-  h.amounts = '-'
-  end_hold(id, h)
+  forget_hold(id)
   note('quit', id)
   stir_key(h.key)
 end
@@ -18,7 +17,8 @@ local function lapse(id)
   elseif h.state == 'W' then
     end_wait(id, h)
   elseif h.strike > 0 and limiter.now_ms - h.strike >= grace(h.ttl) then
-    end_hold(id, h)
+    give_back(h, 1)
+    forget_hold(id)
     stir_key(h.key)
     note('lapsed', id)
   else

@@ -40,14 +40,21 @@ local function judge(limit, levels, amount, kept)
   return 0
 end
 
-local function charge(limit, levels, amount)
+-- How much an amount takes of a limit: us of a rate, else as much as it is.
+local function part_taken(limit, amount)
+  return limit.form == 'rate' and owe(0, amount, limit.rate) - now_us or amount
+end
+
+-- Takes an amount, so many times one after the other.
+local function charge(limit, levels, amount, times)
+  local part = part_taken(limit, amount) * (times or 1)
   if limit.form == 'rate' then
-    levels.tat[limit.name] = math.min(owe(tat_of(limit, levels), amount, limit.rate), MOST)
+    levels.tat[limit.name] = math.min(math.max(tat_of(limit, levels), now_us) + part, MOST)
   elseif limit.form == 'quota' then
-    levels.used[limit.name] = math.min(used_of(limit, levels) + amount, MOST_COUNTED)
+    levels.used[limit.name] = math.min(used_of(limit, levels) + part, MOST_COUNTED)
     levels.from[limit.name] = window_of(limit)
   else
-    levels.held[limit.name] = (levels.held[limit.name] or 0) + amount
+    levels.held[limit.name] = (levels.held[limit.name] or 0) + part
   end
 end
 

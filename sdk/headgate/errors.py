@@ -200,20 +200,20 @@ class DeadlockDetected(HeadgateError):
 
 
 class SessionExpired(HeadgateError):
-    """The session's lease ran out; what it held was given to others.
+    """The session's lease ran out, or that of a hold; what it held was given to others.
 
     Attributes:
         destination: its name.
-        session: the session's id.
+        session: the session's id, or the hold's.
     """
 
-    def __init__(self, destination: str, session: str, what: str) -> None:
+    def __init__(self, destination: str, session: str, what: str = "") -> None:
         self.destination = destination
         self.session = session
-        super().__init__(
-            f"session {session} was not heard of for its whole lease on {destination!r}: {what}; "
-            f"a longer ttl tolerates longer pauses"
-        )
+        lost = f"hold {session} of {destination!r} is over: it was released, or not renewed for its whole lease"
+        if what:
+            lost = f"session {session} was not heard of for its whole lease on {destination!r}: {what}"
+        super().__init__(f"{lost}; a longer ttl tolerates longer pauses")
 
 
 class SlowConsumer(HeadgateError):

@@ -134,8 +134,8 @@ class FakeServer(Server):
         keys = [key.decode() for key in self._redis.run("KEYS", "*")]
         return sorted(key for key in keys if matching.fullmatch(key))
 
-    async def subscriber(self) -> Any:
-        """Return a client for one pub/sub connection."""
+    async def subscriber(self, key: bytes = b"", **others: Any) -> Any:  # noqa: ARG002 -- there is one server
+        """Return a client for one connection that only listens."""
         return self._redis.connection()
 
     async def close(self) -> None:

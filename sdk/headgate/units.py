@@ -12,6 +12,7 @@
 
 import math
 import re
+from contextlib import suppress
 from typing import Final, Literal
 
 from headgate.errors import InvalidValue
@@ -196,7 +197,8 @@ def split_rate(value: float | str, what: str = "rate") -> tuple[float, int]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         rate, amount = float(value), int(value) if math.isfinite(value) else 0
     elif isinstance(value, str) and (match := _RATE.match(value)):
-        amount = parse_amount(match[1], what)
+        with suppress(InvalidValue):  # what is no amount is no rate either
+            amount = parse_amount(match[1], what)
         period = float(match[2] or 1) * _PERIODS[match[3]]
         rate = amount / period if period else None
     if rate is None or not math.isfinite(rate) or rate <= 0:

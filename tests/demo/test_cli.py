@@ -460,6 +460,7 @@ def test_up_without_a_node_says_why(options: tuple[str, ...], words: str, withou
     assert running.process.returncode == 0
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("up", [("--json",)], indirect=True)
 def test_up_ends_when_its_redis_does(up: Running) -> None:
     told = json.loads(up.next_line())

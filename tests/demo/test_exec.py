@@ -1,8 +1,10 @@
 """`headgate exec`: a command that runs while a gate or a limiter admits it."""
 
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +95,31 @@ async def test_what_cannot_be_used_is_refused_in_one_line(
     done = run("exec", *where, *words)
     assert done.returncode == code, done.stderr
     assert_one_line(done.stderr, text)
+
+
+async def test_a_file_that_cannot_be_run_is_told_in_one_line_and_holds_nothing(
+    client: headgate.Client, where: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Mutants: a traceback; 127, which says that there is no such file."""
+    for name, text, mode, word in (
+        ("interpreter", "#!/no/such/interpreter\n", 0o755, "see its first line"),
+        ("program", "no program", 0o755, "see its first line"),
+        ("text", "#!/bin/sh\n", 0o644, "chmod"),
+    ):
+        file = tmp_path / name
+        file.write_text(text, encoding="utf-8")
+        file.chmod(mode)
+        done = run("exec", "--limiter", "llm", "--amount", "slots=1", *where, "--", str(file))
+        assert done.returncode == 126, done.stderr
+        assert_one_line(done.stderr, word)
+        assert await free(client)
+
+
+async def test_what_is_ignored_by_it_is_ignored_by_the_command(client: headgate.Client, where: tuple[str, ...]) -> None:
+    """As with nohup. Mutant: handlers of ours for all signals, which the command does not inherit."""
+    del client
+    tells = "import signal; print([signal.getsignal(n) is signal.SIG_IGN for n in (signal.SIGHUP, signal.SIGTERM)])"
+    words = " ".join(shlex.quote(word) for word in ("exec", "--gate", "db", *where, "--", sys.executable, "-c", tells))
+    shell = f"trap '' HUP; exec {shlex.quote(sys.executable)} -m headgate_coordinator {words}"
+    done = run("exec", "--gate", "db", *where, "--", "/bin/sh", "-c", shell)
+    assert done.stdout == "[True, False]\n", done.stderr

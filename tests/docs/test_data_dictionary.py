@@ -174,7 +174,7 @@ def test_every_operation_in_the_ledger() -> None:
 
 def test_every_detail_event() -> None:
     listed = names(section("### Detail events"))
-    assert set(listed) == set(re.findall(r"\bnote\('([\w-]+)'", ALL))
+    assert set(listed) == set(re.findall(r"(?:\bnote\(|\bnotes\[#notes \+ 1\] = )'([\w-]+)", ALL))
     assert listed == list(EVENTS)
     for name, arguments, _ in rows(section("### Detail events")):
         count = len(re.split(r", | or ", arguments.split(";")[0])) if "`yes` or" not in arguments else 1

@@ -122,6 +122,7 @@ async def proxy(stack: contextlib.AsyncExitStack, config: Path, door: int) -> Pr
     return process
 
 
+@pytest.mark.soak
 async def test_limits_hold_and_no_slot_is_lost_when_a_node_and_the_proxy_are_killed_under_load(
     client: headgate.Client, url: str, tmp_path: Path
 ) -> None:

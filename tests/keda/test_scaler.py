@@ -14,9 +14,11 @@ import yaml
 import headgate
 from headgate_coordinator.keda import messages
 from headgate_coordinator.keda import scaler as scaling
+from headgate_coordinator.keda import watch as watching
 from headgate_coordinator.keda.scaler import Scaler
 from headgate_coordinator.keda.trigger import LONGEST, MOST_KEYS, Trigger
 from headgate_coordinator.rpc import LARGEST, RpcServer
+from headgate_coordinator.security.acl import acl_line
 from tests.remote.grants import B, P, users
 from tests.support.waiting import wait_until
 
@@ -70,18 +72,26 @@ def ref(metadata: Mapping[str, Any]) -> Any:
 Open = Callable[..., Awaitable[Keda]]
 
 
+@contextlib.asynccontextmanager
+async def _served(client: headgate.Client, people: Any = None, token: str | None = None) -> AsyncIterator[Keda]:
+    scaler = Scaler(client, people, token)
+    server = RpcServer([scaler.handler], token=token)
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            yield Keda(channel)
+    finally:
+        scaler.close()
+        await server.close()
+
+
 @pytest.fixture
 async def opened(client: headgate.Client) -> AsyncIterator[Open]:
     """Opens scalers, and clients of them."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def one(people: Any = None, token: str | None = None) -> Keda:
-            scaler = Scaler(client, people, token)
-            server = RpcServer([scaler.handler], token=token)
-            await server.start()
-            stack.push_async_callback(server.close)
-            stack.callback(scaler.close)
-            return Keda(await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.port}")))
+            return await stack.enter_async_context(_served(client, people, token))
 
         yield one
 
@@ -212,8 +222,8 @@ async def test_there_are_no_more_workers_than_a_limit_lets_work(client: headgate
 async def test_a_stream_says_at_once_and_at_each_change_whether_there_is_work(
     client: headgate.Client, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scaling, "LOOK", 0.05)
     monkeypatch.setattr(scaling, "MOST_STREAMS", 2)
+    monkeypatch.setattr(watching, "AGAIN_AFTER", 3600)  # nothing comes of looking now and then
     keda = await opened()
     await client.apply("orders")
     orders = {"destination": "orders", "target": "1"}
@@ -240,6 +250,71 @@ async def test_a_stream_says_at_once_and_at_each_change_whether_there_is_work(
     await client.remove("orders")
     with refused(grpc.StatusCode.FAILED_PRECONDITION, "orders"):
         await first.read()
+
+
+async def test_a_stream_hears_of_what_is_due_of_who_waits_and_of_what_came_while_redis_hung_up(
+    client: headgate.Client, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutants: no look when a message is due; none after the connection is gone; changes not asked for once more."""
+    monkeypatch.setattr(watching, "AGAIN_AFTER", 3600)
+    keda = await opened()
+    await client.apply("orders")
+    await client.apply("gate", kind="gate", limit=1)
+    orders = keda.stream(destination="orders", target=1)
+    line = keda.stream(destination="gate", metric="waiting", target=1)
+    assert [(await stream.read()).result for stream in (orders, line)] == [False, False]
+    async with client.session() as session:
+        gate = await session.gate("gate")
+        async with gate.admit(1):
+            waiting = asyncio.create_task(_pass(gate.admit(1, timeout=300)))
+            assert (await line.read()).result is True
+        await waiting
+        assert (await line.read()).result is False
+        await (await session.producer("orders")).send(b"x", delay=1.5)
+        assert (await orders.read()).result is True
+        async for connection in _told(client):
+            await connection
+        message = await (await session.consumer("orders")).receive(timeout=30)
+        assert message
+        await message.accept()
+        assert (await orders.read()).result is False
+
+
+async def _told(client: headgate.Client) -> AsyncIterator[Awaitable[Any]]:
+    """Give, for each connection that has changes told, what ends it."""
+    async with await client.store.server.subscriber() as server:  # type: ignore[attr-defined]
+        for one in await server.client_list():
+            if "t" in one["flags"]:
+                yield server.client_kill_filter(_id=one["id"])
+
+
+async def test_a_node_s_user_has_changes_told_and_one_who_may_not_looks_now_and_then(
+    client: headgate.Client, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Mutants: the role without the right; who may not ends the stream, or looks as seldom as who is told."""
+    monkeypatch.setattr(watching, "AGAIN_AFTER", 3600)
+    monkeypatch.setattr(watching, "UNTOLD", 0.05)
+    rights = acl_line("node", client.namespace, password="secret").split()[2:]
+    await client.apply("orders")
+    async with await client.store.server.subscriber() as admin, client.session() as session:  # type: ignore[attr-defined]
+        for words, told in ((rights, True), ([*rights, "-client|tracking"], False)):
+            await admin.execute_command("ACL", "SETUSER", "keda", "reset", *words)
+            try:
+                async with (
+                    headgate.connect(url.replace("//", "//keda:secret@", 1), namespace=client.namespace) as node,
+                    _served(node) as keda,
+                ):
+                    stream = keda.stream(destination="orders", target=1)
+                    assert (await stream.read()).result is False
+                    await (await session.producer("orders")).send(b"x")
+                    assert (await stream.read()).result is True
+                    stream.cancel()
+                message = await (await session.consumer("orders")).receive(timeout=30)
+                assert message
+                await message.accept(confirm=True)
+            finally:
+                await admin.execute_command("ACL", "DELUSER", "keda")
+            assert ("KEDA hears of work" in caplog.text) is not told
 
 
 async def test_users_measure_what_they_may_browse_and_the_token_measures_all(

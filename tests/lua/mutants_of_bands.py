@@ -80,9 +80,15 @@ BANDS: Final = (
      f"{_LEVELS}::test_a_place_and_when_its_turn_comes_are_numbers"),
     ("P12", "lib/admitting", "  limiter.pace = limiter.pace or '-'\n", "",
      f"{_LEVELS}::test_a_place_and_when_its_turn_comes_are_numbers"),
-    ("P12", "lib/estimate", "  if not stood and d.blocked == 0 then", "  if false then",
+    ("P12", "lib/comes_back", "  if not stood and d.blocked == 0 then", "  if false then",
      f"{_TERMS}::test_how_fast_what_is_held_comes_back_is_not_kept_while_nobody_waits"),
-    ("P12", "lib/estimate", "amount * MEMORY + came_back[limit.name]", "amount * MEMORY",
+    *(("P12", "lib/comes_back", text, instead, f"{_TERMS}::test_slots_that_come_back_at_once_come_back_at_once_again")
+      for text, instead in (
+          ("if portion <= amount then", "if true then"), ("passed_us * 4 * amount <= us * now_back", "false"),
+          ("math.ceil(over / portion - 0.1)", "over / portion"), ("over / portion - 0.1)", "over / portion + 0.9)"),
+          ("- math.max(0, passed_us))", ")"),
+      )),
+    ("P12", "lib/comes_back", "amount * MEMORY + now_back, us", "amount * MEMORY, us",
      f"{_TERMS}::test_how_fast_what_is_held_comes_back_is_learnt_while_somebody_waits"),
     ("P12", "lib/admitting", "string.find(text, '!', 1, true)", "false",
      f"{_TERMS}::test_a_caller_may_ask_for_it_alone"),

@@ -70,4 +70,4 @@ for _module in (
     test_wildcards,
     test_windows,
 ):
-    globals().update(share_of(_stories(_module).items(), 3))
+    globals().update(share_of(_stories(_module).items(), 5))

@@ -161,7 +161,7 @@ async def test_a_rolling_restart_is_never_unready_and_loses_nothing(crew: Crew, 
                 continue  # a worker that ends hangs up
             if answer.status_code != 200:
                 unready.append(answer.text)
-            time.sleep(0.02)  # others want the processor too
+            time.sleep(0.05)  # others want the processor too
 
     async def send(name: str) -> None:
         number = 0
@@ -205,6 +205,7 @@ async def test_a_rolling_restart_is_never_unready_and_loses_nothing(crew: Crew, 
     assert crew.figures()["headgate_node_messages_total in"] >= len(accepted)
 
 
+@pytest.mark.whole  # test_failures.py has it of a node
 async def test_it_drains_all_workers_when_told_to_stop(crew: Crew, client: headgate.Client) -> None:
     """Mutant: workers are killed, or end at once: messages that wait for room would have no outcome."""
     await client.apply("narrow", limit_messages=1)

@@ -49,7 +49,8 @@ def exec(  # noqa: A001 -- the command's name, as shells and containers have it
 ) -> None:
     """Run a command while a gate or a limiter admits it: it waits in line, and what it held is free when it ends.
 
-    Exits as the command does; 75 where it was not admitted in time, 127 where there is no such command.
+    Exits as the command does; 75 where it was not admitted in time, 127 where there is no such command, 126 where
+    that cannot be run.
     """
     if (gate is None) == (limiter is None) or bool(amount) != (limiter is not None):
         raise InvalidValue("say what admits it: --gate NAME, or --limiter NAME with --amount LIMIT=NUMBER")

@@ -20,7 +20,7 @@ _WORDS: Final = {
     "xgroup|delconsumer": "KEY group me", "xgroup|destroy": "KEY group",
     "xgroup|setid": "KEY group 0", "zadd": "KEY 1 member",
     "zcount": "KEY 0 1", "zlexcount": "KEY - +", "zrange": "KEY 0 1", "zrangebylex": "KEY - +",
-    "zrangebyscore": "KEY 0 1",
+    "zrangebyscore": "KEY 0 1", "client|tracking": "ON",
     "zrevrange": "KEY 0 1", "zrevrangebyscore": "KEY 1 0", "zunionstore": "KEY 1 KEY",
     **dict.fromkeys(
         ("del", "exists", "get", "hgetall", "hkeys", "hlen", "hrandfield", "hvals", "unlink", "xinfo|groups", "xlen",

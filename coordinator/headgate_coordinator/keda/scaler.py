@@ -1,6 +1,5 @@
 """The scaler: how much there is to do at a destination, by the settings and counters that all nodes share."""
 
-import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -14,6 +13,7 @@ from headgate.redis.keys import PARTS, Address
 from headgate.redis.stores.limiters import LimiterStore
 from headgate_coordinator.keda import messages
 from headgate_coordinator.keda.trigger import SECRETS, Trigger
+from headgate_coordinator.keda.watch import Watch
 from headgate_coordinator.rpc import is_token, peer_of, refuse
 from headgate_coordinator.security import Action, Identity, Users
 from headgate_coordinator.security.access import Access
@@ -22,8 +22,6 @@ from headgate_coordinator.security.permissions import ALL
 
 MOST_STREAMS: Final = 256
 """Streams of all autoscalers at a time: one for each trigger of the type ``external-push``."""
-LOOK: Final = 2.0
-"""Seconds between two looks for a stream."""
 _FIELDS: Final = ("kind", "pending_messages", "pending_bytes", "blocked", "limit_bytes", "rate", "limits", "next_due")
 _LATER: Final = 1 + PARTS.index("later")
 _COUNTERS: Final = {"messages": "pending_messages", "bytes": "pending_bytes", "waiting": "blocked"}
@@ -44,8 +42,10 @@ class Scaler:
         self._limiters = LimiterStore(client.store.server)
         self._users, self._token = users, token
         self._operator = Identity("operator", ALL)
-        self._streams = 0
-        self._over = asyncio.Event()
+        self._watches: set[Watch] = set()
+        self._over = False
+        if users is not None:
+            users.on_change(self._wake)
 
     @property
     def handler(self) -> Any:
@@ -61,7 +61,12 @@ class Scaler:
 
     def close(self) -> None:
         """End the streams."""
-        self._over.set()
+        self._over = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for watch in self._watches:
+            watch.wake()
 
     async def _is_active(self, ref: Any, context: Any) -> Any:
         trigger, access = await self._read(ref, context)
@@ -83,24 +88,27 @@ class Scaler:
 
     async def _stream(self, ref: Any, context: Any) -> AsyncIterator[Any]:
         """Say whether there is anything to do, at once and at each change."""
-        if self._streams >= MOST_STREAMS:
+        if len(self._watches) >= MOST_STREAMS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_STREAMS} streams are open at this node")
-        self._streams += 1
+        watch = Watch(self._client)
+        self._watches.add(watch)
         try:
             trigger, access = await self._read(ref, context)
-            before = None
-            while not self._over.is_set():
-                with contextlib.suppress(CoordinatorUnavailable):  # what was true is believed until it is back
-                    active = await self._value(trigger, access) > trigger.activation
-                    if active != before:
-                        before = active
-                        yield messages.IsActiveResponse(result=active)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._over.wait(), LOOK)
+            before, due = None, None
+            async with watch.on(*trigger.names):
+                while not self._over:
+                    with contextlib.suppress(CoordinatorUnavailable):  # what was true is believed until it is back
+                        await watch.begin()
+                        value, due = await self._look(trigger, access)
+                        active = value > trigger.activation
+                        if active != before:
+                            before = active
+                            yield messages.IsActiveResponse(result=active)
+                    await watch.wait(due)
         except HeadgateError as error:
             await refuse(context, error)
         finally:
-            self._streams -= 1
+            self._watches.discard(watch)
 
     async def _read(self, ref: Any, context: Any) -> tuple[Trigger, Access]:
         """Return what is asked for, and the rights of who asks.
@@ -132,7 +140,11 @@ class Scaler:
         return self._users.anonymous()
 
     async def _value(self, trigger: Trigger, access: Access) -> float:
-        """Return what is to be done, as far as the limit has room for workers.
+        value, _ = await self._look(trigger, access)
+        return value
+
+    async def _look(self, trigger: Trigger, access: Access) -> tuple[float, float | None]:
+        """Return what is to be done, as far as the limit has room for workers, and in how many seconds more is due.
 
         Raises:
             AccessDenied: whoever asks may not browse it, or not any more.
@@ -140,35 +152,38 @@ class Scaler:
             InvalidValue: it has no such metric, or no such limit.
             CoordinatorUnavailable: no answer.
         """
-        names = (trigger.destination, *((trigger.within,) if trigger.within else ()))
-        for name in names:
+        for name in trigger.names:
             if not access.may(Action.BROWSE, name):
                 text = access.refusal(Action.BROWSE, name)
                 raise AccessDenied(text, user=access.user, action=Action.BROWSE, destination=name)
-        fields, *within = await self._fields(*names)
-        value = await self._level(trigger, fields)
-        return trigger.capped(value, _most(trigger, within[0]) if within else None)
+        fields, *within = await self._fields(*trigger.names)
+        value, due = await self._level(trigger, fields)
+        return trigger.capped(value, _most(trigger, within[0]) if within else None), due
 
-    async def _level(self, trigger: Trigger, fields: Mapping[str, str]) -> float:
+    async def _level(self, trigger: Trigger, fields: Mapping[str, str]) -> tuple[float, float | None]:
         kind = fields["kind"]
         if kind not in ("queue", "topic") and trigger.metric != "waiting":
             raise InvalidValue(f"{trigger.destination!r} is a {kind}, which has no {trigger.metric}; use waiting",
                                setting="metric")  # fmt: skip
         if kind == "limiter":
             levels = await self._limiters.levels(Address.of(self._client.namespace, trigger.destination))
-            return float(levels.waiting) if levels is not None else 0.0
+            return float(levels.waiting) if levels is not None else 0.0, None
         value = float(fields.get(_COUNTERS[trigger.metric]) or 0)
+        later, due = 0, None
         if kind == "queue" and trigger.metric == "messages" and "next_due" in fields:
-            value -= await self._count_later(trigger.destination)
-        return max(0.0, value)
+            later, due = await self._later(trigger.destination)
+        return max(0.0, value - later), due
 
-    async def _count_later(self, name: str) -> int:
-        """Return how many messages of a queue wait for a time that is yet to come; what is due is work."""
+    async def _later(self, name: str) -> tuple[int, float | None]:
+        """Return how many messages of a queue wait for a time to come, and the seconds until the first of these."""
         shared = Address.of(self._client.namespace, name).shared
         server, key = self._client.store.server, shared[_LATER]
         seconds, micros = await server.command(shared[0], "TIME")
         now_ms = int(seconds) * 1000 + int(micros) // 1000
-        return int(await server.command(shared[0], "ZCOUNT", key, f"({now_ms}", "+inf"))
+        words = (key, f"({now_ms}", "+inf")
+        count = int(await server.command(shared[0], "ZCOUNT", *words))
+        first = await server.command(shared[0], "ZRANGEBYSCORE", *words, "WITHSCORES", "LIMIT", 0, 1)
+        return count, max(0.0, (float(first[1]) - now_ms) / 1000) if first else None
 
     async def _fields(self, *names: str) -> list[dict[str, str]]:
         keys = [Address.of(self._client.namespace, name).shared[0] for name in names]

@@ -82,6 +82,11 @@ class Trigger:
         )  # fmt: skip
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The destination, and what its workers work within."""
+        return (self.destination, self.within) if self.within else (self.destination,)
+
+    @property
     def name(self) -> str:
         """The name of its metric: letters, digits and dashes, as Kubernetes' interface of metrics takes them."""
         return f"headgate-{self.metric}-{re.sub(r'[^A-Za-z0-9]+', '-', self.destination)[:100].strip('-')}"

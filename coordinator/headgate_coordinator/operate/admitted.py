@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
 import signal
 import sys
@@ -13,6 +14,8 @@ from headgate.units import parse_size
 
 NOT_ADMITTED: Final = 75
 """Exit code where the command was not run, for it was not admitted in time: EX_TEMPFAIL of sysexits.h."""
+NOT_RUNNABLE: Final = 126
+"""Exit code where there is a file of that name that cannot be run, as shells have it."""
 NOT_FOUND: Final = 127
 """Exit code where there is no such command, as shells have it."""
 SIGNALED: Final = 128
@@ -45,6 +48,9 @@ async def run_admitted(
     if size is not None and parse_size(size, "--size") == 0:
         raise InvalidValue("0 takes nothing of a gate; use 1 or more", setting="--size")
     if shutil.which(command[0]) is None:  # before anything is taken
+        if os.path.sep in command[0] and os.access(command[0], os.F_OK):
+            _say(f"{command[0]!r} cannot be run: it is no file, or lacks the right to be run (chmod +x)")
+            return NOT_RUNNABLE
         _say(f"there is no command {command[0]!r}")
         return NOT_FOUND
     async with client.session(ttl=ttl) as session, contextlib.AsyncExitStack() as stack:
@@ -65,25 +71,35 @@ async def run_admitted(
 
 
 async def _run(command: Sequence[str]) -> int:
-    process = await asyncio.create_subprocess_exec(*command)
-    loop = asyncio.get_running_loop()
-    # A terminal sends SIGINT to both of us; from elsewhere it is passed on as the others are.
-    passed = (*_PASSED_ON, *(() if sys.stdin.isatty() else (signal.SIGINT,)))
-    for number in passed:
-        loop.add_signal_handler(number, _send, process, number)
-    if signal.SIGINT not in passed:
-        loop.add_signal_handler(signal.SIGINT, lambda: None)
+    loop, early = asyncio.get_running_loop(), list[signal.Signals]()
+    process: asyncio.subprocess.Process | None = None
+
+    def send(number: signal.Signals) -> None:
+        if process is None:
+            early.append(number)  # between its start and ours: it would run on without us
+        else:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                process.send_signal(number)
+
+    # What nohup or a shell's `&` has us ignore is ignored by the command too: it does not inherit that from a handler.
+    heard = [number for number in (*_PASSED_ON, signal.SIGINT) if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in heard:
+        if number is signal.SIGINT and sys.stdin.isatty():  # a terminal sends it to both of us
+            loop.add_signal_handler(number, lambda: None)
+        else:
+            loop.add_signal_handler(number, send, number)
     try:
+        process = await asyncio.create_subprocess_exec(*command)
+        for number in early:
+            send(number)
         code = await process.wait()
+    except OSError as error:  # of a script whose interpreter is not there, or of what is no program
+        _say(f"{command[0]!r} cannot be run: {error.strerror}; see its first line, as in #!/bin/sh")
+        return NOT_RUNNABLE
     finally:
-        for number in (*passed, signal.SIGINT):
+        for number in heard:
             loop.remove_signal_handler(number)
     return SIGNALED - code if code < 0 else code
-
-
-def _send(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it has just ended
-        process.send_signal(number)
 
 
 def _say(text: str) -> None:

@@ -29,6 +29,8 @@ _FUNCTIONS: Final[Mapping[Role, tuple[str, ...]]] = {
     "sdk": ("fcall",),
 }
 """Services call functions that nodes have loaded: who loads one writes code that others run with their own rights."""
+_TOLD: Final = ("client|tracking",)
+"""Of nodes, which have changes told, for KEDA."""
 _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
 _OPERATOR: Final = (
     *("admit", "apply", "attach", "free", "hold_off", "levels", "node", "policy", "pool", "pool_forget", "pool_set"),
@@ -61,6 +63,8 @@ def commands_of(role: Role, *, cluster: bool = False, functions: bool = False) -
     ``functions``: with those by which a role that has many calls makes them cheaper; Redis knows them since 7.0.
     """
     found = {*_CONNECT, *_READ, *(_CLUSTER if cluster else ()), *(_FUNCTIONS.get(role, ()) if functions else ())}
+    if role == "node":
+        found.update(_TOLD)
     if role != "metrics":  # which calls what others have loaded: who may load a script may load one that never ends
         found.add("script|load")
     for name in scripts_of(role):

@@ -1,10 +1,11 @@
 """Charges on things of an event loop, and on those that block."""
 
+import asyncio
 import logging
 from typing import Any, ClassVar, Final
 
 import headgate.sync
-from headgate.charge.held import TAKEN, Held
+from headgate.charge.held import TAKEN, Held, Kept
 from headgate.charge.terms import Terms
 from headgate.errors import HeadgateError, InvalidValue
 from headgate.limiting.bucket import Bucket
@@ -49,6 +50,10 @@ class Charge(Terms[Source]):
             return decision if isinstance(decision, Refused) else TAKEN
         return await on.attempt(**terms)
 
+    def keep(self, held: Held) -> Kept:
+        """Return an admission for an answer to keep."""
+        return Kept(held, asyncio.get_running_loop().call_soon_threadsafe)
+
     async def hold_off(self, seconds: float, reason: str, *call: Any) -> None:
         """Have nobody call for a while, as the other side asks; a failure of it is logged, for the call is done."""
         try:
@@ -88,6 +93,10 @@ class SyncCharge(Terms[SyncSource]):
             decision = on.try_take(**terms)
             return decision if isinstance(decision, Refused) else TAKEN
         return on.attempt(**terms)
+
+    def keep(self, held: Held) -> Kept:
+        """Return an admission for an answer to keep."""
+        return Kept(held, self.on._thread.tell)  # noqa: SLF001 -- a finalizer may not take the locks of a release
 
     def hold_off(self, seconds: float, reason: str, *call: Any) -> None:
         """Have nobody call for a while, as the other side asks; a failure of it is logged, for the call is done."""

@@ -1,5 +1,7 @@
 """The admission of a charged call, until the call is over; its end says something of the other side."""
 
+import contextlib
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import headgate.sync
@@ -25,6 +27,32 @@ class _Taken:
 
 
 TAKEN: Final = _Taken()
+
+
+class Kept:
+    """An admission that an answer keeps. It is released with the answer, which nobody can end once it is garbage.
+
+    Args:
+        held: the admission.
+        tell: calls a function soon, where admissions are released: garbage is collected in any thread, at any place.
+    """
+
+    __slots__ = ("_held", "_tell")
+
+    def __init__(self, held: Held, tell: Callable[[Callable[[], None]], object]) -> None:
+        self._held: Held | None = held
+        self._tell = tell
+
+    def release(self) -> None:
+        """End it; twice frees once."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.release()
+
+    def __del__(self) -> None:
+        if self._held is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it all that was held
+                self._tell(self._held.release)
 
 
 def answered(held: Held, status: int) -> None:

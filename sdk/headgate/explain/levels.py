@@ -9,6 +9,7 @@ from headgate.core.limits.limit import SHADOW, UNLIMITED
 from headgate.redis.stores.limiters import LimiterLevels
 
 _OFF: Final = "hold_off off "
+_ADAPTING: Final = 12  # words that one which adapts has more
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class LimitState:
     def read(cls, row: str) -> "LimitState":
         """Return it as the script writes it."""
         name, form, most, left, whole_us, taken, withheld, *more = row.split(" ")
-        adapting = Adapting.read(more) if more else None
+        adapting = Adapting.read(more[:_ADAPTING]) if len(more) >= _ADAPTING else None
         return cls(name, form, int(most), int(left), int(taken), int(whole_us) / 1e6, int(withheld), adapting)
 
     @property
@@ -182,5 +183,5 @@ def read_shadows(levels: LimiterLevels) -> tuple[ShadowState, ...]:
 def counts_of(shadowed: Iterable[str]) -> Iterator[tuple[str, str, int, int]]:
     """Yield what was counted of each shadow limit: its name, ``all`` or ``key``, times, and the most above it."""
     for entry in shadowed:
-        name, rule, times, most = entry.split(":")
+        name, rule, times, most, *_ = entry.split(":")
         yield name, rule, int(times), int(most)

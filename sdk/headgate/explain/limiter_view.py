@@ -19,6 +19,7 @@ TOP: Final = 10
 _LEVEL: Final = re.compile(r"([a-z]\w*)([=:])(\d+)(?:@(\d+))?", re.ASCII)
 _AMOUNT: Final = re.compile(r"(\w+)[=:](\d+)", re.ASCII)
 _OFF: Final = re.compile(r"OFF=(\d+)@")
+_WITHOUT_PLACE: Final = 9  # words of a wait, as nodes write it that do not estimate
 _WINDOW_MS: Final = {"hour": 3_600_000, "day": 86_400_000, "week": 604_800_000, "month": 2_678_400_000}
 
 
@@ -82,8 +83,10 @@ class Wait:
 
     @classmethod
     def read(cls, text: str, now_ms: int) -> "Wait":
-        """Return it as the script writes it."""
-        _, key, waiting, hold, since, place, turn_us, wait_us, limit, rule, amounts = text.split(" ")
+        """Return it as the script writes it, or one of another version: without its place and turn, or with more."""
+        words = text.split(" ")
+        words[5:5] = ["-", "-"] if len(words) == _WITHOUT_PLACE else []
+        _, key, waiting, hold, since, place, turn_us, wait_us, limit, rule, amounts, *_ = words
         return cls(
             _name(key), int(waiting), hold.rpartition(".")[0], max(0.0, (now_ms - int(since)) / 1000), limit,
             "key" if rule == "key" else "all", _amounts(amounts), _seconds(wait_us),
@@ -210,7 +213,7 @@ class LimiterView:
         holds = [_held(hold, text, levels.now_ms) for hold, text in levels.holds.items() if text.startswith("H ")]
         own = [Wait.read(text, levels.now_ms) for text in levels.own.values() if _is_wait(text)]
         mine = [_held(hold, text, levels.now_ms) for hold, text in levels.own.items() if not _is_wait(text)]
-        wait_us, binding, rule, amounts = (levels.head or "-  all -").split(" ")
+        wait_us, binding, rule, amounts, *_ = (levels.head or "-  all -").split(" ")
         whose = key if key is not None or rule != "key" or not line else line[0].key
         return cls(
             limits=tuple(limits.values()), waiting=levels.waiting, keys=levels.keys, holds=levels.all_holds,
@@ -270,7 +273,7 @@ class LimiterView:
 
 def _bands(levels: LimiterLevels) -> tuple[BandUse, ...]:
     """Return the bands that were named, the first ones first; what is not theirs is of the usual one."""
-    named = {use.band: use for use in (BandUse(*map(int, row.split(" "))) for row in levels.by_band)}
+    named = {use.band: use for use in (BandUse(*map(int, row.split(" ")[:4])) for row in levels.by_band)}
     if named:
         others = [use for use in named.values() if use.band != USUAL_BAND]
         waiting = max(0, levels.waiting - sum(use.waiting for use in others))
@@ -297,7 +300,7 @@ def _is_wait(text: str) -> bool:
 
 
 def _held(hold: str, text: str, now_ms: int) -> Held:
-    _, _, _, since, key, _, amounts, _ = text.split(" ")
+    _, _, _, since, key, _, amounts, *_ = text.split(" ")
     return Held(hold.rpartition(".")[0], _name(key), _amounts(amounts), max(0.0, (now_ms - int(since)) / 1000))
 
 

@@ -76,7 +76,7 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
             failed(held, error, httpx.TimeoutException)
             raise
         answered(held, response.status_code)
-        response.stream = _Body(cast("httpx.AsyncByteStream", response.stream), held)
+        response.stream = _Body(cast("httpx.AsyncByteStream", response.stream), self._charge.keep(held))
         try:
             seconds = read_retry_after(response.status_code, response.headers.get("retry-after"))
             if seconds is not None:
@@ -114,7 +114,7 @@ class LimitedTransport(httpx.BaseTransport):
             failed(held, error, httpx.TimeoutException)
             raise
         answered(held, response.status_code)
-        response.stream = _SyncBody(cast("httpx.SyncByteStream", response.stream), held)
+        response.stream = _SyncBody(cast("httpx.SyncByteStream", response.stream), self._charge.keep(held))
         try:
             seconds = read_retry_after(response.status_code, response.headers.get("retry-after"))
             if seconds is not None:

@@ -51,7 +51,7 @@ class LimitedAdapter(HTTPAdapter):
             response.close()  # nobody else can
             held.release()
             raise
-        _release_with(response, held)
+        _release_with(response, self._charge.keep(held))
         return response
 
 

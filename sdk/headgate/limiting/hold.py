@@ -258,7 +258,7 @@ class Hold:
             elif one.state is State.HELD:  # an epoch began, and it was claimed
                 self._limiter.renew(one, ttl_ms, hear)
             else:
-                renewed.set_exception(SessionExpired(self._limiter.name, one.id, "the hold is over"))
+                renewed.set_exception(SessionExpired(self._limiter.name, one.id))
 
         def give_up() -> None:
             if not renewed.done():

@@ -266,7 +266,7 @@ class Limiter:
         if refusal is None:
             return waiter.hold
         if refusal.why == "gone":
-            raise SessionExpired(self.name, hold, "there is no such hold any more")
+            raise SessionExpired(self.name, hold)
         raise error_of(self.name, refusal, monotonic(), 0.0, {}, None, self._keeper.trouble)
 
     async def state(self, *, key: str | None = None) -> LimiterState:

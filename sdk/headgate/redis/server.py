@@ -100,9 +100,8 @@ class Server:
             await self._open_cluster()
             connection = await self._any_master()
         else:
-            watched = self._masters_of is not None
-            first = self._lanes["only"] = Lane(self._dial_only, self._handovers, masters_only=watched)
-            connection = await first.take()
+            only = Lane(self._dial_only, self._handovers, masters_only=self._masters_of is not None)
+            connection = await self._lanes.setdefault("only", only).take()
         self.version = connection.headgate_version
         await connection.disconnect(nowait=True)
         if connection.headgate_cluster and self.url.kind == "single":
@@ -265,16 +264,17 @@ class Server:
             return ["only"]
         return [f"{node.host}:{node.port}" for node in self._cluster.get_primaries()]
 
-    async def subscriber(self) -> Redis:
-        """Return a client for one pub/sub connection; the caller closes it."""
-        options = self._options
+    async def subscriber(self, key: bytes = b"", **others: Any) -> Redis:
+        """Return a client for one connection that only listens, where that key is; the caller closes it."""
+        options = self._options | others
         if self.url.kind == "unix":
             return Redis(unix_socket_path=self.url.path, **options)
         if self._masters_of is not None:
             host, port = await self._masters_of.find()
         elif self._cluster:
             nodes = self._cluster.get_primaries()
-            node = next((one for one in nodes if one.name not in self._seeking), nodes[0])  # not one that hangs
+            calm = next((one for one in nodes if one.name not in self._seeking), nodes[0])  # not one that hangs
+            node = (self._cluster.get_node_from_key(key.decode()) if key else None) or calm
             host, port = node.host, int(node.port)
         else:
             host, port = self.url.hosts[0]

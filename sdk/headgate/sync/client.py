@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -25,6 +24,7 @@ from headgate.sync.gate import Gate, SharedCreditLine
 from headgate.sync.limiter import Limiter
 from headgate.sync.producer import Producer
 from headgate.sync.thread import LoopThread
+from headgate.sync.turn import Turn
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -188,7 +188,7 @@ class Client:
 
         async def open_session() -> headgate.session.session.Session:
             session = self._inner.session(name, ttl=ttl, on_loss=on_loss, resume=resume)
-            session.credit_line, session.hand_lock = SharedCreditLine, threading.Lock
+            session.credit_line, session.hand_lock = SharedCreditLine, Turn
             session.traces_receives = False
             return session
 

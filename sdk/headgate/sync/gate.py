@@ -2,7 +2,6 @@
 
 # ruff: noqa: SLF001 -- a permit is its gate's other half, and the gate that of the one it wraps
 
-import threading
 import time
 from dataclasses import dataclass, field
 from typing import Self
@@ -18,6 +17,7 @@ from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import ATTEMPT_WITHIN
 from headgate.limiting.refusals import Refused
 from headgate.sync.thread import LoopThread
+from headgate.sync.turn import Turn
 from headgate.units import MAX_SIZE, check_timeout, parse_size
 
 _monotonic = time.monotonic
@@ -28,7 +28,7 @@ _OVER = Lease(0.0)
 class SharedCreditLine(CreditLine):
     """A credit line that several threads change: every method that changes it holds its lock."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    lock: Turn = field(default_factory=Turn, repr=False, compare=False)
 
     # The class that `slots` makes is not the one that super() without arguments would look for.
 
@@ -83,7 +83,10 @@ class Permit:
         gate = self._gate
         if gate is None:
             return
-        with gate._lock:
+        with gate._lock as is_free:
+            if not is_free:
+                gate._thread.tell(self.release)
+                return
             if self._gate is None:
                 return
             self._gate = None
@@ -127,10 +130,11 @@ class Admission(Permit):
     def __enter__(self) -> Self:
         gate, size = self._wanted, self.size
         line = gate._line
-        with gate._lock:
+        with gate._lock as is_free:
             spent = line.spent + size
             if (
-                spent <= line.granted
+                is_free
+                and spent <= line.granted
                 and line.spent_m < line.granted_m
                 and not line.frozen
                 and not gate._outbox.waiting
@@ -219,7 +223,7 @@ class Gate:
 
     def forked(self) -> None:
         """Admit nothing from now on, whoever held the lock at that moment; to wait says why."""
-        self._lock = threading.Lock()
+        self._lock = Turn()
         self._lease = _OVER
 
     def __repr__(self) -> str:
@@ -245,10 +249,11 @@ class Gate:
         if key is not None or band is not None:
             return self._try_in_turn(size, key, band)
         line = self._line
-        with self._lock:
+        with self._lock as is_free:
             spent = line.spent + size
             if (
-                spent <= line.granted
+                is_free
+                and spent <= line.granted
                 and line.spent_m < line.granted_m
                 and not line.frozen
                 and not self._outbox.waiting

@@ -65,7 +65,10 @@ class Hold:
         """Say what was used of what it reserved; errors as :meth:`headgate.Hold.settle`."""
         inner, limiter = self._inner, self._limiter
         slice_, passes = inner._slice, False
-        with limiter._lock:
+        with limiter._lock as is_free:
+            if not is_free:
+                limiter._thread.tell(lambda: self.settle(**used))
+                return
             reserved, counted = inner.count(used)
             if counted and slice_ is not None:
                 passes = slice_.settle(reserved, counted)
@@ -92,7 +95,10 @@ class Hold:
         if slice_ is None:
             limiter._thread.tell(inner.release)
             return
-        with limiter._lock:
+        with limiter._lock as is_free:
+            if not is_free:
+                limiter._thread.tell(self.release)
+                return
             if inner._over:
                 return
             inner._over = True
@@ -216,7 +222,7 @@ class Limiter:
             raise
         if slice_ is None:
             return None
-        with self._lock:
-            if not slice_.take(amounts, monotonic()):
+        with self._lock as is_free:
+            if not is_free or not slice_.take(amounts, monotonic()):
                 return None
         return Hold(self, headgate.limiting.hold.Hold(self._inner, key, amounts, slice_))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from headgate._util.forks import FORKED, watch
 from headgate._util.tasks import THREAD
 from headgate.errors import Closed
+from headgate.sync.turn import is_interrupted
 
 T = TypeVar("T")
 
@@ -57,7 +58,12 @@ class LoopThread:
 
         Raises:
             Closed: the thread has ended, or ended meanwhile.
+            RuntimeError: it would wait for itself: this is that thread, or one in a turn which that thread may need.
         """
+        if threading.current_thread() is self._thread or is_interrupted():
+            work.close()
+            here = "in the midst of an admission of this thread" if is_interrupted() else "on the client's own thread"
+            raise RuntimeError(f"this was called {here}, and would wait for itself; call it from another thread")
         outside: concurrent.futures.Future[T] = concurrent.futures.Future()
         tasks: list[asyncio.Task[T]] = []
         caller = threading.current_thread()

@@ -30,6 +30,7 @@ async def node(redis_url: str, cleanup_namespace: str) -> AsyncIterator[NodeProc
         yield started
 
 
+@pytest.mark.whole
 async def test_four_links_throttle_the_head_and_explain_names_the_one_that_binds(
     client: headgate.Client, node: NodeProcess
 ) -> None:

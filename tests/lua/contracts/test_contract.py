@@ -231,6 +231,10 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for key in string.gmatch(text, '%S+') do"
         "|for i = #keys + 1, count do",
         "lib/hot": "for i = 1, count do",
+        "admit": "for _ = 1, math.max(count, 1) do",
+        "lib/alike": "for _, group in pairs(alike) do",
+        "lib/together": "for each = at, at + 6 * count - 1, 6 do|for key, of_key in pairs(groups) do"
+        "|for text, group in pairs(of_key) do|for _ = 1, count do",
         "lib/sendrate": "for i = 1, count do",
         "lib/later": "for at, ms in string.gmatch(text, '(@?)([%d-]+)') do|for i = #dues + 1, count do",
         "lib/aside": "for i = dues and #ids or 0, 1, -1 do",
@@ -327,8 +331,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/holding": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
         "|for _, amount in ipairs(amounts_of(h.amounts)) do|for _, amount in ipairs(amounts_of(text)) do",
         "lib/shedding": "for i = 1, 2 do|for _, amount in ipairs(above and amounts_of(amounts) or {}) do",
-        "lib/estimate": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
-        "|for _, limit in ipairs(limiter.limits) do",
+        "lib/together": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do",
+        "lib/comes_back": "for _, limit in ipairs(limiter.limits) do",
+        "lib/estimate": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do",
         "lib/aging": "for _, amount in ipairs(limiter.banded and amounts_of(amounts) or {}) do",
         "lib/passing": "for i = 1, 2 do|for _, amount in ipairs(amounts_of(amounts)) do"
         "|for _, turn in ipairs(first.turns) do",

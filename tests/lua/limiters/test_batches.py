@@ -72,3 +72,60 @@ async def test_one_alike_does_not_pass_who_joined_the_line_in_the_same_call(limi
     held, waits, late = (await limiter.call("ann", *admits)).answers
     assert (held, late) == ("held", "late - line all")
     assert waits.startswith("wait ")
+
+
+async def ten_at_once(
+    limiter: Limiter, settings: dict[str, Any], before: str, *, in_one_call: bool
+) -> tuple[list[str], Any]:
+    """Return what ten admissions of two keys are answered where the limiter has such settings, and what that leaves."""
+    await limiter.create("slots at_once 20;tokens rate 10 100", "slots at_once 8", **settings)
+    if before == "waits":
+        assert await limiter.admit("bob.1", "slots=15") == "held"
+        assert (await limiter.admit("bob.2", "slots=15", wait_ms=60_000)).startswith("wait ")
+    elif before:
+        assert (await limiter.store.hold_off(limiter.address, "bob", key=before, ms=5000, reason=""))[0] == "OK"
+    text = settings.get("text", "slots=1,tokens=2")
+    calls = [HoldCall("admit", f"ann.{n}", ("a", "b")[n % 2], text, TTL_MS) for n in range(1, 11)]
+    answers = list[str]()
+    for some in [calls] if in_one_call else [[call] for call in calls]:
+        answers += (await limiter.call("ann", *some)).answers
+    left = [await state(limiter), await limiter.field("by_band"), await limiter.field("would_wait")]
+    await limiter.server.forget(limiter.address, *limiter.sequence)
+    limiter.sequence.clear()
+    return answers, left
+
+
+async def test_many_are_let_in_together_only_where_nothing_else_is_to_be_seen_to(limiter: Limiter) -> None:
+    """Mutants: all are let in together whatever the limiter's rules, and whoever waits, is held off or is new."""
+    cases: dict[str, tuple[dict[str, Any], str]] = {
+        "nothing": ({}, ""),
+        "somebody waits": ({}, "waits"),
+        "all are held off": ({}, "*"),
+        "a key is held off": ({}, "b"),
+        "stopped": ({"stopped": "by hand"}, ""),
+        "keys with bands": ({"bands": "b=6"}, ""),
+        "kept for better bands": ({"reserve": "2=700"}, ""),
+        "shed": ({"shed": "3=300"}, ""),
+        "keys that nobody named": ({"key_weights": "a=2", "unknown_keys": "refuse"}, ""),
+        "few keys": ({"max_keys": "1"}, ""),
+        "shadow limits": ({"shadow_limits": "slots at_once 3"}, ""),
+    }
+    began = limiter.now
+    found = dict[str, set[str]]()
+    for name, (settings, before) in cases.items():
+        limiter.now = began
+        one_by_one = await ten_at_once(limiter, settings, before, in_one_call=False)
+        limiter.now = began
+        assert await ten_at_once(limiter, settings, before, in_one_call=True) == one_by_one, name
+        found[name] = {answer.split(" ")[0] for answer in one_by_one[0]}
+    assert found["nothing"] == {"held"}
+    assert found["few keys"] == {"held", "keys"}
+    assert found["keys that nobody named"] == {"held", "key"}
+    assert all("late" in found[name] for name in ("somebody waits", "all are held off", "a key is held off", "stopped"))
+
+
+async def test_those_that_are_let_in_together_are_each_judged(limiter: Limiter) -> None:
+    """Mutant: of what adapts more is let in together than it is sure to let in of one."""
+    await limiter.create("slots at_once 20 4 aimd")
+    admits = [HoldCall("admit", f"ann.{n}", amounts=f"slots={n}", ttl_ms=TTL_MS) for n in (1, 5)]
+    assert (await limiter.call("ann", *admits)).answers == ("held", "never 4 slots all")

@@ -132,6 +132,34 @@ async def test_how_fast_what_is_held_comes_back_is_learnt_while_somebody_waits(l
     assert 2_400_000 <= int(us) <= 2_600_000, "four wait before it, and two come back in a second"
 
 
+async def test_slots_that_come_back_at_once_come_back_at_once_again(limiter: Limiter) -> None:
+    """Eight slots are taken and come back in one moment, by two sessions, each second: who is the ninth waits for two.
+
+    Mutants: portions are not told from what comes evenly; what comes a moment later is another portion; all is as if it
+    had just come back; one is too much for a portion.
+    """
+    await limiter.create("slots at_once 8", fail_if_late="yes")
+    holds = [[f"ann.{number}", f"bob.{number}"] for number in range(1, 29)]
+    for hold in [hold for pair in holds for hold in pair]:
+        answer = await limiter.admit(hold, "slots=1", ttl=60_000, wait_ms=60_000)
+        assert answer == "held" or answer.startswith("wait ")
+    for _ in range(5):
+        await limiter.wait(995)
+        now, holds = holds[:4], holds[4:]
+        for session in range(2):
+            release = [HoldCall("release", pair[session]) for pair in now]
+            await limiter.call(now[0][session].partition(".")[0], *release)
+            await limiter.wait(5 if session == 0 else 0)
+            renewals = [HoldCall("renew", pair[session], ttl_ms=60_000) for pair in holds]
+            await limiter.call(now[0][session].partition(".")[0], *renewals)
+    await limiter.wait(250)
+    asked = [await limiter.admit("eve.1", f"slots={slots}", wait_ms=1) for slots in (1, 8)]
+    assert [answer.split()[0] for answer in asked] == ["hopeless"] * 2
+    ninth, all_of_it = (int(answer.split()[1]) / 1e6 for answer in asked)
+    assert 1.6 <= ninth <= 1.9, "eight wait before it, so it is of the second portion from now on"
+    assert 1.9 <= all_of_it <= 2.3
+
+
 async def _keep_coming(limiter: Limiter, weights: str = "", others: str = "1111111111") -> None:
     """Have 20 of one key wait for a rate of one a second, and for ten seconds so many of another come in each."""
     await limiter.create("calls rate 1 1", key_weights=weights)

@@ -86,6 +86,7 @@ def test_limits_are_names_and_sizes() -> None:
         limits_of(["1MiB"])
 
 
+@pytest.mark.soak  # test_flow.py has waits in the model
 @pytest.mark.xdist_group("spark")
 def test_a_senders_time_stands_still_while_it_waits(spark: SparkSession) -> None:
     """Mutant: bins by the time of the entry."""

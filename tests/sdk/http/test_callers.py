@@ -1,6 +1,7 @@
 """Those who call: a request waits until it is admitted and holds that until its body ends, with each library."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -118,6 +119,27 @@ async def test_a_body_holds_until_it_is_closed(
     assert await third == 200
     await second()
     await wait_until(lambda: _is(slots, 0))
+
+
+@pytest.mark.filterwarnings("ignore:.*socket:pytest.PytestUnraisableExceptionWarning")  # as is true of requests
+async def test_an_answer_that_nobody_closes_holds_until_it_is_garbage(
+    site: Site, session: headgate.Session, slots: headgate.Limiter, caller: Caller
+) -> None:
+    """Mutant: what an answer held is renewed for as long as the session lives, though nobody can end it any more."""
+    await caller.open(session)
+    site.go.clear()
+    forgotten = await caller.begin(site.url)
+    assert await held(slots) == 1
+    del forgotten
+    if caller.library == "aiohttp":
+        site.go.set()  # its connection keeps the answer, until the body has come
+
+    async def is_free() -> bool:
+        gc.collect()
+        return await held(slots) == 0
+
+    await wait_until(is_free)
+    site.go.set()
 
 
 @pytest.mark.parametrize("code", [429, 503])

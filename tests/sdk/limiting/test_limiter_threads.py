@@ -1,7 +1,8 @@
 """Limiters for threads: the same, from any thread at a time."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -116,3 +117,52 @@ def test_gates_and_buckets_with_keys_for_threads(redis_url: str, cleanup_namespa
         assert left.remaining == 1
         client.remove("db")
         client.remove("mail")
+
+
+@pytest.fixture
+def slots_in_hand(redis_url: str, cleanup_namespace: str) -> Iterator[tuple[headgate.sync.Limiter, headgate.sync.Gate]]:
+    with headgate.sync.connect(redis_url, namespace=cleanup_namespace) as client, client.session("s") as session:
+        client.apply("fast", FAST)
+        client.apply("db", kind="gate", limit=4)
+        limiter, gate = session.limiter("fast"), session.gate("db")
+        wait_for(lambda: bool(limiter.try_admit(slots=1)), timeout=GUARD, description="some is in hand")
+        wait_for(lambda: bool(gate.try_admit()), timeout=GUARD, description="some is in hand")
+        yield limiter, gate
+
+
+def test_what_interrupts_a_thread_in_its_turn_neither_waits_for_it_nor_takes_its_part(
+    slots_in_hand: tuple[headgate.sync.Limiter, headgate.sync.Gate],
+) -> None:
+    """As a signal handler, or a finalizer. Mutants: it is let in too; what it releases is lost."""
+    limiter, gate = slots_in_hand
+    hold, permit = limiter.admit(slots=1, calls=5).wait(), gate.try_admit()
+    assert permit is not None
+    with limiter._lock, gate._lock:  # here it comes
+        hold.settle(calls=2)
+        hold.release()
+        permit.release()
+        assert gate.try_admit() is None
+        with pytest.raises(RuntimeError, match="in the midst of an admission"):
+            limiter.attempt(slots=1)
+        with pytest.raises(RuntimeError, match="in the midst of an admission"), gate.admit():
+            pass
+    wait_for(lambda: permit._gate is None, timeout=GUARD, description="what it released came back")
+    wait_for(lambda: hold._inner._over, timeout=GUARD, description="what it released came back")
+    with limiter.admit(slots=1, timeout=GUARD), gate.admit(timeout=GUARD):
+        assert limiter.state()["slots"].taken >= 1
+
+
+def test_the_client_s_own_thread_does_not_wait_for_itself(
+    slots_in_hand: tuple[headgate.sync.Limiter, headgate.sync.Gate],
+) -> None:
+    limiter, _ = slots_in_hand
+    heard: Future[BaseException | None] = Future()
+
+    def call_back() -> None:
+        try:
+            limiter.state()
+        except RuntimeError as error:
+            heard.set_result(error)
+
+    limiter._thread.tell(call_back)
+    assert "on the client's own thread" in str(heard.result(GUARD))

@@ -74,6 +74,7 @@ async def test_what_a_killed_consumer_held_is_delivered_again_and_counted_as_tri
     assert await counts(client, "orders") == (0, 0)
 
 
+@pytest.mark.whole
 async def test_half_of_two_hundred_holders_are_killed_and_exactly_their_credit_comes_back(
     client: headgate.Client, redis_url: str
 ) -> None:

@@ -63,17 +63,23 @@ class Refusal:
     def read(cls, words: Sequence[str], now: float) -> "Refusal":
         """Return what the script answered to an admission that it did not hold."""
         match words:
-            case ["wait" | "late", "-", limit, rule] | ["wait", "1000000", limit, rule]:  # it is to ask again: no more
+            case ["wait" | "late", "-", limit, rule, *_] | [
+                "wait",
+                "1000000",
+                limit,
+                rule,
+                *_,
+            ]:  # it is to ask again: no more
                 return cls("late", limit, rule)
-            case ["wait" | "late", wait_us, limit, rule]:
+            case ["wait" | "late", wait_us, limit, rule, *_]:
                 return cls("late", limit, rule, now + int(wait_us) / 1e6)
-            case ["hopeless", wait_us, limit, rule]:
+            case ["hopeless", wait_us, limit, rule, *_]:
                 return cls("hopeless", limit, rule, now + int(wait_us) / 1e6)
-            case ["shed", band, fill, limit, rule]:
+            case ["shed", band, fill, limit, rule, *_]:
                 return cls("shed", limit, rule, band=int(band), fill=int(fill) / 1000)
-            case ["never", most, limit, rule]:
+            case ["never", most, limit, rule, *_]:
                 return cls("never", limit, rule, most=int(most))
-            case ["limit", name]:
+            case ["limit", name, *_]:
                 return cls("limit", name)
         return cls(words[0])
 

@@ -90,7 +90,8 @@ class Limit:
         given = {key: value for key, value in table.items() if value is not None}
         forms = [form for form in FORMS if form in given]
         if len(forms) != 1:
-            text = f"the limit {name!r} is one of rate, at_once and quota; give one of them"
+            instead = f", not {', '.join(map(repr, given))}" if given else ""
+            text = f"the limit {name!r} is one of rate, at_once and quota; give one of them{instead}"
             raise InvalidValue(text, setting="name")
         form = forms[0]
         for key in given:

@@ -55,6 +55,8 @@ class HoldAnswers:
 class LimiterLevels:
     """How much of a limiter's limits is taken, by whom, and who waits, as ``lua/levels.lua`` read it at one instant.
 
+    A node of a later version may say more: whatever follows the fields that are known here is left aside.
+
     Attributes:
         limits: ``<name> <form> <most> <left> <us until whole> <taken> <withheld>`` of each;
             ``hold_off off <ms>`` while it lasts.
@@ -189,7 +191,7 @@ def _shadows(reply: Sequence[bytes]) -> dict[str, Any]:
     """Return what is said of shadow limits, where there are any."""
     if not reply:
         return {}
-    own, of_key, would_wait, shadowed = reply
+    own, of_key, would_wait, shadowed, *_ = reply
     return {
         "shadows": _rows(own), "of_key_shadows": _rows(of_key), "would_wait": int(would_wait),
         "shadowed": _rows(shadowed),

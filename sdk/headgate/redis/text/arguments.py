@@ -297,12 +297,12 @@ class Arguments:
                 f" do local known = {{ {known} }} for i = {first}, #ARGV, 2 do local refuses, v = known[ARGV[i]], "
                 f"ARGV[i + 1] if not refuses or (v ~= '' and refuses(v)) {end} end end"
             )
-        refused = [
-            f"({text})"
-            for position, of in enumerate(self.rest.items)
-            if (text := of.refuses(f"ARGV[i + {position}]" if position else "ARGV[i]")) != "false"
-        ]
         width = len(self.rest.items)
+        refused = []
+        for position, of in enumerate(self.rest.items):
+            value, before = f"ARGV[i + {position}]", f"ARGV[i - {width - position}]"
+            if (text := of.refuses(value)) != "false":  # what is as it was in the row before was looked at there
+                refused.append(f"({f'(i == {first} or {value} ~= {before}) and ({text})' if width > 1 else text})")
         return f" for i = {first}, #ARGV, {width} do if {' or '.join(refused)} {end} end" if refused else ""
 
 
