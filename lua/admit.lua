@@ -39,10 +39,12 @@ end
 
 -- Decides an operation, and those after it that are decided together with it.
 local function do_one(at, op, id, key, text, ttl_ms)
+  limiter.late = op == 'admit' and limiter.late or nil
   local count = op == 'admit' and together.admit(at) or op == 'release' and together.release(at) or 0
   local answer = count > 0 and (op == 'admit' and 'held' or 'ok')
   if count == 0 and op == 'admit' then
-    answer = try_to_admit(id, key, text, ttl_ms, tonumber(ARGV[at + 5]))
+    local wait_ms = tonumber(ARGV[at + 5])
+    answer = together.refuse_alike(id, key, text, wait_ms) or try_to_admit(id, key, text, ttl_ms, wait_ms)
     waiting[#receipt] = not answer and id or nil
     limiter.refused = limiter.refused + (answer and answer ~= 'held' and 1 or 0)
   elseif count == 0 then
@@ -92,9 +94,7 @@ end
 if d.blocked > 0 then
   serve_line()
 end
-for i, id in pairs(waiting) do
-  receipt[i + 1] = tell_waiter(id)
-end
+for i, id in pairs(waiting) do receipt[i + 1] = tell_waiter(id) end
 if next(joined) and d.blocked > 0 then
   wake_all('recall')
 end

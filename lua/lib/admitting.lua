@@ -65,8 +65,11 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
     together.remember(id, h, text)
     return 'held'
   elseif wait_ms == 0 or d.blocked >= MAX_WAITING then
-    count_refusal(limit or 'line', whose or 'all')
-    return table.concat({ 'late', wait and wait > 0 and int(wait) or '-', limit or 'line', whose or 'all' }, ' ')
+    limit, whose = limit or 'line', whose or 'all'
+    answer = table.concat({ 'late', wait and wait > 0 and int(wait) or '-', limit, whose }, ' ')
+    limiter.late = { key = key, text = text, limit = limit, whose = whose, answer = answer }
+    count_refusal(limit, whose)
+    return answer
   end
   answer = (d.fail_if_late or string.find(text, '!', 1, true)) and refuse_late(key, amounts, wait_ms)
   if answer then return answer end

@@ -1,4 +1,5 @@
 --- @include "lib/hold_now"
+--- @include "lib/refused"
 -- Operations of one call that are alike: what such a hold is, and how it is written, is known after the first.
 local together = {} -- one table for all of one call: a function of Lua has room for 200 local names
 
@@ -19,6 +20,16 @@ together.admit_alike = function(like, id, text, ttl_ms)
   leases[id] = like.lease
   notes[#notes + 1] = 'held:' .. id .. like.noted
   return true
+end
+
+-- The answer to one that asks for what one just before it was refused: nothing changed meanwhile.
+together.refuse_alike = function(id, key, text, wait_ms)
+  local late = limiter.late
+  if late and late.key == key and late.text == text and wait_ms == 0 and texts[id] == false and d.blocked == 0 then
+    count_refusal(late.limit, late.whose)
+    return late.answer
+  end
+  limiter.late = nil
 end
 
 -- Releases the holds that are named from `at` on, one after the other; returns how many these are.

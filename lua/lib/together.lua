@@ -74,12 +74,13 @@ end
 -- Admits all from `at` on that come one after the other, if all have room; returns how many these are. Where others wait, or where
 -- what is left depends on who asks, each is looked at.
 together.admit = function(at)
-  if ARGV[at + 6] ~= 'admit' or d.blocked > 0 or d.bands or d.reserve or d.shed or limiter.shadows or limiter.refuse
+  if ARGV[at + 6] ~= 'admit' or limiter.one_by_one or d.blocked > 0 or d.bands or d.reserve or d.shed or limiter.shadows or limiter.refuse
     or (d.stopped and not K_LIMITED) or (limiter.levels.used.OFF or 0) > limiter.now_ms then
     return 0
   end
   local groups, count = together.group(at)
   if not groups or room_for_holds() < count or not together.have_room(groups) then
+    limiter.one_by_one = true -- or each of them would look at all after it
     return 0
   end
   for key, of_key in pairs(groups) do

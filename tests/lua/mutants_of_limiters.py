@@ -11,6 +11,11 @@ _BATCHES = "test_batches"
 LIMITERS: Final = (
     ("P1", "lib/together", " or not together.is_room_for(limit, levels, of[amount[1]])", "",
      f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
+    *(("P1", "lib/alike", text, instead, f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave")
+      for text, instead in (
+          ("late.key == key and ", ""), ("late.text == text and ", ""),
+          ("  limiter.late = nil\n", ""), ("    count_refusal(late.limit, late.whose)\n", ""),
+      )),
     ("P1", "lib/together", "judge(limit, levels, amount[3]) ~= 0 or ", "",
      f"{_BATCHES}::test_those_that_are_let_in_together_are_each_judged"),
     ("P1", "lib/together", "part_taken(limit, amount[3]) * times", "part_taken(limit, amount[3])",
