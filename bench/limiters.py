@@ -2,17 +2,21 @@
 
 import asyncio
 import random
+import socket
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+import hiredis
 from redis.asyncio import Redis
 
 import headgate
 from bench.harness import Figure, at_least, at_most, median, private_client
 from bench.scripts import Meter
 from headgate.redis.keys import Address
+from headgate.redis.scripts import script
 from headgate.redis.stores.limiters import NO_KEY, HoldCall, LimiterStore
 
 LIMITS: Final = {"requests": {"rate": "1M/s"}, "tokens": {"rate": "1G/s"}, "in_flight": {"at_once": 1_000_000}}
@@ -22,9 +26,11 @@ BATCH: Final = 64
 FULL: Final = 128
 """Operations that a call has at the most."""
 SLOTS: Final = "slots=1"
-PROCESSES: Final = 3
+PROCESSES: Final = 2
 TTL_MS: Final = 60_000
 KEYS: Final = 1_000_000
+REST: Final = (NO_KEY, "-", "0", "0")
+"""Words of a release after its hold."""
 PLAIN: Final = """
 for i = 2, #ARGV do
   redis.call('HSET', KEYS[1], ARGV[i], redis.call('HGET', KEYS[1], ARGV[i]) and ARGV[1])
@@ -58,20 +64,6 @@ class Caller:
         ids = [(f"{self._session}.{number}", f"k{(number + ahead) % keys}") for number in range(first, first + size)]
         await self.call([HoldCall("admit", hold, key, amounts, TTL_MS) for hold, key in ids])
         await self.call([HoldCall("release", hold) for hold, _ in ids])
-
-    async def flow(self, seconds: float, amounts: str) -> float:
-        """Admit and release in full calls for so long; returns admissions a second."""
-        here: list[str] = []
-        done, began = 0, time.monotonic()
-        while (passed := time.monotonic() - began) < seconds:
-            half = FULL // 2
-            ids = [f"{self._session}.{self._hold + one}" for one in range(1, half + 1)]
-            self._hold += half
-            releases = [HoldCall("release", hold) for hold in here]
-            await self.call([*releases, *(HoldCall("admit", hold, NO_KEY, amounts, TTL_MS) for hold in ids)])
-            here, done = ids, done + half
-        await self.call([HoldCall("release", hold) for hold in here])
-        return done / passed
 
 
 async def _cost(caller: Caller, meter: Meter, size: int, keys: int, rounds: int) -> float:
@@ -163,20 +155,58 @@ async def _decided(client: Any, seconds: float) -> float:
         return done / (time.perf_counter() - began)
 
 
-async def _flow(url: str, name: str, session: str) -> None:
-    """Be one of several processes whose calls are full: admit for as many seconds as each line says, print the pace."""
+def _calls(address: Address, session: str, run_id: str | bytes, count: int) -> list[bytes]:
+    """Return calls of 64 releases and 64 admissions each, as they go over the socket; the first releases nothing."""
+    half, op = FULL // 2, script("admit")
+    assert op.library is not None
+    keys = address.limiter_keys(session)
+    calls = []
+    for seq in range(3, count + 3):  # after the two of a round
+        first = seq * half
+        words = [word for number in range(first - half, first) for word in ("release", f"{session}.{number}", *REST)]
+        for number in range(first, first + half):
+            words += ("admit", f"{session}.{number}", NO_KEY, SLOTS, str(TTL_MS), "0")
+        parts = ["FCALL", op.library.name, str(len(keys)), *keys, run_id, session, str(seq), "0", *words]
+        texts = [part.encode() if isinstance(part, str) else part for part in parts]
+        calls.append(b"*%d\r\n" % len(texts) + b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in texts))
+    return calls
+
+
+def _blast(path: str, calls: list[bytes]) -> float:
+    """Make calls, two under way at a time; returns seconds. Raises where an admission was refused."""
+    reader = hiredis.Reader()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        began = time.monotonic()
+        connection.sendall(calls[0])
+        for number in range(len(calls)):
+            if number + 1 < len(calls):
+                connection.sendall(calls[number + 1])
+            while (reply := reader.gets()) is False:
+                reader.feed(connection.recv(1 << 20))
+            if isinstance(reply, Exception) or reply[0] != b"OK" or set(reply[-FULL // 2 :]) != {b"held"}:
+                raise RuntimeError(f"the bench's limiter refused: {reply!r:.200}")
+        return time.monotonic() - began
+
+
+async def _flow(url: str, name: str, session: str, calls: str) -> None:
+    """Be one of several processes whose calls are full, and encoded beforehand; print how many seconds these took."""
     async with headgate.connect(url) as client:
-        caller = Caller(LimiterStore(client.store.server), Address.of(client.namespace, name), session)
-        await caller.round(1, 1, amounts=SLOTS)
-        print("ready", flush=True)
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            print(await caller.flow(float(line), SLOTS), flush=True)
+        address = Address.of(client.namespace, name)
+        await Caller(LimiterStore(client.store.server), address, session).round(1, 1, amounts=SLOTS)
+        async with Redis.from_url(url) as redis:
+            run_id = await redis.hget(address.key, "run_id")
+        assert run_id is not None
+    ready = _calls(address, session, run_id, int(calls))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(_blast(urlsplit(url).path, ready), flush=True)
 
 
-async def _together(client: Any, redis: "Redis", seconds: float, rounds: int) -> tuple[list[float], list[float]]:
+async def _together(client: Any, redis: "Redis", calls: int, rounds: int) -> tuple[list[float], list[float]]:
     """Return admissions a second of several processes with full calls, and microseconds of Redis' processor for each.
 
-    They make no objects for those who ask, as sessions do: it is Redis that is to have too much to do.
+    What they send is encoded before: it is Redis that is to have too much to do.
     """
     await client.apply("together", kind="limiter", limits={"slots": {"at_once": 1_000_000}})
 
@@ -184,23 +214,21 @@ async def _together(client: Any, redis: "Redis", seconds: float, rounds: int) ->
         assert process.stdout is not None
         return (await process.stdout.readline()).decode()
 
-    processes = [
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bench.limiters", client.redis_url, "together", f"bench~{number}"),
-            stdin=PIPE, stdout=PIPE,
-        )
-        for number in range(PROCESSES)
-    ]  # fmt: skip
-    await asyncio.gather(*map(line, processes))
     paces, costs = [], []
-    for _ in range(rounds):
+    for number in range(rounds):
+        processes = [
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "bench.limiters", client.redis_url, "together", f"r{number}~{one}", str(calls)),
+                stdin=PIPE, stdout=PIPE,
+            )
+            for one in range(PROCESSES)
+        ]  # fmt: skip
+        await asyncio.gather(*map(line, processes))
         before = await _processor(redis)
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write(f"{seconds}\n".encode())
-        paces.append(sum(float(text) for text in await asyncio.gather(*map(line, processes))))
-        costs.append(1e6 * (await _processor(redis) - before) / (paces[-1] * seconds))
-    await asyncio.gather(*(process.communicate(b"") for process in processes))
+        found = await asyncio.gather(*(process.communicate(b"\n") for process in processes))
+        admissions = PROCESSES * calls * FULL // 2
+        paces.append(admissions / max(float(seconds) for seconds, _ in found))
+        costs.append(1e6 * (await _processor(redis) - before) / admissions)
     return paces, costs
 
 
@@ -250,7 +278,7 @@ async def measure(*, quick: bool) -> list[Figure]:
             crowded = await _crowded(client, redis, meter, caller, keys, 10 if quick else 60)
             await _until_whole(store, address, redis)
             after = int(await redis.memory_usage(f"{address.key}:keyed", samples=0) or 0) / keys
-            together, of_redis = await _together(client, redis, 1.0, 3 if quick else 15)
+            together, of_redis = await _together(client, redis, 500, 3 if quick else 15)
         hand = await _from_hand(client, 20_000 if quick else 500_000)
         decided = await _decided(client, 1 if quick else 5)
     return [
@@ -269,10 +297,15 @@ async def measure(*, quick: bool) -> list[Figure]:
         Figure("each key's part of their hash once they are gone, but for 64 that owe still", after, "bytes"),
         at_least("admissions from what is in hand, a process", [hand], "/s", 1_000_000),
         at_least("admissions decided in Redis, a process and thread", [decided], "/s", 25_000),
-        at_least(f"admissions decided in Redis, {PROCESSES} processes, calls of {FULL}", together, "/s", 100_000),
+        at_least(
+            f"admissions decided in Redis, {PROCESSES} processes, calls of {FULL} encoded before",
+            together,
+            "/s",
+            100_000,
+        ),
         at_most("an admission there and its release, with all Redis does for them", of_redis, "us of Redis", 10),
     ]
 
 
 if __name__ == "__main__":
-    asyncio.run(_flow(*sys.argv[1:4]))
+    asyncio.run(_flow(*sys.argv[1:5]))
