@@ -206,7 +206,7 @@ async def _flow(url: str, name: str, session: str, calls: str) -> None:
 async def _together(client: Any, redis: "Redis", calls: int, rounds: int) -> tuple[list[float], list[float]]:
     """Return admissions a second of several processes with full calls, and microseconds of Redis' processor for each.
 
-    What they send is encoded before: it is Redis that is to have too much to do.
+    Their calls are encoded before: it is Redis that is to have too much to do.
     """
     await client.apply("together", kind="limiter", limits={"slots": {"at_once": 1_000_000}})
 
