@@ -88,6 +88,7 @@ soak: redis ## Run the long tests, minutes of load and failures, and then test-s
 	@.ci/ensure-chromium
 	@.ci/ensure-rhea
 	@.ci/ensure-java
+	@.ci/ensure-lake
 	@for what in "soak and not alone:-n 2 --dist worksteal" "soak and alone:-n 0"; do \
 		$(BIN)/python -m pytest -m "$${what%%:*}" $${what#*:} -r fEs --timeout 3600 -p tests.support.soaking $(ARGS) || \
 			{ status=$$?; test $$status = 5 || { echo "soak: FAILED (pytest ended with $$status)"; exit $$status; }; }; \
