@@ -3,8 +3,9 @@
 # ruff: noqa: SLF001 -- a permit and an admission are their gate's other halves
 
 import asyncio
+from collections.abc import Awaitable
 from time import monotonic
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Self
 
 from headgate._util.tasks import current
@@ -28,27 +29,26 @@ class Permit:
 
     __slots__ = ("_gate", "_inc", "size")
 
-    def __init__(self, gate: "Gate", size: int, inc: int) -> None:
-        self._gate: Gate | None = gate
-        self._inc = inc
-        self.size = size
+    _gate: "Gate | None"  # set by the gate: a call to do so would be a tenth of the time of an admission
+    _inc: int
+    size: int
 
     def release(self) -> None:
         """Put the bytes back."""
         gate = self._gate
         if gate is not None:
             self._gate = None
-            gate._in_use -= self.size
-            line = gate._credit
+            size, line = self.size, gate._credit
+            gate._in_use -= size
             if line.inc != self._inc:
                 return  # its credit was reclaimed with the session's lease, and belongs to others
             recalled = gate._state.recalled
             if recalled and gate._state.owes:
-                line.returned += self.size
+                line.returned += size
                 line.returned_m += 1
                 gate._account.hand_on()
                 return
-            line.spent -= self.size
+            line.spent -= size
             line.spent_m -= 1
             if recalled or gate._outbox.waiting:
                 gate._account.freed()
@@ -74,7 +74,7 @@ class KeyedPermit(Permit):
     __slots__ = ("_hold",)
 
     def __init__(self, permit: Permit, hold: Hold) -> None:
-        super().__init__(permit._gate, permit.size, permit._inc)  # type: ignore[arg-type]  # it was just admitted
+        self._gate, self._inc, self.size = permit._gate, permit._inc, permit.size
         self._hold = hold
 
     def release(self) -> None:
@@ -83,41 +83,87 @@ class KeyedPermit(Permit):
         self._hold.release()
 
 
-class Admission:
-    """``async with gate.admit(...)``: held while inside."""
+class Admission(Permit):
+    """``async with gate.admit(...)``: admitted on entering, a permit while inside."""
 
-    __slots__ = ("_band", "_gate", "_key", "_size", "_timeout", "held")
-    held: Permit  # there from entering on
+    __slots__ = ("_timeout", "_wanted")
 
-    def __init__(self, gate: "Gate", size: int, timeout: float | str | None, key: str | None, band: int | None) -> None:
-        self._gate = gate
-        self._band = band
-        self._size = size
+    def __init__(self, gate: "Gate", size: int, timeout: float | str | None) -> None:
+        self._wanted = gate
+        self._gate = None
+        self.size = size
         self._timeout = timeout
-        self._key = key
+
+    @property
+    def held(self) -> Permit:
+        """Itself, for those who look what a task is inside of."""
+        return self
 
     async def __aenter__(self) -> Permit:
-        if self._key is not None or self._band is not None:
-            permit: Permit | None = await self._gate._wait_in_turn(self._size, self._key, self._timeout, self._band)
+        gate, size = self._wanted, self.size
+        line = gate._credit
+        spent = line.spent + size
+        if (
+            spent <= line.granted
+            and line.spent_m < line.granted_m
+            and not line.frozen
+            and not gate._outbox.waiting
+            and monotonic() <= gate._lease.use_until
+        ):
+            line.spent = spent
+            line.spent_m += 1
+            line.uses += 1
+            gate._in_use += size
+            self._inc = line.inc
         else:
-            permit = self._gate.try_admit(self._size)
-        if permit is None:
-            permit = await self._gate._wait(self._size, self._timeout)
-        self.held = permit
+            gate._lacks(size)
+            self._inc = await gate._wait(size, self._timeout)
+        self._gate = gate
+        return self
+
+    def __aexit__(self, *_: object) -> Awaitable[None]:
+        self.release()
+        return self._wanted._nothing_left
+
+
+class KeyedAdmission(Admission):
+    """The same for a key, which has its turn as long as it is held."""
+
+    __slots__ = ("_band", "_hold", "_key")
+
+    def __init__(self, gate: "Gate", size: int, timeout: float | str | None, key: str | None, band: int | None) -> None:
+        super().__init__(gate, size, timeout)
+        self._key, self._band = key, band
+        self._hold: Hold | None = None
+
+    async def __aenter__(self) -> Permit:
+        patience = self._timeout
+        hold, self._timeout = await self._wanted.take_turn(self.size, self._key, patience, self._band)
+        try:
+            permit = await super().__aenter__()
+        except BaseException as error:
+            hold.release()
+            if isinstance(error, CreditTimeout):
+                error.key = self._key
+            raise
+        finally:
+            self._timeout = patience
+        self._hold = hold
         return permit
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.held.release()
+    def release(self) -> None:
+        """Put the bytes back, and let the next key go."""
+        super().release()
+        if self._hold is not None:
+            self._hold.release()
 
 
 class Gate:
     """Admits bytes under a limit shared by all sessions. Get one from :meth:`Session.gate`."""
 
     __slots__ = (
-        "__weakref__", "_account", "_closed", "_credit", "_in_use", "_lease", "_outbox", "_said_timeout", "_state",
-        "_timeout", "_when_full", "keys",
+        "__weakref__", "_account", "_closed", "_credit", "_in_use", "_lease", "_nothing_left", "_outbox",
+        "_said_timeout", "_state", "_timeout", "_when_full", "keys",
     )  # fmt: skip
 
     def __init__(
@@ -135,6 +181,8 @@ class Gate:
         self.adopt(Defaults())
         self._in_use = 0
         self._closed = False
+        self._nothing_left = asyncio.get_running_loop().create_future()
+        self._nothing_left.set_result(None)  # to leave a block is to await this, which costs less than a coroutine
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._in_use} in use, {self._credit.in_hand} in hand"
@@ -171,16 +219,17 @@ class Gate:
             or self._outbox.waiting
             or monotonic() > self._lease.use_until
         ):
-            if size >= MAX_SIZE:  # nothing that is granted is so much
-                parse_size(size, "size")
-            if not self._closed:
-                self._account.wanted(size)
+            self._lacks(size)
             return None
         line.spent = spent
         line.spent_m += 1
         line.uses += 1
         self._in_use += size
-        return Permit(self, size, line.inc)
+        permit = Permit()
+        permit._gate = self
+        permit._inc = line.inc
+        permit.size = size
+        return permit
 
     def admit(
         self, size: int | str = 1, *, key: str | None = None, timeout: float | str | None = None,
@@ -206,7 +255,11 @@ class Gate:
             check_timeout(timeout)
         if band is not None:
             check_band(band)
-        return Admission(self, size if type(size) is int else parse_size(size, "size"), timeout, key, band)
+        if type(size) is not int or size < 0:
+            size = parse_size(size, "size")
+        if key is None and band is None:
+            return Admission(self, size, timeout)
+        return KeyedAdmission(self, size, timeout, key, band)
 
     async def attempt(
         self, size: int | str = 1, *, key: str | None = None, band: int | None = None
@@ -221,7 +274,11 @@ class Gate:
         if hold is not None and not isinstance(hold, Hold):
             return hold
         try:
-            permit = self.try_admit(size) or await self._wait(size, ATTEMPT_WITHIN, FAIL)
+            permit = self.try_admit(size)
+            if permit is None:
+                permit = Permit()
+                permit._inc, permit.size = await self._wait(size, ATTEMPT_WITHIN, FAIL), size
+                permit._gate = self
         except BaseException as error:
             if hold is not None:
                 hold.release()
@@ -301,17 +358,14 @@ class Gate:
         hold = await limiter.admit(key=key, timeout=patience, band=band, bytes=size, calls=1)
         return hold, max(0.0, until - monotonic())
 
-    async def _wait_in_turn(self, size: int, key: str | None, timeout: float | str | None, band: int | None) -> Permit:
-        hold, left = await self.take_turn(size, key, timeout, band)
-        try:
-            return KeyedPermit(self.try_admit(size) or await self._wait(size, left), hold)
-        except BaseException as error:
-            hold.release()
-            if isinstance(error, CreditTimeout):
-                error.key = key
-            raise
+    def _lacks(self, size: int) -> None:
+        """Note that credit was asked for that is not in hand."""
+        if size >= MAX_SIZE:  # nothing that is granted is so much
+            parse_size(size, "size")
+        if not self._closed:
+            self._account.wanted(size)
 
-    async def _wait(self, size: int, timeout: float | str | None, when_full: WhenFull | None = None) -> Permit:
+    async def _wait(self, size: int, timeout: float | str | None, when_full: WhenFull | None = None) -> int:
         self._check_open()
         loop = asyncio.get_running_loop()
         patience = self._timeout if timeout is None else parse_timeout(timeout)
@@ -328,4 +382,4 @@ class Gate:
                 self._account.freed()
             raise
         self._in_use += size
-        return Permit(self, size, paid)
+        return paid
