@@ -166,6 +166,8 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
+        if (here := self._next_here()) is not None:
+            return here
         source = self._source
         if source.closed and source.failure is None:
             raise StopAsyncIteration
@@ -178,6 +180,17 @@ class Consumer:
         if message is None:
             raise StopAsyncIteration
         return message
+
+    def _next_here(self) -> Message | None:
+        """Return the next message if it is here and nothing else is to be done first, as nearly always."""
+        inbox, source, buffer = self.inbox, self._source, self._buffer
+        if not buffer or self._pacing.rate is not None or source.closed or source.failure is not None:
+            return None
+        if inbox.received + 1 >= self._breathe_at:
+            return None
+        inbox.received += 1
+        self._use.note()
+        return buffer.popleft()
 
     async def receive(self, *, timeout: float | str | None = None) -> Message | None:
         """Return the next message; with a pattern, of each topic in turn.
@@ -193,6 +206,8 @@ class Consumer:
             SlowConsumer: it was detached by the destination's rules.
             AccessDenied: nothing is here, and the right to receive was taken away; it goes on once it is given back.
         """
+        if (here := self._next_here()) is not None:
+            return here
         inbox, buffer, pacing, source = self.inbox, self._buffer, self._pacing, self._source
         inbox.received += 1
         self._use.note()

@@ -348,9 +348,12 @@ class Feed:
 
     async def _exchange(self, call: Exchange[Message]) -> None:
         """Settle what waits and fetch what fits, in one call."""
-        ids: dict[str, list[bytes]] = {"accepted": [], "released": [], "rejected": [], "failed": []}
-        for outcome, message, _ in call.going:
-            ids[outcome].append(message.given_back_id if outcome in ("released", "failed") else message.raw_id)
+        accepted = [message.raw_id for outcome, message, _ in call.going if outcome == "accepted"]
+        ids: dict[str, list[bytes]] = {"accepted": accepted, "released": [], "rejected": [], "failed": []}
+        if len(accepted) < len(call.going):
+            for outcome, message, _ in call.going:
+                if outcome != "accepted":
+                    ids[outcome].append(message.raw_id if outcome == "rejected" else message.given_back_id)
         began = time.time_ns() if self._tracing is not None else 0
         answer = await self._store.settle(
             self.address,

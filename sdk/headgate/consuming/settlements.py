@@ -166,15 +166,13 @@ class Settlements:
 
     def settle(self, message: Message, outcome: Outcome, *, confirm: bool, reason: str = "") -> Future | None:
         """Queue a settlement; the future, if asked for, is done when Redis has it. See :meth:`Message.accept`."""
-        if message.settled:
-            raise InvalidValue(f"{message!r} cannot be settled twice")
-        if message._generation != self.generation:  # noqa: SLF001 -- for every message; a property takes a call more
-            raise self._given_away(message)
-        if self.failure is not None:
-            raise self.failure
-        if self.closed:
-            raise Closed(f"the consumer of {self.address.name!r} is closed; message {message.id} went back")
+        if message.settled or message._generation != self.generation or self.closed or self.failure:  # noqa: SLF001
+            raise self._refusal(message)
         message.settled = True
+        self.use.note()
+        if outcome == "accepted" and not confirm:  # as nearly all are
+            self._queue(outcome, message, None)
+            return None
         future = self._loop.create_future() if confirm else None
         if outcome == "rejected":
             self._die(message, f"rejected: {reason or 'no reason given'}", message.delivery_count, future)
@@ -182,8 +180,31 @@ class Settlements:
             self._die(message, f"{attempts} attempts failed", attempts, future)
         else:
             self._queue(outcome, message, future)
-        self.use.note()
         return future
+
+    def accept(self, messages: Sequence[Message]) -> int:
+        """Settle deliveries as accepted; returns how many cannot be settled any more."""
+        if self.closed or self.failure is not None:
+            return len(messages)
+        outcomes, generation, before = self._outcomes, self.generation, len(self._outcomes)
+        for message in messages:
+            if not message.settled and message._generation == generation:  # noqa: SLF001 -- as above
+                message.settled = True
+                outcomes.append(("accepted", message, None))
+        count = len(outcomes) - before
+        self._queued += count
+        self.use.note()
+        self._wake()
+        return len(messages) - count
+
+    def _refusal(self, message: Message) -> BaseException:
+        """Return why a message cannot be settled."""
+        if message.settled:
+            return InvalidValue(f"{message!r} cannot be settled twice")
+        if not message.is_current:
+            return self._given_away(message)
+        went_back = f"the consumer of {self.address.name!r} is closed; message {message.id} went back"
+        return self.failure or Closed(went_back)
 
     async def confirm(
         self, message: Message, outcome: Outcome, timeout: float | str | None, *, reason: str = ""
@@ -241,8 +262,8 @@ class Settlements:
         if self.securing is not None:
             self.securing.settled(epoch, (future for _, _, future in call.going))
         else:
-            for _, _, future in call.going:
-                if future is not None and not future.done():
+            for future in [future for _, _, future in call.going if future is not None]:
+                if not future.done():
                     future.set_result(None)
         self._flushed += len(call.going)
         self._progress.set()

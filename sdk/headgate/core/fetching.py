@@ -146,6 +146,7 @@ class Exchange(Generic[T]):
 
     Attributes:
         going: the settlements that it carries.
+        weight: bytes of the messages that they settle.
         fetch: number of the fetch; 0 for none.
         messages: most that it may bring.
         size: most bytes, but for a first message that is larger.
@@ -155,6 +156,7 @@ class Exchange(Generic[T]):
     """
 
     going: list[tuple[Any, T, Any]]
+    weight: int
     fetch: int
     messages: int
     size: int
@@ -260,11 +262,14 @@ class Fetching(Generic[T]):
             self.look_at = min(self.look_at, self._looked_at + SEEK_AFTER)
         goes = self._flush_due(now) or self.lost_reply
         if goes or now >= self.look_at:
-            room = NO_ROOM if self.closing or self._rests() else self._room(now)
+            going = list(islice(self.outcomes, MAX_SETTLED))
+            weight = sum([message.size for _, message, _ in going])
+            room = NO_ROOM if self.closing or self._rests() else self._room(now, len(going), weight)
             if goes or room[0]:
-                return self._exchange(now, room)
+                return self._exchange(now, room, going, weight)
         if now >= self.lease.renew_at:  # any call renews it
-            return self._exchange(now, NO_ROOM)
+            going = list(islice(self.outcomes, MAX_SETTLED))
+            return self._exchange(now, NO_ROOM, going, sum([message.size for _, message, _ in going]))
         return None
 
     def wake_at(self) -> float:
@@ -281,13 +286,16 @@ class Fetching(Generic[T]):
         self.lost_reply = False
         self._flushed_at = now
         self.lease.renewed(call.asked_at)
-        outcomes, held, size = self.outcomes, self.held, 0
-        for _, message, _ in call.going:
-            outcomes.popleft()
-            size += message.size
+        outcomes, held, going = self.outcomes, self.held, call.going
+        for _, message, _ in going:
             held.pop(message.raw_id, None)
-        if call.going:
-            self.holding.settle(len(call.going), size)
+        if len(going) == len(outcomes):
+            outcomes.clear()
+        else:
+            for _ in going:
+                outcomes.popleft()
+        if going:
+            self.holding.settle(len(going), call.weight)
 
     def refused(self, now: float) -> None:
         """Take note that the lease was over when a call came: what was held is others'."""
@@ -341,30 +349,31 @@ class Fetching(Generic[T]):
         enough = 64 if window.messages == "unlimited" else max(1, min(64, int(int(window.messages) * window.top_up)))
         return len(self.outcomes) >= enough or self.closing or now >= self._flushed_at + LINGER
 
-    def _room(self, now: float) -> tuple[int, int]:
-        """Return the room there will be once the settlements that wait have gone out."""
-        going = min(len(self.outcomes), MAX_SETTLED)
-        size = sum(item[1].size for item in islice(self.outcomes, going)) if going else 0
+    def _room(self, now: float, going: int, weight: int) -> tuple[int, int]:
+        """Return the room there will be once so many settlements, of so many bytes, have gone out."""
         due, again = now >= self.look_at, self.lost_reply
-        return self._bounded(self.holding.ask(going, size, self._asked, due=due, again=again))
+        return self._bounded(self.holding.ask(going, weight, self._asked, due=due, again=again))
 
     def _bounded(self, room: tuple[int, int]) -> tuple[int, int]:
         messages = self.demand.room(room[0]) if room[0] else 0
         return (messages, room[1]) if messages > 0 else NO_ROOM
 
-    def _exchange(self, now: float, room: tuple[int, int]) -> Exchange[T]:
+    def _exchange(
+        self, now: float, room: tuple[int, int], going: list[tuple[Any, T, Any]], weight: int
+    ) -> Exchange[T]:
+        most = len(going)
         if self._after != FIRST_PAGE:
             most = 0  # the next page of a repeated fetch: what goes out with it would count as repeated too
         elif self.lost_reply:
             most = self._unanswered  # a repeated call carries what it carried before
-        else:
-            most = MAX_SETTLED
-        going = list(islice(self.outcomes, most))
+        if most < len(going):
+            going = going[:most]
+            weight = sum([message.size for _, message, _ in going])
         self._unanswered = len(going)
         if room[0] and not self.lost_reply:
             self._fetches += 1
             self.holding.reserve(room[0])
         fetch = self._fetches if room[0] or self.lost_reply else 0
-        call = Exchange(going, fetch, *room, self._after, self.waits, now, self._hints, self._looks)
+        call = Exchange(going, weight, fetch, *room, self._after, self.waits, now, self._hints, self._looks)
         self.lost_reply = fetch > 0
         return call
