@@ -9,7 +9,7 @@ from typing import Any
 import headgate.amqp.peer
 from headgate.amqp.handler import Incoming
 from headgate.amqp.limits import Limits
-from headgate.amqp.link import Link, Outcome, Terminus
+from headgate.amqp.link import Fate, Link, Outcome, Terminus
 
 Noted = Callable[[], None]
 _numbers = itertools.count(1)
@@ -47,10 +47,10 @@ class Peer(headgate.amqp.peer.Peer):
         """Go on sending."""
         link.user.pump()
 
-    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
-        """Hand an outcome on."""
-        link.forget(delivery)
-        link.user.settled(outcome, reason)
+    def settled(self, link: Link, fates: list[Fate]) -> None:
+        """Hand outcomes on."""
+        for _, outcome, reason, _ in fates:
+            link.user.settled(outcome, reason)
 
     def detached(self, link: Link) -> None:
         """Fail loudly: nothing here is meant to be detached."""

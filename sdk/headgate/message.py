@@ -5,8 +5,10 @@ and headers), and a message of AMQP 1.0 as it came.
 """
 
 from asyncio import Future
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, Literal, Protocol
 
 from headgate.core.amqp import mapping as amqp_mapping
@@ -230,6 +232,10 @@ class Holder(Protocol):
         """Settle with the next call; the future, if ``confirm`` asks for one, is done when Redis has it."""
         ...
 
+    def accept(self, messages: "Sequence[Message]") -> int:
+        """Settle as accepted with the next call; returns how many others have by now."""
+        ...
+
     async def confirm(
         self, message: "Message", outcome: Outcome, timeout: float | str | None, *, reason: str = ""
     ) -> None:
@@ -371,3 +377,11 @@ class Message(Stored):
             await self._consumer.confirm(self, "failed" if failed else "released", timeout)
         else:
             self._consumer.settle(self, "failed" if failed else "released", confirm=False)
+
+
+_holder_of: Final = attrgetter("_consumer")
+
+
+def accept(messages: Iterable[Message]) -> int:
+    """Settle deliveries as accepted, without a wait; returns how many of them were others' by then, and stay so."""
+    return sum(holder.accept(list(some)) for holder, some in groupby(messages, _holder_of))

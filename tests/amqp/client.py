@@ -10,7 +10,7 @@ from typing import Any, Self
 import headgate.amqp.peer
 from headgate.amqp.handler import Incoming
 from headgate.amqp.limits import Limits
-from headgate.amqp.link import Link, Outcome, Terminus
+from headgate.amqp.link import Fate, Link, Outcome, Terminus
 from headgate.amqp.peer import Gone
 from headgate.core.amqp.message import AmqpMessage, decode, encode
 from tests.amqp import raw
@@ -61,10 +61,11 @@ class Peer(headgate.amqp.peer.Peer):
             take(link, message, delivery)
         self.flush_soon()
 
-    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
-        super().settled(link, delivery, outcome, reason)
-        if (wait := self.waits.pop(delivery, None)) and not wait.done():
-            wait.set_result((outcome, reason))
+    def settled(self, link: Link, fates: list[Fate]) -> None:
+        super().settled(link, fates)
+        for delivery, outcome, reason, _ in fates:
+            if (wait := self.waits.pop(delivery, None)) and not wait.done():
+                wait.set_result((outcome, reason))
 
     def detached(self, link: Link) -> None:
         self.gone.append(link)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from headgate.amqp.engine import Engine
 from headgate.amqp.handler import Incoming
 from headgate.amqp.limits import Limits
-from headgate.amqp.link import Link, Outcome
+from headgate.amqp.link import Fate, Link, Outcome
 from headgate.amqp.sasl import OK, SaslClient, SaslServer
 from headgate.core.amqp import message as amqp_message
 from headgate.core.amqp import sections as amqp_sections
@@ -81,10 +81,9 @@ class Whimsical:
         if link.drains:
             link.drained()
 
-    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
-        assert isinstance(reason, str)
-        if self._dice.random() < 0.9:
-            link.forget(delivery)
+    def settled(self, link: Link, fates: list[Fate]) -> None:
+        assert fates
+        assert all(isinstance(reason, str) for _, _, reason, _ in fates)
 
     def detached(self, link: Link) -> None:
         self._owed = [(other, delivery) for other, delivery in self._owed if other is not link]

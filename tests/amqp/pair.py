@@ -6,7 +6,7 @@ from typing import Any
 from headgate.amqp.engine import Engine
 from headgate.amqp.handler import Incoming
 from headgate.amqp.limits import Limits
-from headgate.amqp.link import Link, Outcome, Terminus
+from headgate.amqp.link import Fate, Link, Outcome, Terminus
 
 
 @dataclass
@@ -45,9 +45,8 @@ class Notes:
     def flowed(self, link: Link) -> None:
         self.flows += 1
 
-    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
-        self.outcomes.append((outcome, reason))
-        link.forget(delivery)
+    def settled(self, link: Link, fates: list[Fate]) -> None:
+        self.outcomes += [(outcome, reason) for _, outcome, reason, _ in fates]
 
     def detached(self, link: Link) -> None:
         self.gone.append(link)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import headgate.amqp.peer
 from headgate.amqp.handler import Incoming
-from headgate.amqp.link import Link, Outcome, Terminus
+from headgate.amqp.link import Fate, Link, Outcome, Terminus
 from headgate.amqp.peer import Gone
 from headgate_coordinator.demo import QUEUE
 
@@ -66,10 +66,10 @@ class Peer(headgate.amqp.peer.Peer):
         self.arrived += messages
         super().received(link, messages)
 
-    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
-        """Keep an outcome until it is asked for."""
-        self.outcomes.append((self._sent.pop(delivery), outcome, reason))
-        super().settled(link, delivery, outcome, reason)
+    def settled(self, link: Link, fates: list[Fate]) -> None:
+        """Keep outcomes until they are asked for."""
+        self.outcomes += [(self._sent.pop(delivery), outcome, reason) for delivery, outcome, reason, _ in fates]
+        super().settled(link, fates)
 
 
 async def connections(

@@ -11,7 +11,7 @@ from headgate.amqp import link as amqp
 from headgate.amqp.calls import GATEWAY
 from headgate.amqp.engine import Engine
 from headgate.amqp.handler import Incoming
-from headgate.amqp.link import Link, Outcome
+from headgate.amqp.link import Fate, Link
 from headgate.amqp.sasl import OK, REFUSED, UNAVAILABLE, Credentials, SaslServer
 from headgate.amqp.wire import MOST_AHEAD, WRITE_AHEAD, Wire
 from headgate.core.printable import printable
@@ -292,10 +292,10 @@ class Connection(Wire):
         if link.user is not None:
             link.user.flowed()
 
-    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
-        """Pass on what the client says of a message."""
+    def settled(self, link: Link, fates: list[Fate]) -> None:
+        """Pass on what the client says of messages."""
         if link.user is not None:
-            link.user.settled(delivery, outcome, reason)
+            link.user.settled(fates)
 
     def answered(self, link: Link) -> None:
         """A node begins no links."""

@@ -24,6 +24,6 @@ class Counters:
         self.messages_out += messages
         self.bytes_out += size
 
-    def refused(self, reason: str) -> None:
+    def refused(self, reason: str, count: int = 1) -> None:
         """Count what was refused."""
-        self.rejected[reason] += 1
+        self.rejected[reason] += count

@@ -18,9 +18,10 @@ from headgate.amqp.link import (
     ILLEGAL_STATE,
     RESOURCE_LIMIT,
     TRANSFER_LIMIT,
+    Fate,
     Link,
     Terminus,
-    outcome_of,
+    fate_of,
     refuse,
 )
 from headgate.amqp.proton import ffi, lib, put_text_map, read_condition, scratch, set_condition
@@ -36,7 +37,8 @@ RECEIVED: Final = lib.PN_RECEIVED  # how far the peer is with a message; what is
 # Names of the module, not attributes of the library: they are looked up for each message.
 _peek, _pop, _event_type = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type
 _event_link, _event_delivery = lib.pn_event_link, lib.pn_event_delivery
-_current, _settled = lib.pn_link_current, lib.pn_delivery_settled
+_current, _settled, _settle = lib.pn_link_current, lib.pn_delivery_settled, lib.pn_delivery_settle
+_remote_state, _ACCEPTED = lib.pn_delivery_remote_state, lib.PN_ACCEPTED
 _DELIVERY, _FLOW = lib.PN_DELIVERY, lib.PN_LINK_FLOW
 _credit = lib.pn_link_credit
 
@@ -186,7 +188,7 @@ class Engine:
             self._strides.write(pieces)
             fed, known = self.streams.feed() if self.streams.links else (False, [])
             for link, delivery in known:
-                self._handler.settled(link, delivery, *outcome_of(delivery))
+                self._handler.settled(link, [fate_of(delivery)])
             if not fed and not (self.drains.links and self.drains.answer()):
                 return pieces
 
@@ -212,9 +214,15 @@ class Engine:
         lib.pn_decref(self._transport)
 
     def _process(self) -> None:
-        """Deal with all events; the messages of a link are taken together, once all of them are in."""
+        """Deal with all events; the messages of a link are taken together, once all of them are in.
+
+        What the peer says of messages is told a run at a time: of one link, and before anything else is done, for the
+        next message may have the memory of one whose fate is known.
+        """
         collector, links = self._collector, self.links
         arrived: dict[Link, None] = {}
+        fates: list[Fate] = []
+        of: Link | None = None
         while self.alive and (event := _peek(collector)):
             kind = _event_type(event)
             if kind == _DELIVERY:
@@ -223,27 +231,48 @@ class Engine:
                     self._ignore(raw)
                 elif link.receives:
                     arrived[link] = None
+                elif link is of:
+                    self._hear(link, _event_delivery(event), fates)
                 else:
-                    self._outcome(link, _event_delivery(event))
-            elif kind == _FLOW:
-                if (link := links.get(_event_link(event))) and not link.receives:
-                    self._handler.flowed(link)
-                    self._behind |= self.alive and _credit(link.raw) < 0
-            elif step := self._STEPS.get(kind):
-                self._take_all(arrived)  # what came before the link's end belongs to the link
-                self._strides.stepped = True
-                step(self, event)
+                    self._tell(of, fates)
+                    fates, of = [], link
+                    if link.has_foreign:  # all that came is in the library already: to look once is enough
+                        self.give_up(ILLEGAL_STATE, f"a transfer over link {link.name!r}, whose receiver sent it")
+                    else:
+                        self._hear(link, _event_delivery(event), fates)
+            else:
+                self._tell(of, fates)
+                fates, of = [], None
+                if kind == _FLOW:
+                    self._flow(links.get(_event_link(event)))
+                elif step := self._STEPS.get(kind):
+                    self._take_all(arrived)  # what came before the link's end belongs to the link
+                    self._strides.stepped = True
+                    step(self, event)
             if self.alive:
                 _pop(collector)
+        self._tell(of, fates)
         self._take_all(arrived)
 
-    def _outcome(self, link: Link, delivery: Any) -> None:
-        if self.streams.has(link, delivery):
+    def _flow(self, link: Link | None) -> None:
+        if link and not link.receives:
+            self._handler.flowed(link)
+            self._behind |= self.alive and _credit(link.raw) < 0
+
+    def _hear(self, link: Link, delivery: Any, fates: list[Fate]) -> None:
+        """Note what the peer says of a message, if it is an outcome, and if all of the message was sent."""
+        if self.streams.links and self.streams.has(link, delivery):
             return
-        if link.has_foreign:
-            self.give_up(ILLEGAL_STATE, f"a transfer over link {link.name!r}, whose receiver sent it")
-        elif lib.pn_delivery_remote_state(delivery) > RECEIVED or _settled(delivery):
-            self._handler.settled(link, delivery, *outcome_of(delivery))
+        state = _remote_state(delivery)
+        if state == _ACCEPTED:  # as nearly always
+            fates.append((delivery, "accepted", "", None))
+            _settle(delivery)
+        elif state > RECEIVED or _settled(delivery):
+            fates.append(fate_of(delivery))
+
+    def _tell(self, link: Link | None, fates: list[Fate]) -> None:
+        if link is not None and fates:
+            self._handler.settled(link, fates)
 
     def _take_all(self, arrived: dict[Link, None]) -> None:
         for link in arrived:

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from headgate.amqp.link import Link, Outcome
+from headgate.amqp.link import Fate, Link
 
 Incoming = tuple[bytes, Any]
 """A message as it came, and its delivery to be settled; None where its sender settled it."""
@@ -26,8 +26,8 @@ class Handler(Protocol):
     def flowed(self, link: Link) -> None:
         """Note that a link has other credit than before, of which the peer may have used some for nothing."""
 
-    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
-        """Note what became of a message that went out; call :meth:`Link.forget` when that is dealt with."""
+    def settled(self, link: Link, fates: list[Fate]) -> None:
+        """Note what became of messages that went out; their deliveries are gone, and name nothing after this."""
 
     def detached(self, link: Link) -> None:
         """Note that a link is over, by the peer or by a fault of its; nothing of it may be used any more.

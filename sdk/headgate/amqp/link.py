@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from headgate.amqp.engine import Engine
 
 Outcome = Literal["accepted", "rejected", "released", "failed", "undeliverable"]
+Fate = tuple[Any, Outcome, str, int | None]
+"""A delivery that went out, as its identity; its outcome; why it was rejected; and ms that it is to wait, if any."""
 NOT_FOUND: Final = "amqp:not-found"
 NOT_ALLOWED: Final = "amqp:not-allowed"
 NOT_IMPLEMENTED: Final = "amqp:not-implemented"
@@ -333,11 +335,6 @@ class Link:
             lib.pn_delivery_update(delivery, lib.PN_MODIFIED)
         lib.pn_delivery_settle(delivery)
 
-    @staticmethod
-    def forget(delivery: Any) -> None:
-        """Let go of a delivery that went out and whose outcome is known."""
-        lib.pn_delivery_settle(delivery)
-
 
 def refuse(raw: Any, condition: str, description: str) -> None:
     """Answer an attach with one that has no ends (2.6.3), and with the end of the link."""
@@ -348,7 +345,15 @@ def refuse(raw: Any, condition: str, description: str) -> None:
     lib.pn_link_close(raw)
 
 
-def delay_of(delivery: Any) -> int | None:
+def fate_of(delivery: Any) -> Fate:
+    """Return what the peer says became of a message that went out, and let go of its delivery."""
+    outcome, reason = _outcome_of(delivery)
+    fate = delivery, outcome, reason, _delay_of(delivery) if outcome in ("failed", "released") else None
+    _settle(delivery)
+    return fate
+
+
+def _delay_of(delivery: Any) -> int | None:
     """Return for how many ms the peer says that a modified message is to wait; None where it does not, or cannot."""
     if _remote_state(delivery) != lib.PN_MODIFIED:
         return None
@@ -356,7 +361,7 @@ def delay_of(delivery: Any) -> int | None:
     return ms if ms is not None and ms >= 0 else None
 
 
-def outcome_of(delivery: Any) -> tuple[Outcome, str]:
+def _outcome_of(delivery: Any) -> tuple[Outcome, str]:
     """Return what the peer says became of a message, and why if it was rejected.
 
     A peer that settles without an outcome has done nothing with it: it counts as released.

@@ -9,7 +9,7 @@ from headgate.amqp.calls import ANSWERS, GATEWAY, LARGE, MAX_CALLS, PING, messag
 from headgate.amqp.engine import Engine
 from headgate.amqp.handler import Incoming
 from headgate.amqp.limits import Limits
-from headgate.amqp.link import UNAUTHORIZED, Link, Outcome, Terminus
+from headgate.amqp.link import UNAUTHORIZED, Fate, Link, Terminus
 from headgate.amqp.sasl import SaslClient
 from headgate.amqp.url import AmqpUrl
 from headgate.amqp.wire import Wire
@@ -231,7 +231,7 @@ class NodeLink(Wire):
             self._posting = True
             self._loop.call_soon(self._post)
 
-    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
+    def settled(self, link: Link, fates: list[Fate]) -> None:
         """Everything is settled as it is sent."""
 
     def detached(self, link: Link) -> None:

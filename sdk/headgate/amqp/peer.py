@@ -8,7 +8,7 @@ from typing import Any, Final
 from headgate.amqp.engine import Engine
 from headgate.amqp.handler import Incoming
 from headgate.amqp.limits import Limits
-from headgate.amqp.link import NOT_ALLOWED, Link, Outcome, Terminus
+from headgate.amqp.link import NOT_ALLOWED, Fate, Link, Terminus
 from headgate.amqp.sasl import SaslClient
 from headgate.amqp.wire import Wire
 
@@ -139,10 +139,9 @@ class Peer(Wire):
         del link
         self.changed.set()
 
-    def settled(self, link: Link, delivery: Any, outcome: Outcome, reason: str) -> None:
-        """Note an outcome."""
-        del outcome, reason
-        link.forget(delivery)  # its memory may be that of the next one
+    def settled(self, link: Link, fates: list[Fate]) -> None:
+        """Note outcomes."""
+        del link, fates
         self.changed.set()
 
     def detached(self, link: Link) -> None:

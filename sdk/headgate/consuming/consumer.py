@@ -208,12 +208,16 @@ class Consumer:
         """
         if (here := self._next_here()) is not None:
             return here
-        inbox, buffer, pacing, source = self.inbox, self._buffer, self._pacing, self._source
+        inbox = self.inbox
         inbox.received += 1
         self._use.note()
-        if buffer and inbox.received >= self._breathe_at:
+        if self._buffer and inbox.received >= self._breathe_at:
             self._breathe_at = inbox.received + BREATH
             await asyncio.sleep(0)  # let settlements out and deliveries in while the caller works on what is here
+        return await self._next(timeout)
+
+    async def _next(self, timeout: float | str | None) -> Message | None:
+        inbox, buffer, pacing, source = self.inbox, self._buffer, self._pacing, self._source
         deadline = None
         if timeout is not None and (not buffer or pacing.rate is not None):
             deadline = self._loop.time() + parse_timeout(timeout)

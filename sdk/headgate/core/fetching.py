@@ -358,9 +358,7 @@ class Fetching(Generic[T]):
         messages = self.demand.room(room[0]) if room[0] else 0
         return (messages, room[1]) if messages > 0 else NO_ROOM
 
-    def _exchange(
-        self, now: float, room: tuple[int, int], going: list[tuple[Any, T, Any]], weight: int
-    ) -> Exchange[T]:
+    def _exchange(self, now: float, room: tuple[int, int], going: list[tuple[Any, T, Any]], weight: int) -> Exchange[T]:
         most = len(going)
         if self._after != FIRST_PAGE:
             most = 0  # the next page of a repeated fetch: what goes out with it would count as repeated too

@@ -3,7 +3,7 @@
 # ruff: noqa: SLF001 -- a permit and an admission are their gate's other halves
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, Self
@@ -121,9 +121,9 @@ class Admission(Permit):
         self._gate = gate
         return self
 
-    def __aexit__(self, *_: object) -> Awaitable[None]:
+    def __aexit__(self, *_: object) -> Coroutine[Any, Any, None]:
         self.release()
-        return self._wanted._nothing_left
+        return self._wanted._nothing_left  # type: ignore[no-any-return]  # a future, which is awaited as one
 
 
 class KeyedAdmission(Admission):
@@ -181,7 +181,7 @@ class Gate:
         self.adopt(Defaults())
         self._in_use = 0
         self._closed = False
-        self._nothing_left = asyncio.get_running_loop().create_future()
+        self._nothing_left: Any = asyncio.get_running_loop().create_future()
         self._nothing_left.set_result(None)  # to leave a block is to await this, which costs less than a coroutine
 
     def __repr__(self) -> str:
@@ -274,11 +274,7 @@ class Gate:
         if hold is not None and not isinstance(hold, Hold):
             return hold
         try:
-            permit = self.try_admit(size)
-            if permit is None:
-                permit = Permit()
-                permit._inc, permit.size = await self._wait(size, ATTEMPT_WITHIN, FAIL), size
-                permit._gate = self
+            permit = self.try_admit(size) or await self.wait(size, ATTEMPT_WITHIN, FAIL)
         except BaseException as error:
             if hold is not None:
                 hold.release()
@@ -364,6 +360,13 @@ class Gate:
             parse_size(size, "size")
         if not self._closed:
             self._account.wanted(size)
+
+    async def wait(self, size: int, timeout: float | str | None, when_full: WhenFull | None = None) -> Permit:
+        """Return a permit once there is credit; arguments and errors as :meth:`admit`."""
+        permit = Permit()
+        permit._inc, permit.size = await self._wait(size, timeout, when_full), size
+        permit._gate = self
+        return permit
 
     async def _wait(self, size: int, timeout: float | str | None, when_full: WhenFull | None = None) -> int:
         self._check_open()

@@ -329,7 +329,7 @@ class Gate:
     def _wait(self, size: int, timeout: float | str | None, when_full: WhenFull | None = None) -> int:
         """Wait in line; returns the incarnation of the account that paid."""
         permit = self._thread.run(
-            self._inner._wait(size, timeout, when_full),
+            self._inner.wait(size, timeout, when_full),
             undo=headgate.limiting.gate.Permit.release,
         )
         with self._lock:

@@ -1,10 +1,9 @@
 """A client's link that only looks: stored messages, oldest first, settled as they are sent and left where they are."""
 
 import asyncio
-from typing import Any
 
 from headgate.amqp.handler import Incoming
-from headgate.amqp.link import TOO_LARGE, Link, Outcome, Terminus
+from headgate.amqp.link import TOO_LARGE, Fate, Link, Terminus
 from headgate.message import to_amqp
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.host import Connection
@@ -62,10 +61,8 @@ class Browsing(LinkEnd):
         self._drains = self.link.drains
         self._more.set()
 
-    def settled(self, delivery: Any, outcome: Outcome, reason: str) -> None:
-        """Let go of a message that was shown; it stays where it is, whatever its client says of it."""
-        del outcome, reason
-        self.link.forget(delivery)
+    def settled(self, fates: list[Fate]) -> None:
+        """Do nothing: messages that were shown stay where they are, whatever the client says of them."""
 
     def relieved(self) -> None:
         """Note that the client reads again."""

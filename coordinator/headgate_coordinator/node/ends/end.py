@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from headgate.amqp.handler import Incoming
-from headgate.amqp.link import UNAUTHORIZED, Link, Outcome
+from headgate.amqp.link import UNAUTHORIZED, Fate, Link
 from headgate.core.printable import printable
 from headgate_coordinator.fleet.facts import LinkFacts
 from headgate_coordinator.node.conditions import condition_of
@@ -96,8 +96,8 @@ class LinkEnd:
     def flowed(self) -> None:
         """Note other credit than before."""
 
-    def settled(self, delivery: Any, outcome: Outcome, reason: str) -> None:
-        """Note what became of a message."""
+    def settled(self, fates: list[Fate]) -> None:
+        """Note what became of messages."""
 
     def relieved(self) -> None:
         """Note that the client reads again."""

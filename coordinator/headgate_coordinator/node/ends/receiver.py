@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from headgate.amqp.handler import Incoming
-from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, TOO_LARGE, Link, Outcome, Terminus, delay_of
+from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, TOO_LARGE, Fate, Link, Outcome, Terminus
 from headgate.consuming.feed import Feed
 from headgate.core.later import MOST_LATER
 from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatError, SessionExpired, SlowConsumer
-from headgate.message import Holder, Message, to_amqp
+from headgate.message import Holder, Message, accept, to_amqp
 from headgate.message import Outcome as Settlement
 from headgate.redis.keys import Address
 from headgate.session.destinations import kinds_from
@@ -316,17 +316,22 @@ class Outlet(LinkEnd):
             self.asked = 0
             self.connection.flush_soon()
 
-    def settled(self, delivery: Any, outcome: Outcome, reason: str) -> None:
-        """Settle a message as the client says."""
-        message = self._unsettled.pop(delivery, None)
-        delay = delay_of(delivery) if outcome in ("failed", "released") else None
-        self.link.forget(delivery)
-        if message is not None:
+    def settled(self, fates: list[Fate]) -> None:
+        """Settle messages as the client says."""
+        pop, accepted = self._unsettled.pop, list[Message]()
+        for delivery, outcome, reason, delay in fates:
+            message = pop(delivery, None)
+            if message is None:
+                continue
+            if outcome == "accepted":
+                accepted.append(message)
+                continue
             if delay is not None:
                 message.put_off(min(delay / 1000, MOST_LATER))
-            if outcome == "undeliverable":
-                reason = "its receiver says that it cannot be delivered there"
-            self._settle(message, outcome, reason)
+            why = "its receiver says that it cannot be delivered there" if outcome == "undeliverable" else reason
+            self._settle(message, outcome, why)
+        if accepted and (refused := accept(accepted)):
+            self.connection.node.counters.refused("expired", refused)
 
     def _settle(self, message: Message, outcome: Outcome, reason: str) -> None:
         try:
