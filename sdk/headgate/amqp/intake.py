@@ -22,15 +22,18 @@ def take(link: Link, scratch: Any, kept: Kept) -> tuple[list[Incoming], Fault | 
     aborted = False
     raw = link.raw
     while delivery := _current(raw):
-        if _aborted(delivery):
+        size = _recv(raw, scratch, SCRATCH)
+        if size < 0 and _aborted(delivery):
             kept.unfinished -= len(link.partial)
             link.partial.clear()
             _settle(delivery)
             aborted = True
             continue
-        size = _pending(delivery)
-        buffer = scratch if size <= SCRATCH else ffi.new("char[]", size)
-        piece = _unpack(buffer, max(0, _recv(raw, buffer, size)))
+        piece = _unpack(scratch, size) if size > 0 else b""
+        if size == SCRATCH and (size := _pending(delivery)):
+            buffer = ffi.new("char[]", size)
+            piece += _unpack(buffer, max(0, _recv(raw, buffer, size)))
+        size = len(piece)
         unfinished = _partial(delivery)
         if unfinished or link.partial:
             link.partial += piece

@@ -80,6 +80,14 @@ class CreditLine:
         self.spent_m += 1
         return True
 
+    def take_all(self, size: int, messages: int) -> bool:
+        """Take credit for so many messages, of ``size`` bytes together, if it is in hand for all."""
+        spent, spent_m = self.spent + size, self.spent_m + messages
+        if spent > self.granted or spent_m > self.granted_m or self.frozen:
+            return False
+        self.spent, self.spent_m = spent, spent_m
+        return True
+
     def overdraw(self, size: int) -> None:
         """Take credit for one message whether it is in hand or not: what lacks is granted as it is published."""
         self.spent += size

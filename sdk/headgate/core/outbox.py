@@ -130,6 +130,15 @@ class Outbox:
         self._watch(item)
         return False
 
+    def add_all(self, items: Sequence[Outgoing]) -> bool:
+        """Put messages in line if there is credit in hand for all of them; returns whether there is."""
+        if self.waiting or self.spooling or not self.credit.take_all(sum([item.size for item in items]), len(items)):
+            return False
+        for item in items:
+            item.paid = True
+        self.ready.extend(items)
+        return True
+
     def _watch(self, item: Outgoing) -> None:
         if not item.timed:
             if len(self._deadlines) >= self._prune_at:  # finished ones must not be kept until their deadlines

@@ -7,7 +7,7 @@ has the calls made, the hints, and what producers, gates and nodes ask of an acc
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -242,6 +242,13 @@ class CreditAccount:
         if waiters.attend_at < self.attendance.at:
             self.attendance.arrange()
         return paid
+
+    def submit_all(self, items: Sequence[Outgoing]) -> None:
+        """Put messages in line that have no deadline; see :meth:`submit`."""
+        if self.closed or self.waiters.rate_at or not self.outbox.add_all(items):
+            for item in items:
+                self.submit(item)
+        self._wake.set()
 
     def awaits(self, item: Outgoing, who: object) -> None:
         """Note that this task or thread does nothing else until a message that was put in line is paid."""

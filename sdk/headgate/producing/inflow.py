@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headgate.core.outbox import Outgoing
@@ -11,6 +11,18 @@ from headgate.credit.wish import Wish
 from headgate.errors import Closed, InvalidValue
 from headgate.message import MAX_MESSAGE
 from headgate.namespace.defaults import Defaults
+
+
+def check_stored(size: int, ttl_ms: int | None) -> None:
+    """See that a message may be stored so.
+
+    Raises:
+        InvalidValue: it is too long, or its ttl cannot be used.
+    """
+    if size > MAX_MESSAGE:
+        raise InvalidValue(f"a message of {size} bytes; at most {MAX_MESSAGE} can be stored")
+    if ttl_ms is not None and ttl_ms < 1:
+        raise InvalidValue(f"ttl_ms: {ttl_ms!r}; use at least 1 ms")
 
 
 class Inflow:
@@ -105,20 +117,29 @@ class Inflow:
             InvalidValue: the payload is too long, or an argument cannot be used.
             Closed: it is closed.
         """
-        if self._closed:
-            raise Closed(f"the producer of {self.destination!r} {self.account.why_closed}")
-        if len(payload) > MAX_MESSAGE:
-            raise InvalidValue(f"a message of {len(payload)} bytes; at most {MAX_MESSAGE} can be stored")
+        self._check_open()
         if not timeout >= 0:
             raise InvalidValue(f"timeout: {timeout!r}; use 0 s or more")
-        if ttl_ms is not None and ttl_ms < 1:
-            raise InvalidValue(f"ttl_ms: {ttl_ms!r}; use at least 1 ms")
+        check_stored(len(payload), ttl_ms)
         result: Any = self._loop.create_future() if done is None else done
         now = self._loop.time()
         item = Outgoing(payload, len(payload), now + timeout, result, ttl_ms, since=now)
         item.beyond, item.safe_within, item.producer, item.later = beyond, safe_within, producer, later
         self.account.submit(item)
         return item
+
+    def put_all(self, items: Sequence[Outgoing]) -> None:
+        """Put messages in line together, each as :meth:`put` makes it of one without a timeout.
+
+        Raises:
+            Closed: it is closed, and has none of them.
+        """
+        self._check_open()
+        self.account.submit_all(items)
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise Closed(f"the producer of {self.destination!r} {self.account.why_closed}")
 
     def left(self, item: Outgoing | None) -> None:
         """Note that somebody gave up who waited with that, as :meth:`put` returned it; None where it did not."""

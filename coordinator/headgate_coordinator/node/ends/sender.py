@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import RESOURCE_LIMIT, Link, Terminus
-from headgate.core.amqp.sections import EXPIRES, LATER, check, expiry_of, header_of, later_of
+from headgate.core.amqp.sections import EXPIRES, HEADED, LATER, check, expiry_of, header_of, later_of
 from headgate.core.outbox import Outgoing
 from headgate.errors import Closed, HeadgateError
-from headgate.message import Receipt
+from headgate.message import MAX_MESSAGE, Receipt
 from headgate.options import DEFAULT_TIMEOUT
-from headgate.producing.inflow import Inflow
+from headgate.producing.inflow import Inflow, check_stored
 from headgate.spans import Span
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.credit.destination_credit import Line
@@ -115,6 +115,9 @@ class Inlet(LinkEnd):
         self._over = False
         """Whether the link is gone: what came before that is still stored."""
         self.pace = LinkPace()
+        self._looks = False
+        """Whether it looks at the end of this turn."""
+        self._loop = asyncio.get_running_loop()
         self._since = 0.0
         """When it last got something stored, or had nothing to store."""
 
@@ -159,25 +162,32 @@ class Inlet(LinkEnd):
             return
         if not self._held:
             self._since = time.monotonic()
-        inflow, most = line.inflow, connection.node.options.held
-        total = 0
+        inflow, most, now = line.inflow, connection.node.options.held, self._loop.time()
+        total, items = 0, list[Outgoing]()
         for raw, delivery in messages:
             size = len(raw)
             total += size
             if connection.held + size <= most or self._has_room(size, delivery):
-                self.take(inflow, raw, delivery, size)
+                self._read(inflow, raw, delivery, size, now, items)
             elif not self.link.alive:
                 break
+        self._put(inflow, items)
         self.messages += len(messages)
         self.bytes += total
         connection.node.counters.came(len(messages), total)
         if self.pace.binds:
-            self.pace.book(asyncio.get_running_loop().time(), len(messages), total)
+            self.pace.book(now, len(messages), total)
         line.saw(len(messages), total)
-        line.look_soon(self)
+        self.look_soon()
 
     def take(self, inflow: Inflow, raw: bytes, delivery: Any, size: int) -> None:
         """Send one message on its way."""
+        items: list[Outgoing] = []
+        self._read(inflow, raw, delivery, size, self._loop.time(), items)
+        self._put(inflow, items)
+
+    def _read(self, inflow: Inflow, raw: bytes, delivery: Any, size: int, now: float, items: list[Outgoing]) -> None:
+        """Add a message to those that go on; one that cannot be stored is refused."""
         arrival = Arrival(self, inflow, delivery, size)
         if self._tracing is not None and (span := self._tracing.hop("transfer", inflow.destination, raw)):
             arrival = TracedArrival(self, inflow, delivery, size)
@@ -186,18 +196,29 @@ class Inlet(LinkEnd):
         self.connection.held += size
         if self._over:
             self.connection.node.orphaned += size
+        ttl_ms, later = None, ""
         try:
-            found, ttl_ms, later = check(raw), header_of(raw).ttl_ms, ""
-            if found & EXPIRES:
-                ttl_ms = _sooner(raw, ttl_ms)
-            if found & LATER:
-                later = later_of(raw, time.time)
-            arrival.item = inflow.put(
-                raw, timeout=math.inf, ttl_ms=ttl_ms, done=arrival, beyond=True, safe_within=SAFE_WITHIN,
-                producer=self._container, later=later,
-            )  # fmt: skip
+            if found := check(raw):
+                ttl_ms = header_of(raw).ttl_ms if found & HEADED else None
+                if found & EXPIRES:
+                    ttl_ms = _sooner(raw, ttl_ms)
+                if found & LATER:
+                    later = later_of(raw, time.time)
+            if ttl_ms is not None or size > MAX_MESSAGE:
+                check_stored(size, ttl_ms)
         except HeadgateError as error:
             arrival.set_exception(error)
+            return
+        arrival.item = item = Outgoing(raw, size, math.inf, arrival, ttl_ms, None, None, now)
+        item.beyond, item.safe_within, item.producer, item.later = True, SAFE_WITHIN, self._container, later
+        items.append(item)
+
+    def _put(self, inflow: Inflow, items: list[Outgoing]) -> None:
+        try:
+            inflow.put_all(items)
+        except HeadgateError as error:
+            for item in items:
+                item.done.set_exception(error)
 
     def flowed(self) -> None:
         """Note that its client used credit for messages that it then aborted."""
@@ -205,12 +226,13 @@ class Inlet(LinkEnd):
 
     def look_soon(self) -> None:
         """See, at the end of this turn of the loop, what credit is due to it."""
-        if self._line:
+        if self._line and (self._over or not self._looks):
+            self._looks = True
             self._line.look_soon(self)
 
     def look(self) -> None:
         """Note that this turn of the loop is over: tell the client what became of its messages."""
-        self._since = time.monotonic()
+        self._since, self._looks = time.monotonic(), False
         self.connection.flush_soon()
 
     def _has_room(self, size: int, delivery: Any) -> bool:
@@ -274,10 +296,17 @@ class Inlet(LinkEnd):
         """Accept a message, and give credit for more at the end of this turn of the loop."""
         if dropped:
             self.connection.node.counters.refused("dropped")
-        if self._let_go(arrival) and arrival.delivery is not None:
-            self.link.accept_delivery(arrival.delivery)
         if self._over:
+            if self._let_go(arrival) and arrival.delivery is not None:
+                self.link.accept_delivery(arrival.delivery)
             self._leave_soon()
+            return
+        self._held.pop(arrival, None)
+        self.connection.held -= arrival.size
+        if arrival.delivery is not None and self.link.alive:
+            self.link.accept_delivery(arrival.delivery)
+        if not self._looks:
+            self.look_soon()
 
     def refused(self, arrival: Arrival, error: HeadgateError) -> None:
         """Give a message back, or say that it can never be stored."""

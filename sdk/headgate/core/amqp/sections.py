@@ -64,6 +64,8 @@ _DELIVERY: Final = b"x-opt-delivery-"
 _LAST: Final = 2**52
 EXPIRES: Final = 1
 LATER: Final = 2
+HEADED: Final = 4
+_SAYS: Final = {HEADER: HEADED, PROPERTIES: EXPIRES, MESSAGE_ANNOTATIONS: LATER}
 MAX_SECTIONS: Final = 1 << 16
 """Of one message: data may be in many."""
 _EXPIRY: Final = 8
@@ -113,8 +115,9 @@ class Section(NamedTuple):
 def check(raw: bytes) -> int:
     """Look whether a message consists of sections, of the right types, in their order; nothing in them is read.
 
-    Returns ``EXPIRES`` where it may have the property ``absolute-expiry-time``, and ``LATER`` where it may have an
-    annotation of its delivery, which few have: :func:`expiry_of` and :func:`later_of` read them.
+    Returns ``HEADED`` where it has a header, ``EXPIRES`` where it may have the property ``absolute-expiry-time``, and
+    ``LATER`` where it may have an annotation of its delivery: :func:`header_of`, :func:`expiry_of` and :func:`later_of`
+    read them.
 
     Raises:
         MessageFormatError: it does not.
@@ -126,26 +129,22 @@ def check(raw: bytes) -> int:
             if known is None or known[0] <= last:  # or it is unusual: then it is looked at more closely
                 break
             last, width = known
-            if width == 1:
-                if last == PROPERTIES:
-                    found |= raw[at + 5] > _EXPIRY and EXPIRES  # so many fields it has
-                elif last == MESSAGE_ANNOTATIONS and raw.find(_DELIVERY, at, at + raw[at + 4] + 5) > 0:
+            size = raw[at + 4] + 5 if width == 1 else int.from_bytes(raw[at + 4 : at + 8]) + 8 if width else 4
+            if last <= PROPERTIES:
+                if last == HEADER:
+                    found = HEADED
+                elif last == PROPERTIES and width:
+                    count = raw[at + 5] if width == 1 else int.from_bytes(raw[at + 8 : at + 12])
+                    found |= count > _EXPIRY and EXPIRES  # so many fields it has
+                elif last == MESSAGE_ANNOTATIONS and (width != 1 or raw.find(_DELIVERY, at, at + size) > 0):
                     found |= LATER
-                at += raw[at + 4] + 5
-            elif width:
-                if last == PROPERTIES:
-                    found |= int.from_bytes(raw[at + 8 : at + 12]) > _EXPIRY and EXPIRES
-                elif last == MESSAGE_ANNOTATIONS:
-                    found |= LATER
-                at += int.from_bytes(raw[at + 4 : at + 8]) + 8
-            else:
-                at += 4
+            at += size
     except IndexError:
         at = -1
     if at == end and end:
         return found
     codes = [section.code for section in sections(raw)]
-    return (EXPIRES if PROPERTIES in codes else 0) | (LATER if MESSAGE_ANNOTATIONS in codes else 0)
+    return sum(said for code, said in _SAYS.items() if code in codes)
 
 
 def expiry_of(raw: bytes) -> int | None:
