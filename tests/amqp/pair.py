@@ -20,6 +20,8 @@ class Notes:
     gone: list[Link] = field(default_factory=list)
     over: list[tuple[str, str]] = field(default_factory=list)
     flows: int = 0
+    runs: list[int] = field(default_factory=list)
+    """How many outcomes came in each call."""
     credit: int = 100
     accepts: bool = True
 
@@ -47,6 +49,7 @@ class Notes:
 
     def settled(self, link: Link, fates: list[Fate]) -> None:
         self.outcomes += [(outcome, reason) for _, outcome, reason, _ in fates]
+        self.runs.append(len(fates))
 
     def detached(self, link: Link) -> None:
         self.gone.append(link)

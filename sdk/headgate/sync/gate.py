@@ -37,6 +37,11 @@ class SharedCreditLine(CreditLine):
         with self.lock:
             return CreditLine.take(self, size)
 
+    def take_all(self, size: int, messages: int) -> bool:
+        """Take credit for several messages, if it is in hand for all."""
+        with self.lock:
+            return CreditLine.take_all(self, size, messages)
+
     def put_back(self, size: int) -> None:
         """Put back what was taken and not used."""
         with self.lock:

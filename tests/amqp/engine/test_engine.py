@@ -97,6 +97,23 @@ def test_settled_by_its_sender_a_message_has_no_outcome(pair: Pair) -> None:
     assert pair.client.outcomes == []
 
 
+def test_outcomes_that_come_together_are_told_together(pair: Pair) -> None:
+    """Mutant: a run is told once more, or not at the end of what came."""
+    pair.server.accepts = False
+    link = pair.sender()
+    for _ in range(5):
+        link.send(b"m")
+    pair.talk()
+    far = pair.server.links[0]
+    for number, (_, delivery) in enumerate(pair.server.messages):
+        far.settle(delivery, "accepted" if number != 2 else "released")
+    pair.talk()
+    assert pair.client.outcomes == [("accepted", "")] * 2 + [("released", "")] + [("accepted", "")] * 2
+    assert pair.client.runs == [5]
+    assert far.unsettled == link.unsettled == 0
+    pair.free()
+
+
 @pytest.mark.parametrize("outcome", ["accepted", "rejected", "released", "failed", "undeliverable"])
 def test_every_outcome_is_told(pair: Pair, outcome: Outcome) -> None:
     pair.server.accepts = False

@@ -67,6 +67,18 @@ class OutboxMachine(RuleBasedStateMachine):
         assert paid == (nobody_waits and size <= had and self.line.spent_m <= self.granted_m and paid)
         assert self.line.in_hand == had - (size if paid else 0)
 
+    @rule(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=5))
+    def add_all(self, sizes: list[int]) -> None:
+        """Mutants: credit of what is not taken together is gone; those who wait are overtaken."""
+        items = [Outgoing(b"", size, self.now + 100, Told()) for size in sizes]
+        had, had_m, in_line = self.line.in_hand, self.line.in_hand_m, len(self.outbox)
+        fits = not self.outbox.waiting and sum(sizes) <= had and len(sizes) <= had_m
+        assert self.outbox.add_all(items) == fits
+        assert self.line.in_hand == had - (sum(sizes) if fits else 0)
+        assert len(self.outbox) == in_line + (len(sizes) if fits else 0)
+        if fits:
+            self.all += [Sent(item, len(self.all) + at, item.done) for at, item in enumerate(items)]
+
     @rule(more=st.integers(0, 1000), more_m=st.integers(0, 10), late=st.booleans())
     def grant(self, more: int, more_m: int, late: bool) -> None:
         if late:  # an older answer that comes after a newer one: nothing new in it
