@@ -91,7 +91,7 @@ async def test_a_gate_that_is_blocked(client: headgate.Client, other: headgate.C
     async with client.session("s") as session:
         gate = await session.gate("ports", window=100)
         async with gate.admit(80):
-            waits = asyncio.ensure_future(gate._wait(80, 60))
+            waits = asyncio.ensure_future(gate.wait(80, 60))
             await wait_until(lambda: waiting(client, "ports"))
             await other.apply_policy(policy(("ports", {"kind": "gate", "limit": 200})))
             async with asyncio.timeout(GUARD):
