@@ -216,7 +216,7 @@ class Engine:
     def _process(self) -> None:
         """Deal with all events; the messages of a link are taken together, once all of them are in.
 
-        What the peer says of messages is told a run at a time: of one link, and before anything else is done, for the
+        Outcomes are told a run at a time: those of one link, and before anything else is done, for the
         next message may have the memory of one whose fate is known.
         """
         collector, links = self._collector, self.links
