@@ -4,6 +4,7 @@
 local FEW = 30 -- finished holds whose mean time says something
 local LONGEST_S = 8 -- for which it waits for these, and for holds from before the limit was lowered
 local TOLERATED = 50 -- one overload in so many finished holds does not count
+local FAR = 600 -- the same of the limit: with less of it held it is lowered at once
 local NEAR = 800 -- thousandths: with less of what was held served, or of the limit held, it is far off what is served
 local PROBE_AFTER_S = 15 -- then a gradient lowers the limit for a moment, to see the time without a queue
 
@@ -87,8 +88,10 @@ adapting.decide = function(c)
     -- The part of what was held that was served scatters less than how much was served in a second.
     local part = math.floor(math.floor(c.us / 1024) * 1000 / math.max(1, math.floor((c.us + c.late) / 1024)))
     local target = math.floor(c.limit * math.min(part, 980) / 1000)
-    if part < NEAR or c.busy + math.floor(c.late / 1000) < math.floor(c.limit * NEAR / 1000) then
-      target = math.max(math.floor(c.limit / 2), math.min(target, c.busy))
+    local held = math.floor((c.busy + math.floor(c.late / 1000)) * 1000 / c.limit)
+    if part < NEAR or held < NEAR then
+      local least = (part < NEAR or held < FAR) and 500 or NEAR
+      target = math.max(math.floor(c.limit * least / 1000), math.min(target, c.busy))
     end
     lower(c, target)
     return 'overload'

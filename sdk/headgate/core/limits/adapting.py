@@ -20,6 +20,8 @@ LONGEST: Final = 8
 """Seconds for which it waits for enough of these, and for holds from before the limit was lowered."""
 TOLERATED: Final = 50
 """One overload in so many finished holds does not count."""
+FAR: Final = 600
+"""The same of the limit: with less of it held it is lowered at once, and not step by step."""
 PROBE_AFTER: Final = 15
 """Seconds after which a gradient lowers the limit for a moment, to see the time without a queue."""
 GROWTH: Final[dict[Adapt, tuple[int, ...]]] = {"aimd": (0, 8, 40, 100), "gradient": (0, 4, 16, 48, 80, 160, 320)}
@@ -104,8 +106,10 @@ def decide(course: Course, sample: Sample, floor: int, ceiling: int, adapt: Adap
         # The part of what was held that was served scatters less than how much was served in a second.
         part = sample.us // 1024 * 1000 // max(1, (sample.us + sample.late) // 1024)
         target = course.limit * min(part, 980) // 1000
-        if part < NEAR or sample.busy + sample.late // 1000 < course.limit * NEAR // 1000:
-            target = max(course.limit // 2, min(target, sample.busy))
+        held = (sample.busy + sample.late // 1000) * 1000 // course.limit
+        if part < NEAR or held < NEAR:
+            least = 500 if part < NEAR or held < FAR else NEAR
+            target = max(course.limit * least // 1000, min(target, sample.busy))
         return _lower(course, sample, target, floor), "overload"
     if adapt == "aimd" or not sample.ok:
         if not sample.pressed:
