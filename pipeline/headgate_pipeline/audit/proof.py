@@ -106,9 +106,14 @@ class _Run:
         """Return how many of the entries hold, from the first on."""
         doubts = (
             self._order(), self._amounts(), self.credit.doubt, self._pending(), self._within_limits(), self._numbered(),
-            self._delivered(), self._taken(),
+            self._delivered(), self._taken(), self._tried(),
         )  # fmt: skip
         return min(self._first(doubt) for doubt in doubts if doubt is not None)
+
+    def _tried(self) -> Marks:
+        """Where there are shadow limits, what they judge is replayed entry by entry."""
+        judged: Marks = (self.op == PUBLISH) | (self.op == TAKE)
+        return judged if self.replay.tried.is_tried else np.zeros(self.count, bool)
 
     def _first(self, doubt: Marks) -> int:
         """Return the first row that is marked."""

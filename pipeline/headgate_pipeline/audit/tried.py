@@ -28,6 +28,11 @@ class Tried:
         self._tats: dict[str, float] = {}
         self._ms, self._said = 0, False
 
+    @property
+    def is_tried(self) -> bool:
+        """Whether there is a shadow limit."""
+        return bool(self._limits)
+
     def forget(self, *, whole: bool) -> None:
         """Go by nothing from before: entries are missing, or ``whole``, the destination was made anew."""
         self._limits = {} if whole else None
@@ -57,11 +62,11 @@ class Tried:
             pending: bytes and messages, these included; None where they are not, or that is not known.
         """
         noted, self._noted, self._said = self._noted, {}, False
-        if ms < self._ms:
-            self._tats.clear()
-        self._ms = ms
         if self._limits is None:
             return
+        if self._limits and ms < self._ms:
+            self._tats.clear()
+        self._ms = ms if self._limits else 0
         for name in noted.keys() - self._limits.keys():
             self._violated("P10", "something is noted for a shadow limit that there is not", "none", name)
         amounts = {"publish": (("bytes", size), ("messages", messages), ("rate", messages), ("byte_rate", size))}.get(

@@ -44,7 +44,7 @@ def state(replay: Replay) -> dict[str, Any]:
         name: value
         for name, value in vars(replay).items()
         if not callable(value) and name not in {"accounts", "_of_account", "_others", "_columns", "row"}
-        and name not in {"_freed", "_freed_m", "takes", "sends", "holds", "later", "overtaking"}
+        and name not in {"_freed", "_freed_m", "takes", "sends", "holds", "later", "overtaking", "tried"}
     } | {
         "of": {
             name: (one.granted, one.granted_m, one.held, one.held_m, one.doubted) for name, one in accounts.of.items()
@@ -55,7 +55,9 @@ def state(replay: Replay) -> dict[str, Any]:
         "holds": {name: value for name, value in vars(replay.holds).items() if name not in OF_ONE_ENTRY},
         "parts": [
             {name: value for name, value in vars(part).items() if name != "_violated"}
-            for part in (replay.holds._bands, replay.holds._shadows, replay.holds._steps, replay.overtaking)
+            for part in (
+                replay.holds._bands, replay.holds._shadows, replay.holds._steps, replay.overtaking, replay.tried
+            )
         ],
     }  # fmt: skip
 
