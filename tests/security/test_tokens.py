@@ -152,15 +152,16 @@ async def test_garbage_is_refused_and_costs_little(tokens: Tokens) -> None:
     ]  # fmt: skip
     dice = random.Random(1)
     for _ in range(300):
-        bad = bytearray(told().encode())
+        good = told()
+        bad = bytearray(good.encode())
         for _ in range(dice.randint(1, 5)):
             bad[dice.randrange(len(bad) - 1)] = dice.randrange(33, 127)  # of the last, four bits say nothing
-        hostile.append(bad.decode())
+        if bad.decode() != good:  # of one that signs with chance, a character may be what it was
+            hostile.append(bad.decode())
     began = time.process_time()
     for each in hostile:
-        if each != told():
-            with pytest.raises(TokenRefused):
-                tokens.check(each)
+        with pytest.raises(TokenRefused):
+            tokens.check(each)
     assert (time.process_time() - began) / len(hostile) < 0.01
 
 
