@@ -40,7 +40,7 @@ class Door:
     """
 
     def __init__(
-        self, protocol: Callable[[], asyncio.BaseProtocol], context: ssl.SSLContext | None, handshake: float
+        self, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None, handshake: float
     ) -> None:
         self._protocol = protocol
         self._context = context
@@ -58,9 +58,7 @@ class Door:
         Raises:
             OSError: the address cannot be had.
         """
-        server = await self._loop.create_server(
-            asyncio.BaseProtocol, host, port, reuse_port=shared, start_serving=False
-        )
+        server = await self._loop.create_server(asyncio.Protocol, host, port, reuse_port=shared, start_serving=False)
         self._listening = [each.dup() for each in server.sockets]
         server.close()
         for each in self._listening:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -22,17 +21,7 @@ LINGER: Final = 5.0
 """Seconds that a peer has to read the last words."""
 
 
-class _Incoming(threading.local):
-    """Memory that bytes are read into, for all connections of a thread: they are taken before more is read."""
-
-    def __init__(self) -> None:
-        self.plain, self.tls = bytearray(PIECE), bytearray()
-
-
-_incoming: Final = _Incoming()
-
-
-class Wire(asyncio.BufferedProtocol):
+class Wire(asyncio.Protocol):
     """One socket. Its subclass is also the engine's handler.
 
     Output of the engine goes out at the end of the loop's turn, once :meth:`flush_soon` was called.
@@ -54,7 +43,7 @@ class Wire(asyncio.BufferedProtocol):
         self._linger: asyncio.TimerHandle | None = None
         self._flushing = False
         self._secured = False
-        self._buffer = _incoming.plain
+        self._unread = b""
 
     def make_engine(self) -> Engine:
         """Return the engine, now that the handshake is over."""
@@ -76,27 +65,16 @@ class Wire(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(self._handshake, self._too_slow)
         self._send_sasl()
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        """Return where to read to: no more than :data:`PIECE` bytes in a turn.
-
-        Of TLS it is as much as asyncio takes from the socket: what it has left when the peer is gone would be lost.
-        """
-        if sizehint > len(_incoming.tls):
-            _incoming.tls = bytearray(sizehint)
-        self._buffer = _incoming.plain if sizehint < 0 else _incoming.tls
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read."""
-        self.data_received(bytes(memoryview(self._buffer)[:nbytes]))
-
     def data_received(self, data: bytes) -> None:
         """Take bytes; what comes after the end is dropped."""
         if self._linger:
             return
         if self._secured:
-            self.engine.receive(data)
-            self.flush_soon()
+            if self._unread or len(data) > PIECE:
+                self._put_off(data)
+            else:
+                self.engine.receive(data)
+                self.flush_soon()
             return
         try:
             self.sasl.feed(data)
@@ -109,6 +87,31 @@ class Wire(asyncio.BufferedProtocol):
             self.secure()
         else:
             self.identified()
+
+    def _put_off(self, data: bytes) -> None:
+        """Read a piece of what came in each turn of the loop, and nothing else from the socket meanwhile."""
+        if not self._unread:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+        self._unread += data
+
+    def _read_on(self) -> None:
+        if self.lost or self._linger or not self._unread:
+            self._unread = b""
+            return
+        piece, self._unread = self._unread[:PIECE], self._unread[PIECE:]
+        self.engine.receive(piece)
+        self.flush_soon()
+        if self._unread:
+            self._loop.call_soon(self._read_on)
+        elif not self._transport.is_closing() and not (self.congested and self._is_far_behind):
+            self._transport.resume_reading()
+
+    def _read_rest(self) -> None:
+        """Read at once what came before an end."""
+        rest, self._unread = self._unread, b""
+        if rest and not self._linger:
+            self.engine.receive(rest)
 
     def secure(self) -> None:
         """Begin with AMQP: the handshake is over."""
@@ -179,13 +182,14 @@ class Wire(asyncio.BufferedProtocol):
         """Note that the peer has read what waited."""
         self.congested = False
         if not self.lost:
-            if not self._transport.is_closing():
+            if not self._transport.is_closing() and not self._unread:
                 self._transport.resume_reading()
             self.relieved()
 
     def eof_received(self) -> bool:
         """Note that the peer will say nothing more."""
         if self._secured and not self.lost:
+            self._read_rest()
             self.engine.hung_up()
             self.flush()
         return False
@@ -194,6 +198,7 @@ class Wire(asyncio.BufferedProtocol):
         """Let go of everything."""
         if self.lost:
             return
+        self._read_rest()
         self.lost = True
         for timer in (self._timer, self._linger):
             if timer:
@@ -223,6 +228,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close the socket at once."""
+        self._unread = b""
         if self._transport is not None:
             with contextlib.suppress(OSError, AttributeError):  # Python 3.11.2: after TLS was closed twice
                 self._transport.abort()
