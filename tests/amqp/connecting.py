@@ -2,13 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from headgate.core.outbox import Outgoing
 from headgate.core.policy import Policy
-from headgate.errors import CoordinatorUnavailable, MessageTooLarge, PolicyError
+from headgate.errors import Closed, CoordinatorUnavailable, MessageTooLarge, PolicyError
 from headgate.message import Receipt
 from headgate_coordinator.node.connection import Connection
 from headgate_coordinator.node.credit.credits import Lines
@@ -83,16 +84,19 @@ class Stored:
     async def close(self) -> None:
         """Be closed."""
 
-    def put(self, raw: bytes, *, done: Any, **_: Any) -> None:
-        roll = self._ground.dice.random()
-        if roll < 0.1:
-            self._ground.waiting.append(done)
-        elif roll < 0.2:
-            done.set_exception(CoordinatorUnavailable("gone"))
-        elif roll < 0.25:
-            raise MessageTooLarge("orders", len(raw), 1)
-        else:
-            done.set_result(Receipt(1, len(raw)))
+    def put_all(self, items: Sequence[Outgoing]) -> None:
+        if self._ground.dice.random() < 0.05:
+            raise Closed("the producer of 'orders' is closed")
+        for item in items:
+            roll = self._ground.dice.random()
+            if roll < 0.1:
+                self._ground.waiting.append(item.done)
+            elif roll < 0.2:
+                item.done.set_exception(CoordinatorUnavailable("gone"))
+            elif roll < 0.25:
+                item.done.set_exception(MessageTooLarge("orders", item.size, 1))
+            else:
+                item.done.set_result(Receipt(1, item.size))
 
 
 class Supply:
