@@ -85,7 +85,7 @@ ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "clos
     "is_busy",
     "queued",
     "ahead",
-    *("attempt_turn", "keys", "refused", "take_turn", "try_turn"),
+    *("attempt_turn", "keys", "refused", "take_turn", "try_turn", "wait"),
     "forked",
     "holding",
     "inflow",

@@ -307,7 +307,7 @@ async def test_a_hold_is_carried_by_its_id_and_outlives_its_session(client: head
         taken.release()
         await wait_until(is_free(theirs), timeout=GUARD, description="it was released elsewhere")
         assert await remaining(theirs, "tokens") == 9960
-        with pytest.raises(SessionExpired, match=r"no such hold"):
+        with pytest.raises(SessionExpired, match=r"is over: it was released"):
             await theirs.hold(name)
 
 
