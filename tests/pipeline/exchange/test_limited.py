@@ -87,7 +87,7 @@ def test_rows_that_are_not_admitted_fail_their_task(
     limiter: headgate.sync.Limiter, opener: headgate.sync.Opener[Any]
 ) -> None:
     frames = [pd.DataFrame({"id": range(2 * ROWS)}), pd.DataFrame({"id": [7]})]
-    calls = limited(iter, opener, rows=ROWS, timeout=0.01, calls=1, parts=one_part)(iter(frames))
+    calls = limited(iter, opener, rows=ROWS, timeout=2, calls=1, parts=one_part)(iter(frames))
     assert [len(next(calls)) for _ in range(2)] == [ROWS, ROWS]
     with pytest.raises(headgate.CreditTimeout):
         next(calls)
