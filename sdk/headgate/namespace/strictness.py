@@ -22,7 +22,8 @@ def is_limited(fields: Mapping[str, str], kind: str) -> bool:
 
 def unlimited(name: str, namespace: str, kind: str, known: Iterable[str]) -> UnknownDestination:
     """Return the error about a destination that nothing limits; it names those of ``known`` that are near."""
-    near = get_close_matches(name[:255], dict.fromkeys(known), n=MOST_NEAR, cutoff=0.6)
+    others = dict.fromkeys(each for each in known if each != name)
+    near = get_close_matches(name[:255], others, n=MOST_NEAR, cutoff=0.6)
     table = "[[limiter]]" if kind == "limiter" else f"[[destination]] with kind = '{kind}'"
     meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ","
     hint = (

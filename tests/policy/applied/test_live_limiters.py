@@ -59,6 +59,10 @@ async def test_a_limiter_that_nothing_limits_is_refused_with_names_that_are_near
     assert caught.value.near == ("llm",)
     assert "did you mean 'llm'? Else give that limiter limits in a policy, as [[limiter]]" in str(caught.value)
     assert await client.destinations() == []
+    await client.apply_policy(loads('[[limiter]]\nmatch = "bare"\n'))
+    with pytest.raises(UnknownDestination, match=r"'bare'.*for nothing limits it") as caught:
+        await ensure(client, "bare", "limiter")
+    assert caught.value.near == (), "its own name is not another that may be meant"
 
 
 @pytest.mark.parametrize(

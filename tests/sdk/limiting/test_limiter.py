@@ -111,8 +111,10 @@ async def test_nonsense_is_refused_before_anything_is_asked(client: headgate.Cli
                 await llm.admit(tokens=value)  # type: ignore[arg-type]
             with pytest.raises(InvalidValue, match="tokens"):
                 llm.try_admit(tokens=value)  # type: ignore[arg-type]
-        with pytest.raises(InvalidValue, match="did you mean 'tokens'"):
+        with pytest.raises(InvalidValue, match=r"no such limit; did you mean 'tokens'\? There are .*tokens"):
             await llm.admit(token=1)
+        with pytest.raises(InvalidValue, match=r"no such limit; there are .*tokens"):
+            await llm.admit(gallons=1)
         with pytest.raises(InvalidValue, match="amounts"):
             await llm.admit()
         with pytest.raises(InvalidValue, match="at least 1"):

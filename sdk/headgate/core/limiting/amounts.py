@@ -44,8 +44,8 @@ def check_amounts(amounts: Mapping[str, int | str], known: Iterable[str] = ()) -
     for name, value in amounts.items():
         if names and name not in names:
             near = get_close_matches(name, names, 1)
-            meant = f"did you mean {near[0]!r}? " if near else ""
-            raise InvalidValue(f"there is no such limit; {meant}There are {', '.join(names)}", setting=name[:80])
+            there = f"did you mean {near[0]!r}? There" if near else "there"
+            raise InvalidValue(f"there is no such limit; {there} are {', '.join(names)}", setting=name[:80])
         if not names and not _NAME.match(name):
             raise InvalidValue("the name of a limit is 1 to 64 of A-Z, a-z, 0-9 and '_'", setting=name[:80])
         number = parse_size(value, name) if isinstance(value, str) else value
