@@ -135,7 +135,7 @@ async def test_callers_over_http_who_are_admitted_and_who_are_not(client: headga
     assert "tenant-7" not in text, "no label is a key"
     late = re.search(r'wait_seconds_sum\{[^}]*outcome="timeout"\} ([\d.]+)', text)
     assert late
-    assert float(late[1]) >= 0.1
+    assert float(late[1]) > 0.09, "it waited for its tenth of a second, to the grain of the clock"
 
 
 async def test_gates_buckets_and_turns_of_keys(client: headgate.Client, open_http: OpenHttp) -> None:
