@@ -127,7 +127,7 @@ async def test_callers_over_http_who_are_admitted_and_who_are_not(client: headga
     await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 1}})
     ask = {"amounts": {"slots": 1}, "key": "tenant-7"}
     assert (await http.post("/v1/limits/llm/admit", json=ask)).status_code == 200
-    assert (await http.post("/v1/limits/llm/admit", json=ask | {"wait": 0.1})).status_code == 429
+    assert (await http.post("/v1/limits/llm/admit", json=ask | {"wait": 0.2})).status_code == 429
     found = await counts(http)
     assert found["llm", "limiter", "admitted"] == 1
     assert found["llm", "limiter", "timeout"] == 1
@@ -135,7 +135,7 @@ async def test_callers_over_http_who_are_admitted_and_who_are_not(client: headga
     assert "tenant-7" not in text, "no label is a key"
     late = re.search(r'wait_seconds_sum\{[^}]*outcome="timeout"\} ([\d.]+)', text)
     assert late
-    assert float(late[1]) > 0.09, "it waited for its tenth of a second, to the grain of the clock"
+    assert float(late[1]) >= 0.1
 
 
 async def test_gates_buckets_and_turns_of_keys(client: headgate.Client, open_http: OpenHttp) -> None:
