@@ -24,6 +24,8 @@ FUNCTIONS: Final = frozenset({
 })  # fmt: skip
 """The scripts that are called for each message or admission, or for a batch of them: servers that have functions call
 these as such, for they need not make them anew each time."""
+_functions: Final[dict[str, "Script"]] = {}
+"""Those of them that were put together in this process, by sha."""
 
 
 class ScriptError(Exception):
@@ -158,7 +160,10 @@ def script(name: str) -> Script:
     """Return one script by name."""
     source = lessen(expand(lua_root(), name))
     one = parse(name, enclose(source), checked=True)
-    return replace(one, library=library(one, source)) if name in FUNCTIONS else one
+    if name not in FUNCTIONS:
+        return one
+    _functions[one.sha] = one = replace(one, library=library(one, source))
+    return one
 
 
 def library(one: Script, source: str) -> Library:
@@ -196,15 +201,13 @@ def script_of(sha: str) -> Script | None:
 
 
 def function_of(sha: str) -> Script | None:
-    """Return the script that EVALSHA calls so, if it may be called as a function too; the others need not be read."""
-    return _functions_by_sha().get(sha)
+    """Return the script that EVALSHA calls so, if it may be called as a function too.
+
+    Nothing is put together for that: whoever knows a script's sha has it from the script.
+    """
+    return _functions.get(sha)
 
 
 @cache
 def _scripts_by_sha() -> dict[str, Script]:
     return {one.sha: one for one in map(script, script_names())}
-
-
-@cache
-def _functions_by_sha() -> dict[str, Script]:
-    return {one.sha: one for one in map(script, FUNCTIONS)}
