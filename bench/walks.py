@@ -100,6 +100,8 @@ async def sends() -> dict[str, Walk]:
         await asyncio.sleep(0.1)
         with paid.watched():
             await producer.send(BODY)
+        async with client.session("before") as other:  # Redis has the function then that asks for credit
+            await other.producer("walks")
         consumer = await session.consumer("walks", window=1)  # after it: what a consumer hears is a way of its own
         async for message in consumer:
             await message.accept(confirm=True)

@@ -61,11 +61,12 @@ class TracedProducer(Producer):
         headers: Headers | None,
         timeout: float | str | None,
         ttl: float | str | None,
-        later: str,
+        at: datetime | float | None,
+        delay: float | str | None,
     ) -> Outgoing:
         """Put a message in line, as :meth:`Producer._paid`; the span goes on until it is stored."""
         with Span(self.tracing, "send", self.destination, "PRODUCER", ends=False) as span:
-            item = await super()._paid(body, headers, timeout, ttl, later)
+            item = await super()._paid(body, headers, timeout, ttl, at, delay)
         item.done.add_done_callback(lambda done: _posted(span, done))
         return item
 
@@ -75,9 +76,10 @@ class TracedProducer(Producer):
         headers: Headers | None,
         timeout: float | str | None,
         ttl: float | str | None,
-        later: str,
+        at: datetime | float | None,
+        delay: float | str | None,
     ) -> Outgoing:
-        item = super()._item(body, self.tracing.injected(headers), timeout, ttl, later)
+        item = super()._item(body, self.tracing.injected(headers), timeout, ttl, at, delay)
         item.span = self.tracing.trace.get_current_span()
         return item
 

@@ -285,7 +285,6 @@ class Fetching(Generic[T]):
         """Take note that Redis carried a call out: its settlements are made."""
         self.lost_reply = False
         self._flushed_at = now
-        self.lease.renewed(call.asked_at)
         outcomes, held, going = self.outcomes, self.held, call.going
         for _, message, _ in going:
             held.pop(message.raw_id, None)
@@ -296,6 +295,7 @@ class Fetching(Generic[T]):
                 outcomes.popleft()
         if going:
             self.holding.settle(len(going), call.weight)
+        self.lease.renewed(call.asked_at)
 
     def refused(self, now: float) -> None:
         """Take note that the lease was over when a call came: what was held is others'."""

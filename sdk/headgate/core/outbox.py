@@ -119,7 +119,13 @@ class Outbox:
 
     def add(self, item: Outgoing) -> bool:
         """Put a message in line; returns whether it has its credit already. Nobody overtakes those who wait."""
-        if not self.waiting and not self.spooling and self.credit.take(item.size):
+        credit = self.credit
+        # Looked at before it is taken, as in `admit`.
+        if (
+            not (self.waiting or self.spooling)
+            and item.size <= credit.granted - credit.spent
+            and credit.take(item.size)
+        ):
             if self.holds_messages:
                 item.paid = True
                 self.ready.append(item)

@@ -124,7 +124,7 @@ class Producer:
         """
         if priority is not None:
             headers = with_priority(headers, priority)
-        item = self._item(body, headers, timeout, ttl, due(at, delay, time.time))
+        item = self._item(body, headers, timeout, ttl, at, delay)
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
         if not self._account.submit(item):
@@ -149,7 +149,7 @@ class Producer:
         """
         if priority is not None:
             headers = with_priority(headers, priority)
-        item = await self._paid(body, headers, timeout, ttl, due(at, delay, time.time))
+        item = await self._paid(body, headers, timeout, ttl, at, delay)
         done: Awaitable[Receipt] = item.done
         return done
 
@@ -189,10 +189,12 @@ class Producer:
         headers: Headers | None,
         timeout: float | str | None,
         ttl: float | str | None,
-        later: str,
+        at: datetime | float | None,
+        delay: float | str | None,
     ) -> Outgoing:
         if self._closed or self._account.closed:
             raise self._ended()
+        later = due(at, delay, time.time) if at is not None or delay is not None else ""
         payload = encode(body, headers)
         patience = self._timeout if timeout is None else parse_timeout(timeout)
         ttl_ms = None if ttl is None else int(parse_duration(ttl, "ttl") * 1000)
@@ -214,10 +216,11 @@ class Producer:
         headers: Headers | None,
         timeout: float | str | None,
         ttl: float | str | None,
-        later: str,
+        at: datetime | float | None,
+        delay: float | str | None,
     ) -> Outgoing:
         """Put a message in line and wait for its credit."""
-        item = self._item(body, headers, timeout, ttl, later)
+        item = self._item(body, headers, timeout, ttl, at, delay)
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
         item.credited = self._loop.create_future()

@@ -153,11 +153,8 @@ async def _evaluate_at_once(connection: Any, script: Script, command: bytes) -> 
 
 
 def _of_run(words: Sequence[Any], run_id: bytes) -> tuple[Any, ...]:
-    """Return a command with the run id in the place of None, which is there once at the most."""
-    if None not in words:
-        return tuple(words)
-    at = words.index(None)
-    return (*words[:at], run_id, *words[at + 1 :])
+    """Return a command with the run id in the place of None."""
+    return tuple([run_id if word is None else word for word in words])
 
 
 class Lane:
@@ -205,16 +202,24 @@ class Lane:
                 run: bytes = connection.headgate_run_id
                 argv = (run + verdicts[run] if run in verdicts else run, *argv[1:])
             words = (len(keys), *keys, *argv)
-            library = self._functions.of(script, connection)
+            functions = self._functions
+            library = functions.of(script, connection) if script.library else None
             if library is not None:
-                replies = await self._functions.call(connection, library, words, after)
-                if replies is not None:
+                call = b"".join(map(_pack, ((b"FCALL", library.name, *words), *after)))
+                await connection.send_packed_command(call)
+                try:
+                    replies = [await connection.read_response()]
+                except rx.ResponseError as refused:
+                    replies = [refused]
+                replies += [await reply_of(connection) for _ in after]
+                answered = not isinstance(replies[0], rx.ResponseError)
+                if answered or await functions.heal(connection, library, call, replies):
                     return replies if after else replies[0]
             reply = await self._evaluate(connection, script, _pack((b"EVALSHA", script.sha, *words)), after)
             if library is not None:
-                self._functions.refused(script)
-            elif self._functions.is_due(connection):
-                await self._functions.ask(connection)
+                functions.refused(script)
+            elif functions.run != connection.headgate_run_id or (script.library and functions.is_due(connection)):
+                await functions.ask(connection)
             return reply
 
     async def _evaluate(self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]) -> Any:
@@ -282,8 +287,8 @@ class Lane:
         None stands for the run id, once in a command.
         """
         async with self._connection() as connection:
-            run_id = connection.headgate_run_id
-            packed = [_pack(_of_run(self._as_function(words, connection), run_id)) for words in commands]
+            run: bytes = connection.headgate_run_id
+            packed = [_pack(_of_run(self._as_function(words, connection), run)) for words in commands]
             await connection.send_packed_command(b"".join(packed))
             return [await reply_of(connection) for _ in commands]
 

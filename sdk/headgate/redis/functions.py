@@ -8,7 +8,6 @@ out of memory, or lacks replicas, refuses a function as it begins, and lets a sc
 
 import hashlib
 import time
-from collections.abc import Sequence
 from typing import Any, Final
 
 import hiredis
@@ -43,7 +42,8 @@ class Functions:
     """The functions of one server, as far as its user may call them."""
 
     def __init__(self) -> None:
-        self._run = b""
+        self.run = b""
+        """The run that was asked last; empty before any was."""
         self._asked = -AGAIN_AFTER
         """When it was asked last, by the clock that never goes back."""
         self._may_call = self._may_load = False
@@ -52,17 +52,17 @@ class Functions:
 
     def of(self, op: Script, connection: Any) -> Library | None:
         """Return the library by which a script is to be called now over a connection; None for EVALSHA."""
-        if not self._may_call or op.library is None or self.is_due(connection):
+        if not self._may_call or self.is_due(connection):
             return None
         return op.library if time.monotonic() - self._refused.get(op.name, -AGAIN_AFTER) >= AGAIN_AFTER else None
 
     def is_due(self, connection: Any) -> bool:
         """Return whether it is to be asked, for it was not within a minute, or is another run."""
-        return bool(connection.headgate_run_id != self._run) or time.monotonic() - self._asked >= AGAIN_AFTER
+        return bool(connection.headgate_run_id != self.run) or time.monotonic() - self._asked >= AGAIN_AFTER
 
     async def ask(self, connection: Any) -> None:
         """Ask what its user may do."""
-        self._run, self._asked = connection.headgate_run_id, time.monotonic()
+        self.run, self._asked = connection.headgate_run_id, time.monotonic()
         if connection.headgate_version < SINCE:
             return
         await connection.send_packed_command(_QUESTION)
@@ -78,28 +78,26 @@ class Functions:
         """Note that EVALSHA did what had been refused as a function."""
         self._refused[op.name] = time.monotonic()
 
-    async def call(
-        self, connection: Any, library: Library, words: Sequence[Any], after: Sequence[Sequence[Any]]
-    ) -> list[Any] | None:  # fmt: skip
-        """Call a function, and load it where it is missing; returns its reply and those of the commands after it.
+    async def heal(self, connection: Any, library: Library, command: bytes, replies: list[Any]) -> bool:
+        """Load a function that is missing, and send the refused call of it again; returns whether it was answered.
 
-        None: EVALSHA is to be called, and its answer counts.
+        ``replies`` are those of the call and of the commands sent with it, and become the new ones. Where this returns
+        False, EVALSHA is to be called, and its answer counts.
         """
-        command, loads = b"".join(map(_pack, ((b"FCALL", library.name, *words), *after))), b""
+        loads, loaded = _pack(("FUNCTION", "LOAD", library.source)) + _LIST, None
         for _ in range(LOADS):
-            await connection.send_packed_command(loads + command)  # in one write, to leave no gap for another
-            loaded, listed = (await reply_of(connection), await reply_of(connection)) if loads else (None, None)
-            replies = [await reply_of(connection) for _ in range(1 + len(after))]
             error = replies[0]
-            if not isinstance(error, rx.ResponseError):
-                await _tidy(connection, listed)
-                return replies
             if isinstance(error, _ELSEWHERE):
                 raise error
             if not str(error).startswith(_MISSING) or not self._may_load or _failed(loaded):
-                return None
-            loads = _pack(("FUNCTION", "LOAD", library.source)) + _LIST
-        return None
+                return False
+            await connection.send_packed_command(loads + command)  # in one write, to leave no gap for another
+            loaded, listed = await reply_of(connection), await reply_of(connection)
+            replies[:] = [await reply_of(connection) for _ in replies]
+            if not isinstance(replies[0], rx.ResponseError):
+                await _tidy(connection, listed)
+                return True
+        return False
 
 
 async def reply_of(connection: Any) -> Any:

@@ -2,11 +2,9 @@
 
 import concurrent.futures
 import math
-import time
 from datetime import datetime
 
 import headgate.producing.producer
-from headgate.core.later import due
 from headgate.errors import CoordinatorUnavailable
 from headgate.message import Headers, Receipt, with_priority
 from headgate.sync.thread import LoopThread
@@ -111,7 +109,7 @@ class Producer:
         """Send a message and wait for its credit only; ``.result()`` of what is returned waits until it is stored."""
         if priority is not None:
             headers = with_priority(headers, priority)
-        return self._thread.run(self._post(body, headers, timeout, ttl, due(at, delay, time.time)))
+        return self._thread.run(self._post(body, headers, timeout, ttl, at, delay))
 
     def configure(self, *, window: int | str | None = None, weight: int | None = None) -> None:
         """Change the window, the weight or both; arguments and errors as :meth:`headgate.Producer.configure`."""
@@ -130,7 +128,8 @@ class Producer:
         headers: Headers | None,
         timeout: float | str | None,
         ttl: float | str | None,
-        later: str,
+        at: datetime | float | None,
+        delay: float | str | None,
     ) -> PendingReceipt:
-        item = await self._inner._paid(body, headers, timeout, ttl, later)  # noqa: SLF001 -- one producer, for threads
+        item = await self._inner._paid(body, headers, timeout, ttl, at, delay)  # noqa: SLF001 -- one producer, for threads
         return PendingReceipt(self.destination, self._thread.future(item.done))

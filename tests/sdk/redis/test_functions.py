@@ -198,7 +198,7 @@ def lonely(direct: plain.Redis) -> Callable[[], object]:
 async def test_a_repeated_publish_is_answered_though_redis_refuses_functions(
     modern: RedisServer, seller: Seller, fault: Callable[[plain.Redis], Callable[[], object]]
 ) -> None:
-    """P5. Mutant: `Functions.call` returns the refusal, in place of leaving the last word to EVALSHA."""
+    """P5. Mutant: `Functions.heal` returns the refusal as answered, in place of leaving the last word to EVALSHA."""
     assert await seller.publish() == "OK"
     with plain.Redis.from_url(modern.url) as direct:
         end = fault(direct)
