@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 import headgate
 from headgate_coordinator.admin import AdminServer, create_app
 from tests.admin.standin import StandIn
+from tests.support.ports import own_port
 
 T = TypeVar("T")
 
@@ -20,6 +21,7 @@ class Site:
         self._redis_url = redis_url
         self._namespace = namespace
         self._token, self._read_token = token, read_token
+        self._port = own_port()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="site")
 
@@ -55,8 +57,8 @@ class Site:
     async def _start(self) -> None:
         self.client = await headgate.connect(self._redis_url, namespace=self._namespace)
         app = create_app(self.client, self.node, token=self._token, read_token=self._read_token)
-        self._server = AdminServer(app, token=self._token)
-        self._port = await self._server.start()
+        self._server = AdminServer(app, token=self._token, port=self._port)
+        await self._server.start()
 
     async def restart(self) -> None:
         """Stop serving, and serve again at the same port."""

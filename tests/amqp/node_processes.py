@@ -1,6 +1,5 @@
 """Nodes as processes of their own: to be frozen, killed, drained and started again at the same address."""
 
-import json
 import os
 import re
 import signal
@@ -11,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.support.forked import PIPE, Forked
+from tests.support.ports import own_port
 from tests.support.waiting import wait_for
 
 
@@ -24,28 +24,20 @@ class NodeProcess:
         ]
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed by stop
         self.name = name
-        self.port = 0
+        self.port = own_port()
         self.process: Forked
         self.start()
 
     def start(self) -> None:
         """Start it, at the address where it was before, and return when it listens."""
-        line = wait_for(self._said, timeout=60, description="its port is nobody else's")
-        assert line != "\n", self.log
-        self.port = int(json.loads(line)["amqp"].rpartition(":")[2])
-
-    def _said(self) -> str:
-        """Start it, and return its first line; none if a connection of somebody has its port just then."""
         environment = os.environ | {"HEADGATE_STORE_ROOTS": f"file://{tempfile.gettempdir()}"}
-        before = len(self.log)
         self.process = Forked(
             *(*self._command, "--port", str(self.port)), environment=environment, stdout=PIPE, stderr=self._log
         )
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
+        if not self.process.stdout.readline():
             self.ended()
-        return line or ("" if "already in use" in self.log[before:] else "\n")
+            raise AssertionError(self.log)
 
     @property
     def log(self) -> str:

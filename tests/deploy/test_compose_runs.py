@@ -24,7 +24,7 @@ from headgate.amqp.peer import Gone
 from tests.amqp.client import Peer, read
 from tests.deploy.files import DEPLOY, ports
 from tests.support import images
-from tests.support.cluster import free_port
+from tests.support.ports import own_port
 from tests.support.waiting import wait_for, wait_until
 
 GUARD: Final = 120.0
@@ -72,7 +72,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     for image in (IMAGE, server):
         if not images.is_here(image):
             pytest.skip(f"docker has no image {image}")
-    amqp, admin = ({name: free_port() for name in NODES} for _ in range(2))
+    amqp, admin = ({name: own_port() for name in NODES} for _ in range(2))
     inside = ports()
     other = {
         name: f"""

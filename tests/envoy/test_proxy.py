@@ -18,8 +18,8 @@ import headgate
 from headgate.policy import loads
 from tests.demo.command import environment
 from tests.envoy.conftest import HERE
-from tests.support.cluster import free_port
 from tests.support.forked import PIPE, Forked
+from tests.support.ports import own_port
 from tests.support.waiting import wait_until
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -136,7 +136,7 @@ async def test_limits_hold_and_no_slot_is_lost_when_a_node_and_the_proxy_are_kil
         nodes = [await asyncio.to_thread(NodeForProxies, url, client.namespace) for _ in range(2)]
         for node in nodes:
             stack.callback(node.kill9)
-        door = free_port()
+        door = own_port()
         config = configured(tmp_path, door, service.port, [node.port for node in nodes])
         envoy = await proxy(stack, config, door)
         began = time.monotonic()
@@ -192,7 +192,7 @@ async def test_no_header_of_a_client_lets_it_through_a_proxy_that_is_open_when_i
         service = await stack.enter_async_context(Service().running())
         node = await asyncio.to_thread(NodeForProxies, url, client.namespace)
         stack.callback(node.kill9)
-        door = free_port()
+        door = own_port()
         config = configured(tmp_path, door, service.port, [node.port])
         config.write_text(config.read_text().replace("failure_mode_deny: true", "failure_mode_deny: false"))
         envoy = await proxy(stack, config, door)

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import redis
 
-from headgate.errors import CoordinatorUnavailable
-from tests.support.cluster import SLOTS, free_port
+from tests.support.cluster import SLOTS
+from tests.support.ports import own_port
 from tests.support.servers import RedisServer, ServerBinary, newest_server
 from tests.support.waiting import wait_for, wait_until
 
@@ -81,7 +81,7 @@ def watched(binary: ServerBinary | None = None, *, replicas: int = 2, **config: 
         servers = [master, *(stack.enter_context(_start(binary, theirs)) for _ in range(replicas))]
         sentinels = []
         for number in range(3):
-            mine, own = free_port(), directory / str(number)
+            mine, own = own_port(), directory / str(number)
             own.mkdir()
             text = _SENTINEL.format(port=mine, directory=own, service=SERVICE, master=port)
             (own / "sentinel.conf").write_text(text)
@@ -221,10 +221,4 @@ def _sees(node: RedisServer, line: bytes) -> bool:
 
 
 def _start(binary: ServerBinary, config: dict[str, str]) -> RedisServer:
-    for last in (False, False, False, True):
-        try:
-            return RedisServer.start(binary, port=free_port(), persist=False, config=config)
-        except CoordinatorUnavailable as error:
-            if last or "in use" not in str(error):
-                raise
-    raise AssertionError
+    return RedisServer.start(binary, port=0, persist=False, config=config)

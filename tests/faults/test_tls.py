@@ -13,7 +13,8 @@ import redis
 import headgate
 from headgate_coordinator.security.acl import acl_line
 from tests.faults.traffic import GUARD, Holder, Inside, Receiver, Sender
-from tests.sdk.session.test_transports import SECRET, certificate, free_port, over_tls, server
+from tests.sdk.session.test_transports import SECRET, certificate, over_tls, server
+from tests.support.ports import own_port
 from tests.support.waiting import wait_for, wait_until
 
 __all__ = ["certificate"]
@@ -67,7 +68,7 @@ class Secured:
 @pytest.fixture
 def secured(certificate: Path, tmp_path: Path) -> Iterator[Secured]:
     del certificate  # is in the folder
-    first, second, watch = free_port(), free_port(), free_port()
+    first, second, watch = own_port(), own_port(), own_port()
     user = acl_line("sdk", "shop", password=f"{SECRET}-sdk").removeprefix("user ").split()
     (tmp_path / "sentinel.conf").write_text(
         f"sentinel monitor main 127.0.0.1 {first} 1\nsentinel auth-pass main {SECRET}\n"

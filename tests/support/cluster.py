@@ -1,7 +1,5 @@
 """A real Redis Cluster of three masters on loopback, without replicas."""
 
-import random
-import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
@@ -9,12 +7,10 @@ from typing import Self
 
 import redis
 
-from headgate.errors import CoordinatorUnavailable
 from tests.support.servers import RedisServer, ServerBinary, newest_server
 from tests.support.waiting import wait_for
 
 SLOTS = 16384
-BUS = 10000  # the bus listens this far above the port
 # No node has a replica that could take its place, and on a busy machine one that says nothing for a while lives.
 _CONFIG = {"cluster-enabled": "yes", "cluster-config-file": "nodes.conf", "cluster-node-timeout": "15000"}
 
@@ -34,7 +30,7 @@ class RedisCluster3:
         with ExitStack() as undo:
             nodes = []
             for _ in range(3):
-                nodes.append(_start_node(binary))
+                nodes.append(RedisServer.start(binary, port=0, persist=False, config=_CONFIG))
                 undo.callback(nodes[-1].stop)
             clients = [undo.enter_context(redis.Redis.from_url(node.url)) for node in nodes]
             ports = [client.connection_pool.connection_kwargs["port"] for client in clients]
@@ -64,27 +60,6 @@ class RedisCluster3:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _start_node(binary: ServerBinary) -> RedisServer:
-    for last in (False, False, False, True):
-        try:
-            return RedisServer.start(binary, port=free_port(), persist=False, config=_CONFIG)
-        except CoordinatorUnavailable as error:
-            if last or "in use" not in str(error):
-                raise
-    raise AssertionError
-
-
-def free_port() -> int:
-    """Return a port that is free together with its bus port, both below those that the system gives to clients."""
-    while True:
-        port = random.randrange(10_000, 22_000)
-        try:
-            with socket.create_server(("127.0.0.1", port)), socket.create_server(("127.0.0.1", port + BUS)):
-                return port
-        except OSError:
-            continue
 
 
 def _serving(client: redis.Redis) -> Callable[[], bool]:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from headgate.redis.embedded import EmbeddedRedis, bundled_servers, find_server
+from tests.support.ports import own_port
 from tests.support.waiting import is_alive, wait_for
 
 if TYPE_CHECKING:
@@ -157,11 +158,11 @@ class RedisServer:
         persist: bool = True,
         config: Mapping[str, str] | None = None,
     ) -> Self:
-        """Start on a unix socket, or on loopback TCP if a port is given (0: a free one)."""
+        """Start on a unix socket, or on loopback TCP if a port is given (0: one that stays its own)."""
         binary = binary or newest_server()
         durable = {"appendonly": "yes", "appendfsync": "always"} if persist else {}
         settings = {**binary.test_config, **durable, **(config or {})}
-        return cls(binary.start(port=port, config=settings), binary)
+        return cls(binary.start(port=own_port() if port == 0 else port, config=settings), binary)
 
     @property
     def pid(self) -> int:

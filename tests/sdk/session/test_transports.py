@@ -17,15 +17,10 @@ import headgate
 from headgate.redis import connection_options
 from headgate.redis import server as redis_server
 from headgate.redis.bulk import Direct
+from tests.support.ports import own_port
 from tests.support.waiting import wait_for, wait_until
 
 SECRET = "s3cret-and-never-shown"
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def answers(port: int) -> bool:
@@ -79,7 +74,7 @@ async def exchange(url: str) -> bytes | str:
 
 @pytest.mark.usefixtures("patient")
 async def test_messages_travel_over_tls_and_secrets_stay_unseen(certificate: Path, tmp_path: Path) -> None:
-    port = free_port()
+    port = own_port()
     arguments = ["--port", "0", "--tls-port", str(port), "--tls-cert-file", "cert.pem", "--tls-key-file", "key.pem",
                  "--tls-auth-clients", "no", "--requirepass", SECRET, "--save", ""]  # fmt: skip
     with server(tmp_path, *arguments, port=port):
@@ -99,7 +94,7 @@ async def test_messages_travel_over_tls_and_secrets_stay_unseen(certificate: Pat
 
 
 async def test_sentinel_says_where_the_master_is(tmp_path: Path) -> None:
-    port, watch = free_port(), free_port()
+    port, watch = own_port(), own_port()
     (tmp_path / "sentinel.conf").write_text(
         f"port {watch}\nsentinel monitor main 127.0.0.1 {port} 1\nsentinel down-after-milliseconds main 1000\n"
     )
@@ -121,7 +116,7 @@ def over_tls(port: int) -> list[str]:
 async def test_sentinels_are_spoken_to_over_tls_and_get_credentials_of_their_own(
     certificate: Path, tmp_path: Path
 ) -> None:
-    port, watch = free_port(), free_port()
+    port, watch = own_port(), own_port()
     (tmp_path / "sentinel.conf").write_text(
         f"sentinel monitor main 127.0.0.1 {port} 1\nsentinel auth-pass main {SECRET}\n"
         f"user default off\nuser watch on >{SECRET}-of-sentinels ~* &* +@all\n"
@@ -164,8 +159,8 @@ async def test_who_answers_for_a_sentinel_without_a_certificate_gets_nothing(tmp
 async def test_a_cluster_is_reached_over_tls_with_a_certificate_of_its_own_authority(
     certificate: Path, tmp_path: Path, scheme: str
 ) -> None:
-    port = free_port()
-    cluster = ["--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-port", str(free_port()), "--save", ""]
+    port = own_port()
+    cluster = ["--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-port", str(own_port()), "--save", ""]
     files = {"ca_file": certificate, "cert_file": certificate, "key_file": tmp_path / "key.pem"}
     options = "&".join(f"{name}={path}" for name, path in files.items())
     mine: Any = {"ssl_ca_certs": certificate, "ssl_certfile": certificate, "ssl_keyfile": tmp_path / "key.pem"}
@@ -188,7 +183,7 @@ async def test_any_host_of_a_cluster_s_url_will_do(
         monkeypatch.setattr(module, "CONNECT_TIMEOUT", 3.0)  # of each host; one of them hangs
     alive = cluster_url.removeprefix("redis://").partition("/")[0]
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        dead, hangs = f"127.0.0.1:{free_port()}", f"127.0.0.1:{silent.getsockname()[1]}"
+        dead, hangs = f"127.0.0.1:{own_port()}", f"127.0.0.1:{silent.getsockname()[1]}"
         for hosts in (f"{dead},{alive}", f"{dead},{hangs},{alive}", f"{alive},{hangs}"):
             url = f"redis+cluster://{hosts}"
             async with headgate.connect(url, namespace=cleanup_namespace) as client:

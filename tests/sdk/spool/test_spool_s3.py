@@ -9,8 +9,8 @@ import headgate
 from headgate.errors import SpoolUnavailable
 from headgate.redis.keys import Address
 from headgate.spool.storage import Storage
+from tests.sdk.spool.s3 import s3_server
 from tests.sdk.spooling import received, sent
-from tests.support.s3 import s3_server
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
