@@ -1,7 +1,6 @@
 """The rate limit service for proxies: requests a second of one node out of what it has in hand, and what each costs."""
 
 import asyncio
-import json
 import shutil
 import sys
 import tempfile
@@ -18,17 +17,21 @@ from envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitRespon
 from envoy.service.ratelimit.v3.rls_pb2_grpc import RateLimitServiceStub
 
 import headgate
-from bench.harness import Figure, cpu_seconds, median, percentile
+from bench.harness import Figure, at_least, at_most, cpu_seconds, percentile
 from bench.traffic.leases import CONNECTIONS, LIMITS, ROUNDS, SECONDS, node
+from bench.traffic.paced import latencies
 from headgate.policy import loads
 from headgate.redis.embedded import EmbeddedRedis
 from headgate_coordinator.envoy.server import SERVICE
 from headgate_coordinator.rpc import OPTIONS
 
 PROXIES: Final = 8
-"""Connections that two workers share: the system spreads them."""
+"""Connections for each worker: the system spreads them."""
 EXPECTED: Final = 3000
 """Requests a second, about, of which a round is made."""
+PACES: Final = (1000, 2500)
+"""Requests a second that come whether or not those before are answered."""
+METHOD: Final = f"/{SERVICE}/ShouldRateLimit"
 POLICY: Final = """
 [[descriptor]]
 domain = "shop"
@@ -44,23 +47,23 @@ def _request() -> RateLimitRequest:
     return RateLimitRequest(domain="shop", descriptors=[RateLimitDescriptor(entries=[entry])])
 
 
-async def _load(port: int, at_a_time: int, seconds: float) -> list[float]:
-    """Return how many a second, and the milliseconds until an answer: at the middle, and of the slowest hundredth."""
+async def _load(port: int, at_a_time: int, seconds: float) -> float:
+    """Return how many a second are answered of so many at a time."""
     request = _request()
-    times: list[float] = []
+    answered = 0
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = RateLimitServiceStub(channel)
         until = time.monotonic() + seconds
 
         async def ask() -> None:
+            nonlocal answered
             while time.monotonic() < until:
-                began = time.perf_counter()
                 answer = await stub.ShouldRateLimit(request)
                 assert answer.overall_code == RateLimitResponse.OK
-                times.append((time.perf_counter() - began) * 1000)
+                answered += 1
 
         await asyncio.gather(*(ask() for _ in range(at_a_time)))
-    return [len(times) / seconds, median(times), percentile(times, 0.99)]
+    return answered / seconds
 
 
 def _cpu(pid: int) -> float:
@@ -75,11 +78,10 @@ async def _output(*words: str) -> str:
     return out.decode()
 
 
-async def _one_at_a_time(port: str, seconds: float) -> list[float]:
-    """Return what :func:`_load` does in a process of its own."""
-    words = ("-m", "bench.traffic.proxies", port, "1", str(seconds))
-    found: list[float] = json.loads(await _output(sys.executable, *words))
-    return found
+async def _paced(port: str, pace: int, seconds: float) -> float:
+    """Return the milliseconds within which 99 of 100 requests are answered that come at a pace."""
+    times, _ = await latencies(int(port), METHOD, _request().SerializeToString(), pace=pace, seconds=seconds)
+    return percentile(times, 0.99) * 1000
 
 
 async def _many(port: str, pid: int, seconds: float, proxies: int = 1) -> tuple[float, float]:
@@ -89,10 +91,9 @@ async def _many(port: str, pid: int, seconds: float, proxies: int = 1) -> tuple[
     """
     began = _cpu(pid)
     if shutil.which("h2load") is None:
-        found: list[float] = json.loads(
-            await _output(sys.executable, "-m", "bench.traffic.proxies", port, str(CONNECTIONS), str(seconds))
-        )
-        return found[0], (_cpu(pid) - began) * 1e6 / (found[0] * seconds)
+        words = ("-m", "bench.traffic.proxies", port, str(CONNECTIONS), str(seconds))
+        rate = float(await _output(sys.executable, *words))
+        return rate, (_cpu(pid) - began) * 1e6 / (rate * seconds)
     count = int(EXPECTED * seconds)
     message = _request().SerializeToString()
     with tempfile.NamedTemporaryFile() as body:
@@ -102,7 +103,7 @@ async def _many(port: str, pid: int, seconds: float, proxies: int = 1) -> tuple[
         told = await _output(
             *("h2load", f"--clients={proxies}", f"--max-concurrent-streams={CONNECTIONS}", f"--requests={count}"),
             *(f"--data={body.name}", "--header=content-type: application/grpc", "--header=te: trailers"),
-            f"http://127.0.0.1:{port}/{SERVICE}/ShouldRateLimit",
+            f"http://127.0.0.1:{port}{METHOD}",
         )
     if f" {count} succeeded" not in told:
         raise RuntimeError(f"h2load: {told[-800:]}")
@@ -135,7 +136,10 @@ async def _bare_server() -> AsyncIterator[tuple[str, int]]:
 
 
 async def measure(*, quick: bool) -> list[Figure]:
-    """Return requests a second as of proxies, what one costs beside a server that does nothing, and of two workers."""
+    """Return requests a second as of proxies, and what one costs, and takes, beside a server that does nothing.
+
+    Also what one costs two workers and Redis, beside one worker that is as busy as each of them.
+    """
     seconds = SECONDS / (4 if quick else 1)
     with EmbeddedRedis.start() as redis:
         async with headgate.connect(redis.url) as client:
@@ -149,35 +153,61 @@ async def measure(*, quick: bool) -> list[Figure]:
             for _ in range(ROUNDS * 2):
                 many.append(await _many(port, pid, seconds))
                 nothing.append(await _many(*bare, seconds))
-            latencies = [(await _one_at_a_time(port, seconds))[2] for _ in range(ROUNDS)]
-            async with node(redis.url, *options, "--workers", "2") as (others, supervisor):
-                place = others["grpc"].rpartition(":")[2]
-                await _many(place, supervisor, seconds, PROXIES)
-                workers = []
-                for _ in range(ROUNDS):
-                    alone = await _many(port, pid, seconds, PROXIES)
-                    both = await _many(place, supervisor, seconds, PROXIES)
-                    workers.append((both[0] / alone[0], both[1] / alone[1]))
+            slowest: dict[int, list[tuple[float, float]]] = {pace: [] for pace in PACES}
+            for pace in PACES * ROUNDS * 2:
+                slowest[pace].append((await _paced(port, pace, seconds / 2), await _paced(bare[0], pace, seconds / 2)))
+        found = []
+        async with _workers(redis.url, 1) as one, _workers(redis.url, 2) as two:
+            for _ in range(ROUNDS * 2):
+                alone = await _worked(*one, redis.pid, seconds, 1)
+                found.append((alone, await _worked(*two, redis.pid, seconds, 2)))
     rates, costs = (list(column) for column in zip(*many, strict=True))
     bare_rates, bare_costs = (list(column) for column in zip(*nothing, strict=True))
     beside = [mine / theirs for mine, theirs in zip(costs, bare_costs, strict=True)]
-    times, dearer = (list(column) for column in zip(*workers, strict=True))
+    of_one, of_two = ([pair[index][1] for pair in found] for index in (0, 1))
     return [
-        Figure(
-            "requests of one proxy, out of what is in hand", max(rates), "1/s", ">= 5000", max(rates) >= 5000, rates
+        at_least("requests of one proxy, out of what is in hand", rates, "1/s", 5000),
+        at_least("  of a gRPC server that does nothing", bare_rates, "1/s"),
+        at_most("the node's processor time for one", costs, "us"),
+        at_most("  of a gRPC server that does nothing", bare_costs, "us"),
+        Figure.typical("  the one beside the other", beside, "times"),
+        *(figure for pace, pairs in slowest.items() for figure in _late(pace, pairs)),
+        at_most("processor time for one, of one worker and Redis", of_one, "us"),
+        at_most("  of two workers and Redis", of_two, "us"),
+        Figure.typical(
+            "  beside one worker's", [b / a for a, b in zip(of_one, of_two, strict=True)], "times", at_most=1.25
         ),
-        Figure("  of a gRPC server that does nothing", max(bare_rates), "1/s", rounds=bare_rates),
-        Figure("the node's processor time for one", min(costs), "us", rounds=costs),
-        Figure("  of a gRPC server that does nothing", min(bare_costs), "us", rounds=bare_costs),
-        Figure("  the one beside the other", median(beside), "times", rounds=beside),
-        Figure.typical("answered after, one at a time, 99 of 100", latencies, "ms", at_most=2),
-        Figure.typical(f"two workers beside one, {PROXIES} proxies", times, "times", at_least=1.6),
-        Figure("  processor time for one, beside one worker's", median(dearer), "times", rounds=dearer),
+        Figure.typical("requests of two workers beside one, on these cores", [b[0] / a[0] for a, b in found], "times"),
     ]
+
+
+def _late(pace: int, pairs: list[tuple[float, float]]) -> list[Figure]:
+    mine, bare = (list(column) for column in zip(*pairs, strict=True))
+    return [
+        at_most(f"{pace} a second: answered after, 99 of 100", mine, "ms", 2),
+        at_most("  of a gRPC server that does nothing", bare, "ms"),
+        Figure.typical("  the one beside the other", [a / b for a, b in pairs], "times"),
+    ]
+
+
+@asynccontextmanager
+async def _workers(redis: str, count: int) -> AsyncIterator[tuple[str, int]]:
+    """Yield the port and the process id of a node with so many workers, that have what they need."""
+    async with node(redis, "--envoy", "--grpc-port", "0", "--workers", str(count)) as (addresses, pid):
+        port = addresses["grpc"].rpartition(":")[2]
+        await _many(port, pid, 1.0, PROXIES * count)
+        yield port, pid
+
+
+async def _worked(port: str, pid: int, redis: int, seconds: float, count: int) -> tuple[float, float]:
+    """Return requests a second of so many workers, and their microseconds and those of Redis for one."""
+    began = cpu_seconds(redis)
+    rate, cost = await _many(port, pid, seconds, PROXIES * count)
+    return rate, cost + (cpu_seconds(redis) - began) * 1e6 / (EXPECTED * seconds)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "bare":
         asyncio.run(_bare())
         sys.exit()
-    print(json.dumps(asyncio.run(_load(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))))
+    print(asyncio.run(_load(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))))
