@@ -73,7 +73,7 @@ Open = Callable[..., Awaitable[Keda]]
 
 
 @contextlib.asynccontextmanager
-async def _served(client: headgate.Client, people: Any = None, token: str | None = None) -> AsyncIterator[Keda]:
+async def served(client: headgate.Client, people: Any = None, token: str | None = None) -> AsyncIterator[Keda]:
     scaler = Scaler(client, people, token)
     server = RpcServer([scaler.handler], token=token)
     await server.start()
@@ -91,7 +91,7 @@ async def opened(client: headgate.Client) -> AsyncIterator[Open]:
     async with contextlib.AsyncExitStack() as stack:
 
         async def one(people: Any = None, token: str | None = None) -> Keda:
-            return await stack.enter_async_context(_served(client, people, token))
+            return await stack.enter_async_context(served(client, people, token))
 
         yield one
 
@@ -302,7 +302,7 @@ async def test_a_node_s_user_has_changes_told_and_one_who_may_not_looks_now_and_
             try:
                 async with (
                     headgate.connect(url.replace("//", "//keda:secret@", 1), namespace=client.namespace) as node,
-                    _served(node) as keda,
+                    served(node) as keda,
                 ):
                     stream = keda.stream(destination="orders", target=1)
                     assert (await stream.read()).result is False
@@ -355,6 +355,13 @@ def test_what_is_shown_can_be_used() -> None:
     deployed = yaml.safe_load((REPOSITORY / "deploy" / "keda.yaml").read_text(encoding="utf-8"))["spec"]
     for trigger in (*yaml.safe_load(block)["triggers"], *deployed["triggers"]):
         assert Trigger.read(trigger["metadata"]) == Trigger("orders", "messages", 100.0, 0.0, "llm", "in_flight", 2.0)
+
+
+def test_what_keda_reads_of_the_metadata_itself_is_no_mistake() -> None:
+    """All of it comes along: https://keda.sh/docs/latest/scalers/external/."""
+    own = dict.fromkeys(("scalerAddress", "caCert", "tlsClientCert", "tlsClientKey", "tlsCertFile"), "/path")
+    own |= {"enableTLS": "true", "unsafeSsl": "false"}
+    assert Trigger.read({"destination": "orders", "target": "1"} | own).destination == "orders"
 
 
 async def test_metadata_is_bounded_and_each_mistake_is_named(opened: Open) -> None:

@@ -31,7 +31,8 @@ class Changes:
     async def follow(self, *reads: Sequence[Any]) -> None:
         """Send commands that read keys: the next time that one of these is written is heard of, and no other after it.
 
-        Nothing is missed by reads of the keys that come after this.
+        Nothing is missed by reads of the keys that come after this. Where the keys are at another server by now, nobody
+        tells (:attr:`told`) until they are followed again, and whoever reads them has found them.
 
         Raises:
             AccessDenied: the user may not have changes told, or nobody tells them there.
@@ -46,6 +47,8 @@ class Changes:
                     await self._connection.send_command(*words)
                 for _ in reads:
                     await self._connection.read_response()
+        except rx.AskError:  # of a cluster, of which a slot moved or a replica took over
+            await self.close()
         except rx.ResponseError as error:  # a proxy in front of Redis may not know it either
             await self.close()
             text = f"Redis tells of no changes: {error}; `headgate acl` prints the ACL that a node needs"

@@ -15,7 +15,9 @@ KEYS: Final = ("destination", "metric", "target", "activation", "within", "limit
 """Keys that say what is measured."""
 SECRETS: Final = ("user", "password", "token")
 """Keys that say who asks; KEDA reads ``userFromEnv`` and so on from the workload's environment."""
-_KEDA: Final = frozenset({"scalerAddress", "enableTLS", "unsafeSsl", "tlsCertFile"})
+_KEDA: Final = frozenset(
+    {"scalerAddress", "enableTLS", "unsafeSsl", "caCert", "tlsCertFile", "tlsClientCert", "tlsClientKey"}
+)
 """Keys of KEDA's own, which it sends too."""
 MOST_KEYS: Final = 32
 LONGEST: Final = 1024

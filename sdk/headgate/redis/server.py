@@ -65,8 +65,7 @@ class Server:
         watch(self)
         self._lanes: dict[str, Lane] = {}
         self._cluster: RedisCluster | None = None
-        self._masters_of: Masters | None = None
-        """The Sentinels' view; None where there are none."""
+        self._masters_of: Masters | None = None  # the Sentinels' view, where there are any
         self._handovers = Handovers(self._dialer, self._lanes)
         self._seeking: dict[str, asyncio.Task[None]] = {}
         self._silent: str | None = None  # the node that did not answer last; others are asked for the slot map first
@@ -214,19 +213,24 @@ class Server:
         Raises:
             CoordinatorUnavailable: no answer from one of the servers; the others may have done their part.
         """
-        lanes: dict[Lane, list[int]] = {}
         replies: list[Any] = [None] * len(commands)
+        due: Sequence[int] = range(len(commands))
         try:
-            for position, (key, _) in enumerate(commands):
-                lanes.setdefault(self._lane(key), []).append(position)
-            for lane, positions in lanes.items():
-                try:
-                    answers = await lane.burst([commands[position][1] for position in positions])
-                except (TimeoutError, rx.TimeoutError):
-                    await self._condemn(lane)
-                    raise
-                for position, reply in zip(positions, answers, strict=True):
-                    replies[position] = reply
+            for tries_left in (1, 0):
+                lanes: dict[Lane, list[int]] = {}
+                for position in due:
+                    lanes.setdefault(self._lane(commands[position][0]), []).append(position)
+                for lane, positions in lanes.items():
+                    try:
+                        answers = await lane.burst([commands[position][1] for position in positions])
+                    except (TimeoutError, rx.TimeoutError):
+                        await self._condemn(lane)
+                        raise
+                    for position, reply in zip(positions, answers, strict=True):
+                        replies[position] = reply
+                due = [position for position in due if isinstance(replies[position], rx.MovedError)]
+                for position in due if tries_left else ():  # each may be of another slot
+                    await self._look_again(0, replies[position])
         except _FAILED as error:
             raise translated(self.url, error) from error
         return replies
@@ -304,17 +308,13 @@ class Server:
     async def _dial_only(self) -> AbstractConnection:
         if self.url.kind == "unix":
             return UnixDomainSocketConnection(path=self.url.path, db=self.url.db, **self._options)
-        if self._masters_of is not None:
-            host, port = await self._masters_of.find()
-        else:
-            host, port = self.url.hosts[0]
-        kind = SSLConnection if self.url.tls else Connection
-        return kind(host=host, port=port, db=self.url.db, **self._options)
+        host, port = await self._masters_of.find() if self._masters_of is not None else self.url.hosts[0]
+        return await self._dialer(host, port)()
 
     def _dialer(self, host: str, port: int) -> Dial:
         async def dial() -> AbstractConnection:
             kind = SSLConnection if self.url.tls else Connection
-            return kind(host=host, port=port, **self._options)
+            return kind(host=host, port=port, db=self.url.db, **self._options)
 
         return dial
 
