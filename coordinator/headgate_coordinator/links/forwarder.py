@@ -36,7 +36,8 @@ LOOK_AGAIN: Final = 1.0
 """Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
 NO_REFERENCES: Final = "nor for references to spooled messages"
 LONGEST_LOOK: Final = 10.0
-"""The same for a source that has had nothing again and again, where hints come for certain: each time it is twice."""
+"""The same for a source that has had nothing again and again, where hints come for certain: each time it is twice. Nor
+does it rest for longer where a rate is to let something go later than that."""
 
 
 class Forwarder:
@@ -218,12 +219,12 @@ class Forwarder:
         self._rest_source(now, LOOK_AGAIN)
 
     def _rest_source(self, now: float, seconds: float) -> None:
-        """Ask the source no sooner, unless a hint came after what it answered."""
-        self._source_at = 0.0 if self._source_hint else now + seconds
+        """Ask the source no sooner, unless a hint came after what it answered; hints of changes may be lost."""
+        self._source_at = 0.0 if self._source_hint else now + min(seconds, LONGEST_LOOK)
 
     def _rest_target(self, now: float, seconds: float) -> None:
-        """Ask the target no sooner, unless a hint came after what it answered."""
-        self._target_at = 0.0 if self._target_hint else now + seconds
+        """Ask the target no sooner, unless a hint came after what it answered; hints of changes may be lost."""
+        self._target_at = 0.0 if self._target_hint else now + min(seconds, LONGEST_LOOK)
 
     # The source.
 

@@ -10,7 +10,7 @@ from headgate._util.reconnect import AWAY
 from headgate._util.tasks import stop
 from headgate.core.links.channel import Feed
 from headgate.core.links.link import Link
-from headgate.core.links.trouble import Trouble
+from headgate.core.links.trouble import STARTING, Trouble
 from headgate.errors import HeadgateError
 
 _log = logging.getLogger("headgate.explain.links")
@@ -53,7 +53,7 @@ class Job(ABC, Generic[_Kind]):
     def __init__(self, link: _Kind, fence: int) -> None:
         self.link, self.fence = link, fence
         self.later = 0
-        self._trouble: Trouble | None = Trouble.of("starting")
+        self._trouble: Trouble | None = STARTING
         self._task = asyncio.create_task(self._run(), name=f"headgate {link.kind} {link.link}")
 
     @property

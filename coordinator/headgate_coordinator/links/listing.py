@@ -10,8 +10,8 @@ from rich.table import Table
 
 from headgate import Client
 from headgate.core.links.channel import Feed, feed_of
-from headgate.core.links.link import Link, ends_of
-from headgate.core.links.trouble import Trouble
+from headgate.core.links.link import Ends, Link, ends_of
+from headgate.core.links.trouble import STARTING, Trouble
 from headgate.explain.facts import backlogs
 from headgate.redis.keys import Address, forwarder_id, owned_keys
 from headgate.redis.replies import Snapshot
@@ -38,8 +38,8 @@ class LinkState:
         source: where it takes messages from.
         target: where it puts them; with its site, ``<site>:<name>``, where that is another one; of a channel,
             ``<group>:<port>``.
-        state: ``works``; ``stalled`` when nothing moves; ``nobody`` when no node that is there has its lease;
-            ``ending`` when the policy does not name it any more, and nobody has ended it yet.
+        state: ``works``; ``stalled`` when nothing moves, also while it begins; ``nobody`` when no node that is there
+            has its lease; ``ending`` when the policy does not name it any more, and nobody has ended it yet.
         owner: id of the node that has its lease; empty when none that is there has.
         mark: number, at the source, of the last message that the target has; None where it has none. Of a link to
             another site or to a channel, of the last that left the source.
@@ -96,10 +96,15 @@ async def _look(
     client: Client, name: str, link: Link | Feed | None, node: NodeEntry | None, sites: set[str]
 ) -> LinkState:
     ends, sid = ends_of(name), forwarder_id(client.namespace, name)
-    mark = await LinkStore(client.store.server).mark(client.namespace, ends, sid, here=not (ends.site or feed_of(name)))
-    backlog, size = _backlog(sid, await client.store.snapshot(Address.of(client.namespace, ends.source)))
+    store = LinkStore(client.store.server)
+    # Before the backlog: a link that is open has one. What its node says is of its last beat, before which it had none.
+    is_open = await store.is_open(client.namespace, ends, sid)
+    mark = await store.mark(client.namespace, ends, sid, here=not (ends.site or feed_of(name)))
+    backlog, size = _backlog(sid, ends, await client.store.snapshot(Address.of(client.namespace, ends.source)))
     trouble = node.troubles.get(name, "") if node else ""
     stalls = bool(trouble) and Trouble(node.codes.get(name, "") if node else "", trouble).stalls
+    if node is not None and not trouble and not is_open:
+        trouble, stalls = STARTING.text, True
     if link is None and ends.site and ends.site not in sites:
         trouble, stalls = unknown_site(name, ends.site), True
     state: State = "ending" if link is None else "nobody" if node is None else "stalled" if stalls else "works"
@@ -109,9 +114,10 @@ async def _look(
     return LinkState(*kind_and_name, name, ends.source, target, state, owner, mark, backlog, size, trouble, origin)
 
 
-def _backlog(link: str, seen: Snapshot | None) -> tuple[int | None, int | None]:
+def _backlog(link: str, ends: Ends, seen: Snapshot | None) -> tuple[int | None, int | None]:
     every = {one.subscription: one for one in backlogs(seen)} if seen else {}
-    found = every.get(link) or every.get("queue")
+    moves = seen is not None and seen.fields["kind"] == "queue" and not ends.copies
+    found = every.get("queue" if moves else link)
     if found is None or seen is None:
         return None, None
     messages, size = int(seen.fields["pending_messages"]), int(seen.fields["pending_bytes"])

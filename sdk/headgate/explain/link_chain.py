@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from headgate.core.links.link import ends_of
 from headgate.core.links.trouble import NO_ROOM, PACED, Trouble
 from headgate.explain.causes import until_token
 from headgate.explain.facts import read
@@ -91,7 +92,7 @@ def load(ends: LinkEnds, source: Snapshot | None) -> Load:
     record = source.consumers.get(f"{ends.id}.1")
     in_hand = int(record["delivered"]) - int(record["settled"]) if record else 0
     every = {one.subscription: one.messages for one in facts.backlogs}
-    if source.fields["kind"] == "queue" and ends.id not in every:
+    if source.fields["kind"] == "queue" and not ends_of(ends.link).copies:
         backlog: int | None = facts.count("pending_messages")
     else:
         backlog = every.get(ends.id)

@@ -92,6 +92,16 @@ def test_a_message_makes_it_look_as_often_as_at_first() -> None:
     assert pauses(worker, 2) == [1, 2]
 
 
+def test_it_does_not_rest_for_as_long_as_a_rate_says_at_either_end() -> None:
+    """The rate may be raised, and the hint of that be lost. Mutants: a rest at the source, the target, has no end."""
+    worker = opened(hinted=False)
+    worker.hear(fetch(worker, 0), Read("OK", 0, (), 1_000_000), 0)
+    assert worker.wake_at == LONGEST_LOOK
+    worker.hear(fetch(worker, LONGEST_LOOK), Read("OK", 0, (Entry(1, b"x"),)), LONGEST_LOOK)
+    worker.hear(commit(worker, LONGEST_LOOK), Committed("RATE", 0, held=10, held_m=9, again_ms=1_000_000), LONGEST_LOOK)
+    assert commit(worker, 2 * LONGEST_LOOK)
+
+
 def test_a_hint_that_comes_while_the_source_is_asked_is_not_forgotten() -> None:
     """The answer may be of before the message that the hint is about. Mutant: the answer counts."""
     worker = opened()

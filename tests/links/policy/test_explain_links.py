@@ -260,6 +260,36 @@ async def test_a_link_that_spools_moves_and_says_so(client: headgate.Client, tmp
     assert (state.state, state.trouble) == ("works", SPOOLS.text)
 
 
+@pytest.mark.parametrize("copies", [True, False], ids=["copies", "moves"])
+async def test_a_link_that_has_not_begun_at_its_source_does_not_work(client: headgate.Client, copies: bool) -> None:
+    """Its node has the lease and has not beaten since. Who sends then loses the copies, and was told that it works.
+
+    Mutants: what no node complains of works; the backlog of one that copies is the queue's.
+    """
+    name = LINK.replace(">", ">>") if copies else LINK
+    policy = bridges(("orders", "billing"), more=rule("orders", 'kind = "queue"'))
+    await client.apply_policy(loads(policy.replace("to = ", "copies = true\nto = ") if copies else policy))
+    async with client.session() as session:
+        await session.consumer("orders", window=1)
+    await fill(client, "orders", 3)
+    node = StandIn()
+    await LeaseStore(client.store.server, client.namespace).call(node.id, [name], mode="hold", ttl_ms=60_000, total=1)
+    await NodeRegistry(client).beat(node.facts(), 1.0)
+    (state,) = await list_links(client)
+    backlog = None if copies else 3
+    assert (state.owner, state.state, state.trouble, state.backlog) == (node.id, "stalled", "it begins", backlog)
+    told = await client.explain(link=name)
+    assert told.link is not None
+    assert told.link.backlog == backlog
+    link = forwarder_id(client.namespace, name)
+    await LinkStore(client.store.server).open(
+        Address.of(client.namespace, "orders"), link, fence=1, window="1/1", copies=copies
+    )
+    await fill(client, "orders", 2)
+    (state,) = await list_links(client)
+    assert (state.state, state.trouble, state.backlog) == ("works", "", 2 if copies else 5)
+
+
 async def test_what_is_no_link_is_said(client: headgate.Client) -> None:
     await scene(client, ("orders", "billing"), more=rule("orders", LIMIT))
     with pytest.raises(headgate.PolicyError, match="there is no link 'orders>mail'"):

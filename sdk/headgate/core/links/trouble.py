@@ -47,6 +47,7 @@ class Trouble(NamedTuple):
         return cls(code, SENTENCES[code].format(detail))
 
 
+STARTING: Final = Trouble.of("starting")
 PACED: Final = Trouble.of("rate")
 NO_ROOM: Final = Trouble.of("no-room")
 SPOOLS: Final = Trouble.of("spools")

@@ -126,6 +126,14 @@ class LinkStore:
         found = await self.server.command(at.shared[0], "HGET", at.shared[_LINKS], f"{part}:{link}")
         return int(record(found or b"").get(field, 0)) or None
 
+    async def is_open(self, namespace: str, ends: Named, link: str) -> bool:
+        """Return whether a link ever began at its source as it is there; arguments as of :meth:`mark`.
+
+        Before that nothing is kept there for one that copies.
+        """
+        at = Address.of(namespace, ends.source)
+        return await self.server.command(at.shared[0], "HGET", at.shared[_LINKS], f"from:{link}") is not None
+
     async def fair_by(self, target: Address) -> str:
         """Return what the keys are that take turns at a target; empty where none do."""
         found: bytes | None = await self.server.command(target.shared[0], "HGET", target.shared[0], "fair_by")
