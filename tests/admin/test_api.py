@@ -258,6 +258,7 @@ class TestLinks:
         assert "start a node" in one["remedy"]
         leases = LeaseStore(client.store.server, client.namespace)
         await leases.call(node.id, [link], mode="hold", ttl_ms=60_000, total=1)
+        await work(worker(client, "orders/eu", "billing"))
         await beat(1.0, 0)
         await beat(2.0, 25)
         one = await wait_until(lambda: seen(state="works"))

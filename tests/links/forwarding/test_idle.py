@@ -99,7 +99,7 @@ def test_it_does_not_rest_for_as_long_as_a_rate_says_at_either_end() -> None:
     assert worker.wake_at == LONGEST_LOOK
     worker.hear(fetch(worker, LONGEST_LOOK), Read("OK", 0, (Entry(1, b"x"),)), LONGEST_LOOK)
     worker.hear(commit(worker, LONGEST_LOOK), Committed("RATE", 0, held=10, held_m=9, again_ms=1_000_000), LONGEST_LOOK)
-    assert commit(worker, 2 * LONGEST_LOOK)
+    assert commit(worker, 2 * LONGEST_LOOK).entries
 
 
 def test_a_hint_that_comes_while_the_source_is_asked_is_not_forgotten() -> None:
