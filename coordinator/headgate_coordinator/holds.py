@@ -1,15 +1,17 @@
 """Holds of callers that have no session: every node knows them by their ids, and nobody else renews them."""
 
 import asyncio
+import contextlib
 import hashlib
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from headgate import Client, DestinationFull, HeadgateError, PolicyError
 from headgate._util.tasks import stop
+from headgate.core.limits.user_limit import IN_FLIGHT
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import Limiter
 from headgate.redis.keys import Address
@@ -22,6 +24,8 @@ MOST_LIMITERS: Final = 1000
 """Limiters that one node has open for such callers."""
 MOST_CALLS: Final = 128
 """Operations in one call of the script."""
+ONE: Final = {IN_FLIGHT: 1}
+"""The part of its user's quota that a hold is."""
 
 
 class InProgress(HeadgateError):
@@ -49,11 +53,12 @@ class Holds:
     Args:
         client: connected; it stays the caller's.
         word: that the ids of all these holds begin with, so that each node hears when one that waits there is admitted.
+        quota: returns the limiter under which a user's holds count as in flight; empty for none.
     """
 
-    def __init__(self, client: Client, word: str) -> None:
+    def __init__(self, client: Client, word: str, quota: Callable[[str], str] = lambda _: "") -> None:
         self._client = client
-        self._word = word
+        self._word, self._quota = word, quota
         self._making = Making(client)
         self._opening = asyncio.Lock()
         self._lines: OrderedDict[str, _Line] = OrderedDict()
@@ -90,7 +95,12 @@ class Holds:
         if hold in self._asked:
             raise InProgress("a request with this Idempotency-Key is being answered; repeat it later")
         self._asked.add(hold)
+        quota = self._quota(access.user)
         try:
+            if quota:
+                async with self._line(None, quota) as line:
+                    one = await line.limiter.admit_under(hold, ONE, key=access.user, timeout=wait, ttl=ttl)
+                    one.leave()
             async with self._line(access, name) as line:
                 got: Hold = await line.limiter.admit_under(
                     hold, amounts, key=key, timeout=wait, ttl=ttl, band=band, fail_if_late=fail_if_late
@@ -98,7 +108,13 @@ class Holds:
                 hold = got.leave()
                 if idempotency:  # it may have been held for a while
                     see_held(name, hold, await line.ask(HoldCall("renew", hold, ttl_ms=int(ttl * 1000))))
+                if quota and wait:
+                    await self._ask_quota(quota, HoldCall("renew", hold, ttl_ms=int(ttl * 1000)))
                 return line.limiter, hold
+        except BaseException:
+            if quota:
+                await self._ask_quota(quota, HoldCall("release", hold))
+            raise
         finally:
             self._asked.discard(hold)
 
@@ -119,7 +135,16 @@ class Holds:
             CoordinatorUnavailable: no answer; it may be repeated.
         """
         async with self._line(access, name) as line:
-            return (await asyncio.gather(*map(line.ask, calls)))[-1]
+            answer = (await asyncio.gather(*map(line.ask, calls)))[-1]
+        if quota := self._quota(access.user):
+            await self._ask_quota(quota, *(call for call in calls if call.op in ("renew", "release")))
+        return answer
+
+    async def _ask_quota(self, quota: str, *calls: HoldCall) -> None:
+        """Renew or end what counts for a hold in its user's quota; where that cannot be, its lease ends it."""
+        with contextlib.suppress(HeadgateError):
+            async with self._line(None, quota) as line:
+                await asyncio.gather(*map(line.ask, calls))
 
     async def limiter(self, access: Access, name: str) -> Limiter:
         """Return a limiter by its name.
@@ -135,7 +160,7 @@ class Holds:
         return f"{self._word}.{_number(name, access.user, idempotency)}"
 
     @asynccontextmanager
-    async def _line(self, access: Access, name: str) -> "AsyncIterator[_Line]":
+    async def _line(self, access: Access | None, name: str) -> "AsyncIterator[_Line]":
         line = self._lines.get(name) or await self._open(access, name)
         self._lines.move_to_end(name)
         line.users += 1
@@ -144,14 +169,14 @@ class Holds:
         finally:
             line.users -= 1
 
-    async def _open(self, access: Access, name: str) -> "_Line":
+    async def _open(self, access: Access | None, name: str) -> "_Line":
         async with self._opening, AsyncExitStack() as stack:
             if name in self._lines:
                 return self._lines[name]
             if len(self._lines) >= MOST_LIMITERS:
                 await self._close_one(name)
             session = await stack.enter_async_context(self._client.session())
-            async with self._making.by(access, name):
+            async with contextlib.nullcontext() if access is None else self._making.by(access, name):
                 limiter = await session.limiter(name, in_hand=False)
             line = self._lines[name] = _Line(self._client, session, limiter, self._word)
             stack.pop_all()

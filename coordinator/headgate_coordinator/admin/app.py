@@ -76,6 +76,7 @@ def create_app(
     users: Users | None = None,
     rate_limits: RateLimits | None = None,
     charge: Callable[[str], Awaitable[str]] | None = None,
+    quota: Callable[[str], str] = lambda _: "",
     siblings: Siblings | None = None,
 ) -> Starlette:
     """Return the admin application.
@@ -92,6 +93,7 @@ def create_app(
             ``#`` and change with ``manage``; None where everybody may who may call at all.
         rate_limits: answers at ``/json`` what proxies ask the rate limit service for; None where there is none.
         charge: counts a request of a user in its quota, and returns why it is refused; None where there are no quotas.
+        quota: returns the limiter under which a user's holds count as in flight; empty where none does.
         siblings: the workers that the node is one of, which answers for all of them; None where it is alone.
 
     Raises:
@@ -111,7 +113,7 @@ def create_app(
     processes = Processes(client, node, waited, siblings)
     watch = Watch(client)
     api = Api(client, node, processes, watch)
-    holds = Holds(client, "http")
+    holds = Holds(client, "http", quota)
     callers = Callers(users, token, read_token)
     operations = (*api.operations, *limits.Limits(holds, charge).operations)
 

@@ -92,7 +92,8 @@ class Connection(Wire):
     def session(self) -> Session:
         """Return the session of its consumers, opened with the first."""
         if self._session is None:
-            self._session = self.node.client.session(self.engine.peer or self.peername, ttl=self.node.options.ttl)
+            user = self.identity.name if self.identity else None
+            self._session = self.node.quotas.session(self.engine.peer or self.peername, user)
         return self._session
 
     def connection_made(self, transport: Any) -> None:

@@ -108,6 +108,7 @@ async def service(
                 users=known,
                 rate_limits=proxies.answer_json if proxies else None,
                 charge=node.quotas.charge,
+                quota=node.quotas.quota_of_holds,
                 siblings=siblings,
             )
             server = AdminServer(app, token=admin.token, host=admin.host, port=admin.port, shared=admin.shared)

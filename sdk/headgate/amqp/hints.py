@@ -53,8 +53,8 @@ class NodeWakeUps:
         """Return False: what a node cannot tell is not counted on."""
         return False
 
-    def dispatch(self, channel: str, words: list[str]) -> None:
-        """Tell the listeners of a channel."""
+    def tell(self, channel: str, words: list[str]) -> None:
+        """Have those who listen to a channel hear a hint."""
         for listener, cared in tuple(self._listeners.get(channel, {}).items()):
             if cared is None or words[0] in cared:
                 listener(words)

@@ -203,7 +203,7 @@ class NodeBackend:
     def _hear(self, answer: list[Any]) -> None:
         number, what, *rest = answer
         if number == 0:
-            self._hints.dispatch(what, rest[0])
+            self._hints.tell(what, rest[0])
         elif (call := self._calls.get(number)) and not call.answer.done():
             if what == OK:
                 call.answer.set_result(rest[0])

@@ -8,7 +8,7 @@ from headgate.core.addresses.pattern import Pattern
 from headgate.core.limits.forms import weights_text
 from headgate.core.limits.limit import Limit, limits_of, limits_text, reset_of
 from headgate.core.limits.shadow import IN_SHADOW, sides, unlimited
-from headgate.core.limits.user_limit import BYTES, CONNECTIONS, MESSAGES, UserLimit
+from headgate.core.limits.user_limit import BYTES, CONNECTIONS, IN_FLIGHT, MESSAGES, UserLimit
 from headgate.core.limits.zones import offsets_text
 from headgate.core.names import encode_name
 from headgate.core.policy import Resolved, Rule
@@ -37,7 +37,10 @@ _OTHERS: Final = (
 MOST_DESTINATIONS: Final = 100_000
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z", re.ASCII)
 _USER: Final = re.compile(r"[^\s*]{1,255}\*?\Z|\*\Z")
-_FORMS: Final = {"connections": (CONNECTIONS, "at_once"), "rate": (MESSAGES, "rate"), "byte_rate": (BYTES, "rate")}
+_FORMS: Final = {
+    "connections": (CONNECTIONS, "at_once"), "in_flight": (IN_FLIGHT, "at_once"), "rate": (MESSAGES, "rate"),
+    "byte_rate": (BYTES, "rate"),
+}  # fmt: skip
 
 
 def compile_limiters(tables: list[LimiterTable], source: Source, at: Origin, problems: list[Problem]) -> list[Rule]:
@@ -239,7 +242,7 @@ def _compile(table: UserLimitTable, origin: str) -> tuple[UserLimit, dict[str, s
         if table.together:
             raise InvalidValue("are counted of each user; leave them out, or together", setting="destinations")
     if not limits and destinations is None:
-        raise InvalidValue("of what? give connections, rate, byte_rate or destinations", setting="name")
+        raise InvalidValue("of what? give connections, in_flight, rate, byte_rate or destinations", setting="name")
     one = UserLimit(table.name, tuple(table.users), limits_text(limits), table.together, destinations, origin)
     return one, _fields(one, shadow=table.enforce == IN_SHADOW)
 

@@ -51,6 +51,9 @@ class WakeUps(Protocol):
         """Return whether hints on these channels come for certain; the word ``again`` reports a later loss."""
         ...
 
+    def tell(self, channel: str, words: list[str]) -> None:
+        """Have those who listen to a channel here hear a hint, as if it had come."""
+
     async def close(self) -> None:
         """Stop listening."""
 

@@ -162,7 +162,10 @@ class PubSubWakeUps:
             waiting.set_result(None)
 
     def _dispatch(self, channel: str, text: str) -> None:
-        words = text.split()
+        self.tell(channel, text.split())
+
+    def tell(self, channel: str, words: list[str]) -> None:
+        """Have those who listen to a channel here hear a hint, as if it had come."""
         for listener, cared in tuple(self._listeners.get(channel, {}).items()):
             if cared is None or words[0] in cared:
                 listener(words)

@@ -4,19 +4,25 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from dataclasses import replace
+from typing import Any, Final, Protocol, cast
 
 from headgate.amqp.link import RESOURCE_LIMIT
 from headgate.client import Client
+from headgate.core.addresses.url_options import UrlOptions
 from headgate.core.limits.limit import limits_of
-from headgate.core.limits.user_limit import BYTES, CONNECTIONS, MESSAGES, UserLimit, limit_of
+from headgate.core.limits.user_limit import BYTES, CONNECTIONS, IN_FLIGHT, MESSAGES, UserLimit, limit_of
 from headgate.core.policy import Policy
-from headgate.errors import HeadgateError
+from headgate.errors import CoordinatorUnavailable, HeadgateError
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import Limiter
 from headgate.limiting.refusals import Refused
+from headgate.options import SessionOptions
+from headgate.redis.backend import Backend
+from headgate.redis.store import Store
 from headgate.session.session import Session
 from headgate_coordinator.node.credit.allowance import Allowance
+from headgate_coordinator.node.credit.in_flight import Counting, InFlight
 from headgate_coordinator.security import Identity
 
 _log = logging.getLogger("headgate.node")
@@ -59,7 +65,7 @@ def _counted_anew(limit: UserLimit, seconds: float) -> str:
 
 
 class Quotas:
-    """Asks the limiters of quotas for the connections of this node's users, and for what they send.
+    """Asks the limiters of quotas for the connections of this node's users, what they send and what they receive.
 
     Each connection that is counted is a hold of the node's session: those of a node that dies come back with the end of
     its lease. Of users without a quota nothing is asked.
@@ -80,6 +86,7 @@ class Quotas:
         self._joining: dict[Connection, asyncio.Task[None]] = {}
         self._refused: dict[Connection, str] = {}
         self._allowances: dict[str, tuple[UserLimit, Allowance]] = {}
+        self._in_flight: dict[str, tuple[UserLimit, InFlight]] = {}
 
     def of(self, user: str) -> UserLimit | None:
         """Return the quota of a user, by the policy in force; None without one."""
@@ -158,6 +165,59 @@ class Quotas:
         allowance.spend(1, 0)
         return ""
 
+    def session(self, name: str, user: str | None) -> Session:
+        """Open the session of a connection's consumers, whose messages count as those in flight to its user."""
+        if user is None:
+            return self._client.session(name, ttl=self._ttl)
+        parts = self._client.parts
+        counting = Counting(parts.store.server, lambda: self.in_flight(user))
+        options = SessionOptions.of(self._ttl, "last-lease", UrlOptions())
+        counted = replace(parts, store=Store(cast("Backend", counting)))
+        return Session(counted, name, options, lambda _: None, "")  # its connection closes it
+
+    async def in_flight(self, user: str) -> InFlight | None:
+        """Return what is in flight to a user through this node; None where no quota bounds it.
+
+        Raises:
+            CoordinatorUnavailable: the quota cannot be asked; nothing is fetched meanwhile.
+        """
+        limit = self.of(user)
+        known = self._in_flight.get(user)
+        if known is not None and known[0] == limit:
+            return known[1]
+        if limit is None or not limit.has(IN_FLIGHT):
+            return None
+        try:
+            limiter = await self._limiter(limit)
+        except HeadgateError as error:
+            raise CoordinatorUnavailable(
+                f"the quota {limit.name!r} of user {user!r} cannot be asked: {error}"
+            ) from error
+        await self._end(user)
+        if user not in self._in_flight:
+            most = limits_of(limit.limits)[IN_FLIGHT].most
+            why = f"user {user!r} holds as many messages as the quota {limit.name!r} allows over all nodes, unsettled"
+            parts = self._client.parts
+            counts = InFlight(limiter, user, most, why, parts.store.server, parts.wake_ups.tell)
+            self._in_flight[user] = limit, counts
+        return self._in_flight[user][1]
+
+    def quota_of_holds(self, user: str) -> str:
+        """Return the limiter under which the holds of a user over HTTP are in flight; empty for none."""
+        limit = self.of(user)
+        return limit.limiter if limit is not None and limit.has(IN_FLIGHT) else ""
+
+    def held_up(self, user: str) -> tuple[float, str] | None:
+        """Return for how long a consumer of a user has waited for the quota of what is in flight, and why."""
+        known = self._in_flight.get(user)
+        seconds = None if known is None else known[1].withheld
+        return None if known is None or seconds is None else (seconds, known[1].why)
+
+    async def _end(self, user: str) -> None:
+        """Give back all of a quota that a user had; its consumers are counted anew."""
+        if (known := self._in_flight.pop(user, None)) is not None:
+            await known[1].close()
+
     def _forget(self, user: str) -> None:
         """Ask for nothing more under a quota that a user had."""
         if (known := self._allowances.pop(user, None)) is not None:
@@ -174,6 +234,10 @@ class Quotas:
         seen: Policy | None = None
         while True:
             await asyncio.sleep(LOOK_EVERY)
+            for user, (limit, in_flight) in tuple(self._in_flight.items()):
+                in_flight.look()
+                if self.of(user) != limit or in_flight.is_idle:
+                    await self._end(user)
             policy = self._policies.policy
             changed = policy is not seen and (policy.user_limits or self._held or self._allowances)
             seen = policy
@@ -213,5 +277,7 @@ class Quotas:
         """Let go of all that is held."""
         for _, allowance in self._allowances.values():
             allowance.stop()
+        for user in tuple(self._in_flight):
+            await self._end(user)
         if self._session is not None:
             await self._session.close()

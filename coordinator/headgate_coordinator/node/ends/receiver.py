@@ -27,12 +27,9 @@ from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security import Action
 
 _SAYS: Final[dict[Outcome, Settlement]] = {
-    "accepted": "accepted",
-    "released": "released",
-    "failed": "failed",
-    "rejected": "rejected",
+    "accepted": "accepted", "released": "released", "failed": "failed", "rejected": "rejected",
     "undeliverable": "rejected",
-}
+}  # fmt: skip
 
 
 class Supply(Protocol):
@@ -193,9 +190,7 @@ class Outlet(LinkEnd):
             await make(self.connection, self.destination, kind_of(self.link.source))
             if not self.link.alive:
                 return
-        request = Request(
-            self.destination, kinds_from(kind), subscription=subscription, durable=durable, selects=selects
-        )
+        request = Request(self.destination, kinds_from(kind), None, subscription, durable, selects)
         lasting = subscription if durable else None
         async with self.connection.node.making.by(self.connection.access, self.destination, lasting):
             supply = await self._opening(self, session.consumers, request)
@@ -304,6 +299,11 @@ class Outlet(LinkEnd):
     def unsettled(self) -> int:
         """Messages that the client holds."""
         return len(self._unsettled)
+
+    @property
+    def waiting(self) -> tuple[float, str] | None:
+        """For how long its user has had as many messages as its quota allows, and why; None while that is not so."""
+        return self.connection.node.quotas.held_up(self.connection.access.user) if self.asked > 0 else None
 
     def exhausted(self) -> None:
         """Give the credit back to a client that wants it used up, when there is nothing to use it for."""

@@ -23,6 +23,7 @@ from headgate.waits import KINDS as WAITED_FOR
 from headgate.waits import OUTCOMES, Kind, Outcome, Wait
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import LinkQueueGone
+from headgate_coordinator.node.credit.in_flight import COUNTED, counted
 from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.gateway.authorizer import Permits
 from headgate_coordinator.node.gateway.marked import Marked
@@ -120,7 +121,8 @@ class Desk:
                 argv[2:8] = [0, 0, 0, 0, 0, "keep"]  # a look
         elif name == "pool" and not self._permits.manages(EVERYTHING):
             return await self._draw(key, values["member"])
-        reply = await (server or self._server).call(op, keys, argv)
+        in_flight = await self._quotas.in_flight(self._permits.user) if name in COUNTED else None
+        reply = await counted(in_flight, server or self._server, op, keys, argv)
         if name in ("levels", "snapshot") and not self._permits.manages_all:
             hide_holds(name, reply, own=name == "levels" and is_session_of(values["who"], self._permits.prefix))
         return reply

@@ -7,6 +7,7 @@ from typing import Any, Final
 PREFIX: Final = "user-limits."
 """The limiters of such quotas are called so, with the quota's name behind it."""
 CONNECTIONS: Final = "connections"
+IN_FLIGHT: Final = "in_flight"
 MESSAGES: Final = "messages"
 BYTES: Final = "bytes"
 
