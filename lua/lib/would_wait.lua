@@ -20,11 +20,12 @@ local function count_waits(of, times, over)
 end
 
 local function save_would_wait()
+  if not would_wait then
+    return
+  end
   local parts = {}
-  for of, count in pairs(would_wait and would_wait[2] or {}) do
+  for of, count in pairs(would_wait[2]) do
     parts[#parts + 1] = of .. ':' .. int(count[1]) .. ':' .. int(count[2])
   end
-  if would_wait then
-    redis.call('HSET', K_DESTINATION, 'would_wait', int(math.min(would_wait[1], MOST)), 'shadowed', table.concat(parts, ';'))
-  end
+  redis.call('HSET', K_DESTINATION, 'would_wait', int(math.min(would_wait[1], MOST)), 'shadowed', table.concat(parts, ';'))
 end

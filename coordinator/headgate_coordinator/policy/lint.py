@@ -21,6 +21,7 @@ from headgate_coordinator.policy.finding import Finding
 from headgate_coordinator.policy.lint_descriptors import CODES as OF_DESCRIPTORS
 from headgate_coordinator.policy.lint_descriptors import descriptor_traps
 from headgate_coordinator.policy.lint_links import link_traps
+from headgate_coordinator.policy.lint_shadows import shadow_traps
 from headgate_coordinator.policy.lint_spool import spool_traps
 
 RESUME_SHARE: Final = 0.1
@@ -356,7 +357,7 @@ RULES: Final[dict[str, Callable[[_Place], Found]]] = {
     "HG135": _retried_for_ever,
 }
 CODES: Final = tuple(
-    sorted([*RULES, "HG107", "HG115", "HG116", "HG117", "HG118", *lint_limiters.CODES, *OF_DESCRIPTORS])
+    sorted([*RULES, "HG107", "HG115", "HG116", "HG117", "HG118", "HG138", *lint_limiters.CODES, *OF_DESCRIPTORS])
 )
 
 
@@ -368,6 +369,7 @@ def lint(policy: Policy, known: Known | None = None) -> list[Finding]:
     findings += descriptor_traps(policy)
     for example in examples(policy):
         findings += lint_limiters.limiter_traps(example.resolved)
+        findings += shadow_traps(example.resolved)
         for rule in RULES.values():
             findings += rule(_Place(example, policy, known))
     for finding in findings:

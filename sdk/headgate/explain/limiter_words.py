@@ -6,28 +6,28 @@ from typing import Final
 from headgate.explain.levels import LimitState, ShadowState
 
 
-def limit_text(limit: LimitState) -> str:
-    """Return a limit and its level in words."""
-    return f"{limit.name}: {level_text(limit)}{adapting_text(limit)}"
+def limit_text(limit: LimitState, held: str = "held at once") -> str:
+    """Return a limit and its level in words; ``held`` as for :func:`level_text`."""
+    return f"{limit.name}: {level_text(limit, held)}{adapting_text(limit)}"
 
 
-def level_text(limit: LimitState) -> str:
-    """Return the level of a limit in words."""
+def level_text(limit: LimitState, held: str = "held at once") -> str:
+    """Return the level of a limit in words; ``held`` is one for what counts while it is there."""
     withheld = f", {limit.withheld} withheld after a hold-off" if limit.withheld and not limit.is_unlimited else ""
     text = f"{limit.taken} of {'unlimited' if limit.is_unlimited else limit.limit}"
     if limit.form == "at_once":
-        return f"{text} held at once{withheld}"
+        return f"{text} {held}{withheld}"
     if limit.form == "quota":
         return f"{text} used{withheld}, begins anew in {duration(limit.reset_after)}"
     return f"{text} taken{withheld}{f', whole again in {duration(limit.reset_after)}' if limit.reset_after else ''}"
 
 
-def shadow_text(shadow: ShadowState, key: str | None) -> str:
-    """Return a shadow limit, and what it would have kept waiting, in words."""
+def shadow_text(shadow: ShadowState, key: str | None, held: str = "held at once") -> str:
+    """Return a shadow limit, and what it would have kept waiting, in words; ``held`` as for :func:`level_text`."""
     whose = f" of {shown(key)}" if shadow.rule == "key" else ""
     count = f"{shadow.would_wait} would have waited"
     above = f", at most {shadow.most_above} above it" if shadow.would_wait else ""
-    return f"shadow{whose} {limit_text(shadow.level)}; {count}{above}"
+    return f"shadow{whose} {limit_text(shadow.level, held)}; {count}{above}"
 
 
 _BECAUSE: Final[Mapping[str, str]] = {

@@ -255,7 +255,8 @@ class Explanation:
             gate = {"bytes": "size", "messages": "calls"}[limit.unit] if self.kind == "gate" else limit.unit
             yield f"  {gate}: {limit.pending} pending + {limit.leased} leased of {total}{rule}"
         yield from (f"  {store}" for store in (self.store, self.store_nonpersistent) if store is not None)
-        yield from (f"  {shadow_text(shadow, None)}" for shadow in self.shadows)
+        held = "in hand" if self.kind == "gate" else "pending"
+        yield from (f"  {shadow_text(shadow, None, held)}" for shadow in self.shadows)
         yield from (f"  {pool}" for pool in self.pools)
         if self.dropped_messages:
             yield f"  dropped so far: {count(self.dropped_messages)}, {self.dropped_bytes} bytes"

@@ -172,6 +172,14 @@ PAIRS: list[tuple[str, int, Known, str, str]] = [
         "HG137", 3, Known(), LLM + "shed = { 4 = 0.5, 6 = 0.8 }\n" + SLOTS,
         LLM + "shed = { 4 = 0.8, 6 = 0.5 }\n" + SLOTS,
     ),
+    (
+        "HG138", 4, Known(), RULE + 'limit = "1MB"\nshadow = { bytes = "2MB" }',
+        RULE + 'limit = "1MB"\nshadow = { bytes = "500kB", messages = 5 }',
+    ),
+    (
+        "HG138", 3, Known(), LLM + SLOTS + SLOTS + "enforce = 'shadow'\n",
+        LLM + SLOTS + SLOTS.replace("10", "5") + "enforce = 'shadow'\n",
+    ),
     ("HG128", 4, Known(), LLM + "aging = 6\nband = { b = 6 }\n" + REQUESTS, LLM + "band = { b = 6 }\n" + REQUESTS),
     (
         "HG130", 1, Known(),
