@@ -316,7 +316,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for _, limit in ipairs(limiter.shadows and limiter.shadows[key == NO_KEY and 1 or 2] or {}) do",
         "lib/shadow": "for _, amount in ipairs(amounts_of(amounts)) do|for i = 1, key == NO_KEY and 1 or 2 do"
         "|for i = 1, limiter.shadows and (h.key == NO_KEY and 1 or 2) or 0 do",
-        "lib/would_wait": "for of, count in pairs(would_wait and would_wait[2] or {}) do",
+        "lib/would_wait": "for of, count in pairs(would_wait[2]) do",
         "lib/shadow_limits": "for i = 1, 2 do|for _, limit in ipairs((parse_limits(texts[i]))) do",
         "lib/limits": "for name, form, most, second, third in string.gmatch(text or '', LIMIT) do"
         "|for name, sign, value, from in string.gmatch(text or '', LEVEL) do|for name, tat in pairs(levels.tat) do"
