@@ -146,11 +146,12 @@ class Engine:
         self._data = data
         buffer, at, size = ffi.from_buffer(data), 0, len(data)
         while at < size and not self._given_up:
-            self._at = at
-            taken = lib.pn_transport_push(self._transport, buffer + at, min(size - at, self._strides.next))
-            if taken <= 0:  # it has heard the end, or an error that it tells by an event
+            self._at, until = at, min(size, at + self._strides.next)
+            # The library takes 8 KiB at once; what a stride brought is dealt with together.
+            while at < until and (taken := lib.pn_transport_push(self._transport, buffer + at, until - at)) > 0:
+                at += taken
+            if at < until:  # it has heard the end, or an error that it tells by an event
                 break
-            at += taken
             self._process()
             self._strides.taken(self.limits.frame, alive=self.alive)
         self._process()
