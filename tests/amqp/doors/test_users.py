@@ -55,7 +55,14 @@ def call() -> Iterator[Callable[..., object]]:
 
 
 async def there(work: Callable[..., T], *args: object, **options: object) -> T:
-    return await asyncio.to_thread(work, *args, **options)
+    """Do something of Proton's in a thread.
+
+    The loop holds no result of it, which it would let go of after the next call has begun: Proton's objects belong to
+    one thread at a time, the end of them too.
+    """
+    found: list[T] = []
+    await asyncio.to_thread(lambda: found.append(work(*args, **options)))
+    return found.pop()
 
 
 async def test_while_there_are_no_users_everybody_may_come(
