@@ -190,7 +190,9 @@ HARMS: dict[str, Callable[[Load, NodeProcess], Awaitable[None]]] = {
 }
 
 
-@pytest.mark.parametrize("harm", ["killed", pytest.param("frozen", marks=pytest.mark.whole), "drained"])
+@pytest.mark.parametrize(
+    "harm", ["killed", *(pytest.param(one, marks=pytest.mark.whole) for one in ("frozen", "drained"))]
+)
 async def test_with_a_node_harmed_nothing_acknowledged_is_lost(
     client: headgate.Client, two: list[NodeProcess], harm: str, record_property: Callable[[str, object], None]
 ) -> None:

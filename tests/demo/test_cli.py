@@ -374,6 +374,7 @@ def up(request: pytest.FixtureRequest) -> Iterator[Running]:
     wait_for(lambda: not running.left(), description="the end of all that it started")
 
 
+@pytest.mark.whole  # the one below is told by another signal
 @pytest.mark.parametrize("up", [("--json",)], indirect=True)
 def test_up_serves_until_it_is_told_to_stop(up: Running) -> None:
     told = json.loads(up.next_line())
@@ -401,11 +402,14 @@ def test_up_says_how_to_use_it(up: Running) -> None:
 @pytest.mark.parametrize("up", [("--json",)], indirect=True)
 def test_up_has_a_node_and_its_page(up: Running) -> None:
     told = json.loads(up.next_line())
+    with redis.Redis.from_url(told["url"]) as client:
+        assert client.ping()
+    assert told["redis_cli"].endswith(f"-s {told['directory']}/redis.sock")
     assert (told["no_node"], told["namespace"]) == (None, "default")
     host, port = told["amqp"].removeprefix("amqp://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as client:
-        client.sendall(b"AMQP\x03\x01\x00\x00")
-        assert client.recv(8, socket.MSG_WAITALL) == b"AMQP\x03\x01\x00\x00"
+    with socket.create_connection((host, int(port)), timeout=10) as peer:
+        peer.sendall(b"AMQP\x03\x01\x00\x00")
+        assert peer.recv(8, socket.MSG_WAITALL) == b"AMQP\x03\x01\x00\x00"
         with urllib.request.urlopen(f"{told['page']}ready", timeout=10) as ready:
             assert ready.status == 200
         up.process.send_signal(signal.SIGINT)

@@ -13,11 +13,13 @@ import pytest
 import headgate
 from headgate.policy import loads
 from tests.amqp.conftest import StartNode
+from tests.amqp.nodes import NodeProcess
 from tests.conformance.rows import ROWS as STATEMENTS
 from tests.kit.__main__ import main
 from tests.kit.endpoint import Endpoint, Unusable
 from tests.kit.report import HOLDS, KEPT, PRODUCTS, Tried
 from tests.kit.rows import LIMIT, ROWS, Row
+from tests.support.extent import each
 
 pytestmark = pytest.mark.one_server
 BROKERS = Path(__file__).parent / "brokers"
@@ -37,19 +39,19 @@ async def kit(*arguments: str) -> tuple[int, str, str]:
     return process.returncode, out.decode(), errors.decode()
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-async def test_each_row_holds_on_a_node(client: headgate.Client, start_node: StartNode, row: Row) -> None:
+@each("row", ROWS)
+async def test_each_row_holds_on_a_node(client: headgate.Client, node: NodeProcess, row: Row) -> None:
     await client.apply_policy(loads(POLICY))
-    seen = await row.tried(Endpoint("127.0.0.1", start_node().port, patience=PATIENCE))
+    seen = await row.tried(Endpoint("127.0.0.1", node.port, patience=PATIENCE))
     assert seen.holds, seen.what
 
 
-@pytest.mark.parametrize("row", SET_UP, ids=lambda row: row.id)
+@each("row", SET_UP)
 async def test_a_row_does_not_hold_where_the_destination_is_not_set_up_for_it(
-    client: headgate.Client, start_node: StartNode, row: Row
+    client: headgate.Client, node: NodeProcess, row: Row
 ) -> None:
     """Mutants: a row that holds whatever is seen."""
-    seen = await row.tried(Endpoint("127.0.0.1", start_node().port, patience=PATIENCE))
+    seen = await row.tried(Endpoint("127.0.0.1", node.port, patience=PATIENCE))
     assert not seen.holds, seen.what
 
 

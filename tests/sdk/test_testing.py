@@ -177,7 +177,8 @@ def test_what_is_missing_is_said_with_how_to_get_it(missing: str, monkeypatch: p
         headgate.testing.client()
 
 
-def test_the_example_of_the_module_runs(pytester: pytest.Pytester) -> None:
+def test_the_example_of_the_module_runs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take a second to load
     text = headgate.testing.__doc__ or ""
     example = textwrap.dedent(text[text.index("::\n") + 3 : text.index("\nEach client")])
     ast.parse(example)
@@ -186,7 +187,9 @@ def test_the_example_of_the_module_runs(pytester: pytest.Pytester) -> None:
         "    producer = await session.producer('orders')\n"
         "    await producer.send('', headers={'order': number})\n\n" + example
     )
-    result = pytester.runpytest_subprocess("-p", "no:randomly", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto")
+    result = pytester.runpytest_subprocess(
+        "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"
+    )
     result.assert_outcomes(passed=1)
 
 

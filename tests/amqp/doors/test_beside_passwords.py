@@ -16,10 +16,12 @@ from headgate_coordinator.security.document import User, parse_grant
 from headgate_coordinator.security.passwords import hashed
 from headgate_coordinator.security.store import UserStore
 from headgate_coordinator.security.tokens import LEEWAY
+from tests.amqp.clients.test_other_clients import JVM
 from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
 from tests.security.certificates import AUDIENCE, ISSUER, Authority, make_key, token_of, write_keys
+from tests.support.extent import each
 from tests.support.waiting import wait_until
 
 KEY, OTHER = make_key(), make_key()
@@ -97,7 +99,7 @@ async def test_a_certificate_signs_its_user_in(client: Client, node: NodeProcess
         await sends(address, client.namespace, to="other")
 
 
-@pytest.mark.parametrize("case", ["nobody", "two names", "no name", "anonymous"])
+@each("case", ["nobody", "two names", "no name", "anonymous"])
 async def test_a_certificate_that_names_no_user_signs_nobody_in(
     client: Client, node: NodeProcess, authority: Authority, case: str
 ) -> None:
@@ -106,12 +108,12 @@ async def test_a_certificate_that_names_no_user_signs_nobody_in(
         await sends(certified(node, authority, *names), client.namespace)
 
 
-@pytest.mark.parametrize("case", ["of another authority", "expired", "of a server"])
+@each("case", ["of another authority", "expired", "of a server"])
 async def test_a_certificate_that_is_not_right_ends_in_the_handshake(
     client: Client, node: NodeProcess, authority: Authority, tmp_path: Path, case: str
 ) -> None:
     """Mutants: certificates are not asked for; all authorities of the system are trusted; any use will do."""
-    (tmp_path / "other").mkdir()
+    (tmp_path / "other").mkdir(exist_ok=True)
     by = Authority(tmp_path / "other") if case == "of another authority" else authority
     ways: dict[str, dict[str, Any]] = {"expired": {"days": 0}, "of a server": {"server": True}}
     how = ways.get(case, {})
@@ -155,9 +157,7 @@ async def test_a_token_signs_its_user_in_until_it_expires(
         await producer.send(b"two")
 
 
-@pytest.mark.parametrize(
-    "case", ["of another key", "expired", "of another audience", "nobody", "none", "huge", "garbage", "after users"]
-)
+@each("case", ["of another key", "expired", "of another audience", "nobody", "none", "huge", "garbage", "after users"])
 async def test_a_token_that_is_not_right_is_refused(
     client: Client, node: NodeProcess, authority: Authority, tmp_path: Path, case: str
 ) -> None:
@@ -169,7 +169,7 @@ async def test_a_token_that_is_not_right_is_refused(
         "nobody": token_of(KEY, "eve"),
         "none": f"eyJhbGciOiJub25lIiwia2lkIjoib25lIn0.{body}.",
         "huge": token_of(KEY, more="x" * 20_000),
-        "garbage": "x",
+        "garbage": "no token at all",
         "after users": f"{head}.{body}.AAAA",
     }[case]
     (tmp_path / "token").write_text(token)
@@ -245,6 +245,7 @@ async def test_clients_of_others_come_by_certificates_and_tokens(
     await rhea.sees("disconnected", connection="wrong")
 
 
+@pytest.mark.whole  # test_other_clients has Qpid JMS, and the one above other libraries that come so
 @pytest.mark.timeout(120)
 async def test_qpid_jms_comes_by_a_certificate_and_by_a_token(
     node: NodeProcess, authority: Authority, tmp_path: Path
@@ -256,7 +257,7 @@ async def test_qpid_jms_comes_by_a_certificate_and_by_a_token(
     trusted = f"amqps://localhost:{node.port}?transport.trustStoreLocation={authority.truststore('secret')}"
     trusted += "&transport.trustStorePassword=secret&amqp.saslMechanisms="
     store = "&transport.keyStorePassword=secret&transport.keyStoreLocation="
-    command = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-cp", f"{folder}/classes{os.pathsep}{folder}/lib/*", "SignIn"]
+    command = ["java", *JVM, "-Xmx128m", "-cp", f"{folder}/classes{os.pathsep}{folder}/lib/*", "SignIn"]
     command += [f"{trusted}EXTERNAL{store}{authority.keystore('ann', 'secret')}", "-", "-"]
     command += [f"{trusted}EXTERNAL{store}{authority.keystore('eve', 'secret')}", "-", "-"]
     command += [f"{trusted}XOAUTH2", "ann", token_of(KEY), f"{trusted}XOAUTH2", "ann", token_of(OTHER)]

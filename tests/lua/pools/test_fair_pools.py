@@ -87,6 +87,7 @@ async def expect(crowd: Crowd, limit: int, weights: Mapping[str, int], **demands
         assert share - 1.5 * MESSAGE <= shares[name] <= share + 1.5 * MESSAGE, (name, shares, ideal)
 
 
+@pytest.mark.whole  # fifty against four, as twenty against two below
 async def test_fifty_who_wait_get_no_more_than_four_at_another_destination(world: PoolWorld) -> None:
     await world.open(60)
     crowd = Crowd(world)

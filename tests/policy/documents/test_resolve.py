@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.policy import CACHED, ORIGIN_BYTES, Policy, Pool, Rule, Store
+from headgate.core import policy as core_policy
+from headgate.core.policy import ORIGIN_BYTES, Policy, Pool, Rule, Store
 from headgate.core.settings_table import BUCKET_FIELDS, KEYED_FIELDS, MESSAGE_FIELDS, STORES
 from headgate.errors import PolicyError
 from headgate.settings import DEFAULTS, KINDS, ROWS, settings_of
@@ -133,11 +134,12 @@ def test_the_text_of_origins_has_its_bound() -> None:
     assert short.origin_text == "limit_bytes=a%3Bb@shop.toml:1;oversize=a%3Bb@shop.toml:1"
 
 
-def test_what_is_remembered_has_its_bound() -> None:
+def test_what_is_remembered_has_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_policy, "CACHED", 100)
     made = policy(("#", None, {"limit_bytes": "1"}))
-    for number in range(CACHED + 10):
+    for number in range(110):
         made.resolve(f"a.{number}")
-    assert len(made._cache) <= CACHED
+        assert len(made._cache) <= 100
     assert made.resolve("a.1") is made.resolve("a.1")
 
 
