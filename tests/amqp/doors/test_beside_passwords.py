@@ -169,7 +169,7 @@ async def test_a_token_that_is_not_right_is_refused(
         "nobody": token_of(KEY, "eve"),
         "none": f"eyJhbGciOiJub25lIiwia2lkIjoib25lIn0.{body}.",
         "huge": token_of(KEY, more="x" * 20_000),
-        "garbage": "no token at all",
+        "garbage": "no-token-at-all",
         "after users": f"{head}.{body}.AAAA",
     }[case]
     (tmp_path / "token").write_text(token)
