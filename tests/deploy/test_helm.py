@@ -163,6 +163,7 @@ def test_wrong_values_are_refused_by_name() -> None:
         ({"replica": 3}, "replica"),
         ({"replicas": 0}, "replicas"),
         ({"redis": {"url": "redis://user:secret@redis/0"}}, "url"),
+        ({"redis": {"url": "http://redis:6379"}}, "url"),
         ({"settings": {"PATH": "/"}}, "PATH"),
         *(({"settings": {name: "x"}}, name) for name in sorted(TAKEN)),
         ({"envoy": {"rules": "x"}}, "rules"),
