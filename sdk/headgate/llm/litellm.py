@@ -123,7 +123,9 @@ class LimitedModels(CustomLogger):  # type: ignore[misc]  # LiteLLM is not there
             elif isinstance(held, Hold) and isinstance(self._charge.on, Limiter):
                 number = used(answer)
                 spent = {self._tokens: number} if settle is None and number is not None else settle or {}
-                held.settle(**{name: one for name, one in spent.items() if name in self._charge.cost})
+                known = {name: one for name, one in spent.items() if name in self._charge.cost}
+                if known:  # else it used what it reserved
+                    held.settle(**known)
         finally:
             held.release()
 

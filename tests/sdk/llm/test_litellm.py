@@ -105,6 +105,23 @@ async def test_what_is_not_admitted_in_time_is_not_called(limiter: headgate.Limi
     await taken(limiter, requests=0, tokens=0)
 
 
+async def test_where_no_tokens_are_charged_there_are_none_to_settle(
+    limiter: headgate.Limiter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Breaks where a hold is settled by nothing, which is an error of each call: LiteLLM logs it, or the loop does."""
+    wrong = list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: wrong.append(told))
+    litellm.callbacks = [module.LimitedModels(Charge(limiter, requests=1, slots=1, timeout=30))]
+    await litellm.acompletion(**CALL, mock_response="well")
+    await taken(limiter, requests=1, tokens=0)
+    left = await litellm.acompletion(**CALL, mock_response="well " * 20, stream=True)
+    await anext(left)
+    del left
+    await taken(limiter, requests=2, tokens=0)
+    asyncio.get_running_loop().set_exception_handler(None)
+    assert (wrong, [one for one in caplog.records if one.levelname == "ERROR"]) == ([], [])
+
+
 async def test_what_a_call_reserves() -> None:
     counted = litellm.token_counter(model=CALL["model"], messages=CALL["messages"])
     assert module.reserved({**CALL}) == counted + module.ANSWER
