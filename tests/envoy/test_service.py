@@ -18,7 +18,8 @@ import headgate
 from headgate import InvalidValue
 from headgate.policy import loads
 from headgate_coordinator.admin import AdminServer, create_app
-from headgate_coordinator.envoy.decisions import MOST_DESCRIPTORS, Decisions, key_of
+from headgate_coordinator.envoy.bounds import MOST_DESCRIPTORS, key_of
+from headgate_coordinator.envoy.decisions import Decisions
 from headgate_coordinator.envoy.server import RateLimits
 from headgate_coordinator.rpc import LARGEST, RpcServer
 from tests.support.waiting import wait_until

@@ -1,4 +1,4 @@
-"""The scaler: how much there is to do at a destination, by the settings and counters that all nodes share."""
+"""The scaler: who asks, and what KEDA is told."""
 
 import contextlib
 import math
@@ -7,25 +7,19 @@ from typing import Any, Final
 
 import grpc
 
-from headgate import AccessDenied, Client, CoordinatorUnavailable, HeadgateError, InvalidValue, UnknownDestination
-from headgate.core.limits.limit import limits_of
-from headgate.redis.keys import PARTS, Address
-from headgate.redis.stores.limiters import LimiterStore
+from headgate import AccessDenied, Client, CoordinatorUnavailable, HeadgateError, InvalidValue
 from headgate_coordinator.keda import messages
+from headgate_coordinator.keda.levels import Levels
 from headgate_coordinator.keda.trigger import SECRETS, Trigger
 from headgate_coordinator.keda.watch import Watch
 from headgate_coordinator.rpc import is_token, peer_of, refuse
-from headgate_coordinator.security import Action, Identity, Users
+from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.line import Network
 from headgate_coordinator.security.permissions import ALL
 
 MOST_STREAMS: Final = 256
 """Streams of all autoscalers at a time: one for each trigger of the type ``external-push``."""
-_FIELDS: Final = ("kind", "pending_messages", "pending_bytes", "blocked", "limit_bytes", "rate", "limits", "next_due")
-_LATER: Final = 1 + PARTS.index("later")
-_COUNTERS: Final = {"messages": "pending_messages", "bytes": "pending_bytes", "waiting": "blocked"}
-_LIMITED: Final = {"gate": "limit_bytes", "bucket": "rate"}
 
 
 class Scaler:
@@ -39,7 +33,7 @@ class Scaler:
 
     def __init__(self, client: Client, users: Users | None, token: str | None) -> None:
         self._client = client
-        self._limiters = LimiterStore(client.store.server)
+        self._levels = Levels(client)
         self._users, self._token = users, token
         self._operator = Identity("operator", ALL)
         self._watches: set[Watch] = set()
@@ -70,7 +64,7 @@ class Scaler:
 
     async def _is_active(self, ref: Any, context: Any) -> Any:
         trigger, access = await self._read(ref, context)
-        return messages.IsActiveResponse(result=await self._value(trigger, access) > trigger.activation)
+        return messages.IsActiveResponse(result=(await self._levels.look(trigger, access))[0] > trigger.activation)
 
     async def _spec(self, ref: Any, context: Any) -> Any:
         trigger, _ = await self._read(ref, context)
@@ -82,7 +76,7 @@ class Scaler:
         trigger, access = await self._read(request.scaledObjectRef, context)
         if request.metricName != trigger.name:
             raise InvalidValue(f"{request.metricName!r:.120}; the trigger has {trigger.name!r}", setting="metricName")
-        value = await self._value(trigger, access)
+        value, _ = await self._levels.look(trigger, access)
         one = {"metricName": trigger.name, "metricValue": math.ceil(value), "metricValueFloat": value}
         return messages.GetMetricsResponse(metricValues=[one])
 
@@ -99,7 +93,7 @@ class Scaler:
                 while not self._over:
                     with contextlib.suppress(CoordinatorUnavailable):  # what was true is believed until it is back
                         await watch.begin()
-                        value, due = await self._look(trigger, access)
+                        value, due = await self._levels.look(trigger, access)
                         active = value > trigger.activation
                         if active != before:
                             before = active
@@ -138,85 +132,6 @@ class Scaler:
         if self._users is None or self._users.is_open:
             return self._operator if self._token is None else None
         return self._users.anonymous()
-
-    async def _value(self, trigger: Trigger, access: Access) -> float:
-        value, _ = await self._look(trigger, access)
-        return value
-
-    async def _look(self, trigger: Trigger, access: Access) -> tuple[float, float | None]:
-        """Return what is to be done, as far as the limit has room for workers, and in how many seconds more is due.
-
-        Raises:
-            AccessDenied: whoever asks may not browse it, or not any more.
-            UnknownDestination: nobody has used it so far.
-            InvalidValue: it has no such metric, or no such limit.
-            CoordinatorUnavailable: no answer.
-        """
-        for name in trigger.names:
-            if not access.may(Action.BROWSE, name):
-                text = access.refusal(Action.BROWSE, name)
-                raise AccessDenied(text, user=access.user, action=Action.BROWSE, destination=name)
-        fields, *within = await self._fields(*trigger.names)
-        value, due = await self._level(trigger, fields)
-        return trigger.capped(value, _most(trigger, within[0]) if within else None), due
-
-    async def _level(self, trigger: Trigger, fields: Mapping[str, str]) -> tuple[float, float | None]:
-        kind = fields["kind"]
-        if kind not in ("queue", "topic") and trigger.metric != "waiting":
-            raise InvalidValue(f"{trigger.destination!r} is a {kind}, which has no {trigger.metric}; use waiting",
-                               setting="metric")  # fmt: skip
-        if kind == "limiter":
-            levels = await self._limiters.levels(Address.of(self._client.namespace, trigger.destination))
-            return float(levels.waiting) if levels is not None else 0.0, None
-        value = float(fields.get(_COUNTERS[trigger.metric]) or 0)
-        later, due = 0, None
-        if kind == "queue" and trigger.metric == "messages" and "next_due" in fields:
-            later, due = await self._later(trigger.destination)
-        return max(0.0, value - later), due
-
-    async def _later(self, name: str) -> tuple[int, float | None]:
-        """Return how many messages of a queue wait for a time to come, and the seconds until the first of these."""
-        shared = Address.of(self._client.namespace, name).shared
-        server, key = self._client.store.server, shared[_LATER]
-        seconds, micros = await server.command(shared[0], "TIME")
-        now_ms = int(seconds) * 1000 + int(micros) // 1000
-        words = (key, f"({now_ms}", "+inf")
-        count = int(await server.command(shared[0], "ZCOUNT", *words))
-        first = await server.command(shared[0], "ZRANGEBYSCORE", *words, "WITHSCORES", "LIMIT", 0, 1)
-        return count, max(0.0, (float(first[1]) - now_ms) / 1000) if first else None
-
-    async def _fields(self, *names: str) -> list[dict[str, str]]:
-        keys = [Address.of(self._client.namespace, name).shared[0] for name in names]
-        found = await self._client.store.server.burst([(key, (b"HMGET", key, *_FIELDS)) for key in keys])
-        read = []
-        for name, values in zip(names, found, strict=True):
-            if isinstance(values, Exception):
-                raise CoordinatorUnavailable(f"{name!r} cannot be read: {values}")
-            if values[0] is None:
-                raise UnknownDestination(name, self._client.namespace)
-            read.append(
-                {field: value.decode() for field, value in zip(_FIELDS, values, strict=True) if value is not None}
-            )
-        return read
-
-
-def _most(trigger: Trigger, fields: Mapping[str, str]) -> float | None:
-    """Return how much of the limit all replicas may take, at once or in a second; None where it is not limited."""
-    kind = fields["kind"]
-    if kind == "limiter":
-        limits = limits_of(fields.get("limits", ""))
-        name = trigger.limit or (next(iter(limits)) if len(limits) == 1 else "")
-        limit = limits.get(name)
-        if limit is None or limit.form == "quota":
-            known = ", ".join(one.name for one in limits.values() if one.form != "quota")
-            text = f"{name!r:.40} is no rate and nothing held at once of {trigger.within!r}; it has {known}"
-            raise InvalidValue(text, setting="limit")
-        return limit.rate if limit.form == "rate" else float(limit.most)
-    if kind not in _LIMITED or trigger.limit:
-        wrong = f"{trigger.within!r} is a {kind}; a limiter has limits by name, a gate and a bucket have one"
-        raise InvalidValue(wrong, setting="limit" if trigger.limit else "within")
-    text = fields.get(_LIMITED[kind], "")
-    return float(text) if text not in ("", "unlimited") else None
 
 
 def _unary(answer: Callable[[Any, Any], Awaitable[Any]], of: Any) -> Any:
