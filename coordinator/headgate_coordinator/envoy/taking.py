@@ -1,4 +1,4 @@
-"""What descriptors take of their limiters: rates out of what the node has in hand, and holds that any node can end."""
+"""Admissions that descriptors ask for: rates out of what the node has in hand, and holds that any node can end."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from headgate_coordinator.security.permissions import ALL
 
 
 class Taken:
-    """What the descriptors of one request took so far.
+    """Keeps what the descriptors of one request took so far.
 
     Attributes:
         spent: what was taken of rates and quotas.
