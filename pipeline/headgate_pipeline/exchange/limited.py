@@ -29,7 +29,8 @@ def limited(
     what it holds is free after that session's TTL if it is killed.
 
     Args:
-        function: for ``mapInPandas``, of an iterator of frames; or for ``pandas_udf``, of series.
+        function: for ``mapInPandas``, of an iterator of frames; or for ``pandas_udf``, of series, or of an iterator of
+            series or of tuples of them.
         on: of :class:`headgate.sync.PerProcess`; it goes to executors, and opens nothing before.
         rows: admitted together; what they take must not be more than the limit ever admits.
         key: for whom, of all rows; or what returns it, of a part of a frame, or the first series.
@@ -52,7 +53,11 @@ def limited(
     @functools.wraps(function)
     def call(first: Any, *others: Any) -> Any:
         if isinstance(first, pd.Series | pd.DataFrame):
-            return pd.concat([*_results(function, charge, rows, first, others)])
+            results = [*_results(function, charge, rows, first, others)]
+            if not isinstance(results[0], pd.Series | pd.DataFrame):
+                wrong = f"it returned {results[0]!r:.80}, and not a row for each that it was given"
+                raise InvalidValue(wrong, setting=getattr(function, "__name__", "function"))
+            return pd.concat(results)
         return function(_admitted(charge, rows, first))
 
     return call
@@ -68,13 +73,15 @@ class _Each:
         return self._amount * len(part)
 
 
-def _admitted(charge: SyncCharge, rows: int, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def _admitted(charge: SyncCharge, rows: int, frames: Iterator[Any]) -> Iterator[Any]:
+    """Yield frames or series, or tuples of series, in parts that are admitted."""
     for frame in frames:
-        for begin in range(0, len(frame), rows):
-            part = frame.iloc[begin : begin + rows]
-            held = charge.admit(part)
+        columns = frame if isinstance(frame, tuple) else (frame,)
+        for begin in range(0, len(columns[0]), rows):
+            parts = tuple(column.iloc[begin : begin + rows] for column in columns)
+            held = charge.admit(parts[0])
             try:
-                yield part
+                yield parts if isinstance(frame, tuple) else parts[0]
             finally:
                 held.release()
 

@@ -96,6 +96,29 @@ def test_rows_that_are_not_admitted_fail_their_task(
     assert len(empty) == 0
 
 
+def test_a_function_of_series_takes_them_in_each_form_that_spark_has(
+    limiter: headgate.sync.Limiter, opener: headgate.sync.Opener[Any]
+) -> None:
+    """Mutants: a tuple of columns is taken for a frame; a function that makes one number of many fails unclearly."""
+    ones, twos = pd.Series([1] * 5), pd.Series([2] * 5)
+
+    def added(pairs: Iterator[tuple[pd.Series, pd.Series]]) -> Iterator[pd.Series]:
+        for one, two in pairs:
+            assert len(one) <= 2
+            yield one + two
+
+    terms: dict[str, Any] = {"rows": 2, "timeout": 60, "calls": 1, "parts": one_part}
+    assert [*pd.concat([*limited(added, opener, **terms)(iter([(ones, twos)]))])] == [3] * 5
+    assert [*limited(lambda one, two: one + two, opener, **terms)(ones, twos)] == [3] * 5
+    assert limiter.state()["calls"].remaining == 2 * ROWS - 10
+    with pytest.raises(InvalidValue, match="total: it returned 2"):
+        limited(total, opener, **terms)(ones)
+
+
+def total(ones: pd.Series) -> int:
+    return int(ones.sum())
+
+
 def test_what_cannot_be_used_is_refused_before_a_job_begins(opener: headgate.sync.Opener[Any]) -> None:
     for on, terms, named in (
         (print, {"calls": 1}, "PerProcess"),
