@@ -11,6 +11,7 @@ All are shared by the tests of one process, so a test that changes settings or k
 
 import gc
 import importlib
+import os
 import resource
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -26,6 +27,7 @@ from headgate.amqp import remote
 from headgate.redis import connection, connection_options, server
 from headgate.session import destinations
 from tests.links.sites import SiteOf, three_sites_of
+from tests.support import forked
 from tests.support.extent import WHOLE, at_another_server, examples
 from tests.support.leaks import delete_namespace, describe
 from tests.support.servers import available_servers, makes_no_difference, newest_server, oldest_and_newest
@@ -45,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     a_worker = hasattr(config, "workerinput")
     if a_worker or not config.getoption("numprocesses", None):  # else this process runs no tests
         hear_what_was_ignored(leave_the_group=a_worker)
+    else:
+        os.environ[forked.DOOR] = forked.begin()  # which its processes share
     config.addinivalue_line("markers", "longest: takes ten seconds or more, and so begins among the first")
     config.addinivalue_line("markers", "whole: run where HEADGATE_TEST_WHOLE is set; cheaper ones of its class always")
     config.addinivalue_line("markers", "one_server: run with the newest Redis only, not with every version")

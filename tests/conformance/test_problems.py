@@ -244,7 +244,7 @@ async def test_p19_the_ledger_never_shows_more_than_the_limit(client: headgate.C
 
         async def flood(producer: headgate.Producer) -> None:
             for _ in range(each):
-                await producer.send(body(dice.choice((3, 50, 400, 3000))), timeout=60)
+                await producer.send(body(dice.choice((3, 50, 400, 3000))), timeout=GUARD)
 
         sending = asyncio.gather(*(flood(producer) for producer in producers))
         await drain(consumer, 64 * each)

@@ -67,7 +67,7 @@ async def test_k01_a_bucket_of_all_clients_is_one(client: headgate.Client, other
 
 
 async def test_k02_nodes_and_sdk_clients_on_different_hosts_share_one_limit(tmp_path: Path) -> None:
-    each, limit = 150, 200 * 1000
+    each, limit = 60, 80 * 1000
     namespace = "shared"
     with hosts(4) as (at, a, b, c), redis_on(at, tmp_path) as (url, local), ExitStack() as undo:
         nodes = []

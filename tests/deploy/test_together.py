@@ -100,6 +100,7 @@ def node(made: Path, port: int, environment: dict[str, str]) -> Iterator[tuple[s
         process.communicate(timeout=120)
 
 
+@pytest.mark.soak  # test_image and test_compose have each part of it
 def test_the_parts_of_compose_work_together(
     made: Path, node: tuple[subprocess.Popen[str], dict[str, str]], environment: dict[str, str]
 ) -> None:

@@ -23,6 +23,8 @@ from typing import IO, Literal, Self
 from tests.support import template
 
 PIPE = subprocess.PIPE
+DOOR = "HEADGATE_TEST_TEMPLATE"
+"""Names the door of the template that all processes of a run of tests share: to import takes each two seconds."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -141,19 +143,32 @@ def _ask(request: object, *files: int) -> None:
 
 @functools.cache
 def _template() -> socket.socket:
-    """Start the template of this process; it ends with it."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
+    """Return the way to the template of this run, or to one of this process, which ends with it."""
+    asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asking.connect(os.environ.get(DOOR) or begin())
+    atexit.register(asking.close)
+    return asking
+
+
+def begin() -> str:
+    """Start a template that ends with this process, and return the path of its door."""
+    folder = tempfile.TemporaryDirectory(prefix="headgate-template-")
+    path = f"{folder.name}/door"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.bind(path)
+        door.listen(64)
         process = subprocess.Popen(
-            [sys.executable, "-m", template.__name__, str(theirs.fileno())],
+            [sys.executable, "-m", template.__name__, str(door.fileno())],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            pass_fds=[theirs.fileno()],
+            pass_fds=[door.fileno()],
+            stdin=PIPE,
+            process_group=0,  # what a terminal sends is for those who asked
         )
 
     def end() -> None:
-        ours.close()
-        process.wait()
+        process.communicate()
+        folder.cleanup()
 
     atexit.register(end)
-    return ours
+    return path

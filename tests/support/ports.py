@@ -4,6 +4,7 @@ Those that the system gives away are whoever's asks next: of other tests, once a
 a block for each process, which holds it as long as it lives by binding UDP's port of the same number as its first.
 """
 
+import atexit
 import functools
 import itertools
 import os
@@ -41,12 +42,9 @@ def _ports_of(process: int) -> Iterator[int]:
         except OSError:
             lock.close()
             continue
-        _locks.append(lock)
+        atexit.register(lock.close)
         return itertools.cycle(range(first, first + _BLOCK))
     raise RuntimeError(f"each block of ports from {_FIRST} to {_LAST} has its process: end some of them")
-
-
-_locks: Final[list[socket.socket]] = []
 
 
 def _is_free(port: int) -> bool:

@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -29,17 +30,29 @@ IMPORTED = (
 )
 
 
-def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Fork for each request. Returns in each process that was forked, with its request; and at the end of all."""
+def serve(door: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork for each request. Returns in each process that was forked, with its request; and at the end of all.
+
+    Those who ask connect to the door; the end of all is that of standard input.
+    """
+    asking: list[socket.socket] = []
     while True:
-        data, files, _, _ = socket.recv_fds(control, REQUEST, 4)
-        if not data:
+        ready, _, _ = select.select([sys.stdin, door, *asking], [], [])
+        if sys.stdin in ready:
             return None
-        if os.fork() == 0:
-            control.close()
-            return _forked(json.loads(data), *files)
-        for file in files:
-            os.close(file)
+        if door in ready:
+            asking.append(door.accept()[0])
+        for control in [one for one in asking if one in ready]:
+            data, files, _, _ = socket.recv_fds(control, REQUEST, 4)
+            if not data:
+                asking.remove(control)
+                control.close()
+            elif os.fork() == 0:
+                for other in (door, *asking):
+                    other.close()
+                return _forked(json.loads(data), *files)
+            for file in files:
+                os.close(file)
 
 
 def _forked(request: dict[str, Any], tell: int, *streams: int) -> tuple[dict[str, Any], list[int]]:
@@ -70,6 +83,8 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
     sys.argv = [request["module"], *request["arguments"]]
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # under nohup the template has them ignored
     try:
         runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
     except SystemExit as end:
@@ -86,7 +101,7 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
 
 
 def main() -> None:
-    """Import, and serve the socket whose number is the argument until its other end is closed."""
+    """Import, and serve the socket whose number is the argument until standard input is at its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those who asked
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those ended that waited
     for module in IMPORTED:

@@ -149,6 +149,7 @@ async def test_a_hundred_thousand_sessions_cost_a_call_no_more_than_ten(server: 
     assert (await many.look()).number("pending_messages") > 0
 
 
+@pytest.mark.whole  # what is done of much, a bounded piece a call, has the last one too
 async def test_a_hundred_thousand_dead_cost_a_call_no_more_than_sixteen(server: RewritingServer) -> None:
     """Mutant: MAX_REAPED is a hundred thousand."""
     few = await crowded(server, "few", 16 * 12 * CALLS, lease=BEGIN_MS - 1)

@@ -134,6 +134,7 @@ def test_a_stream_says_the_same(
     assert sorted(newest.values()) == sorted(function(entries).collect())
 
 
+@pytest.mark.soak  # test_daily has how tables are written, and those above have what is in them
 def test_the_command_writes_tables_by_day(entries: DataFrame, tmp_path: Path) -> None:
     """That a day is there once, though it is written again, has test_daily."""
     entries.write.parquet(str(tmp_path / "entries"))
