@@ -366,7 +366,7 @@ def lint(policy: Policy, known: Known | None = None) -> list[Finding]:
     found: dict[tuple[str, str, str], Finding] = {}
     known = known or Known()
     findings: list[Any] = [*_sum_above_pool(policy), *link_traps(policy), *spool_traps(policy, known.mean)]
-    findings += descriptor_traps(policy)
+    findings += [*descriptor_traps(policy), *lint_limiters.quota_traps(policy.user_limits)]
     for example in examples(policy):
         findings += lint_limiters.limiter_traps(example.resolved)
         findings += shadow_traps(example.resolved)

@@ -1,15 +1,16 @@
 """Traps of limiters: limits that can never be reached, never be kept, or keep somebody out for ever."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from headgate.core.limits.bands import BANDS
 from headgate.core.limits.limit import Limit, limits_of
+from headgate.core.limits.user_limit import UserLimit
 from headgate.core.policy import Resolved
 from headgate_coordinator.policy.finding import Finding
 
-CODES: Final = ("HG119", "HG120", "HG121", "HG122", "HG123", "HG124", "HG128", "HG136", "HG137")
+CODES: Final = ("HG119", "HG120", "HG121", "HG122", "HG123", "HG124", "HG128", "HG136", "HG137", "HG139")
 MOST_PASSED: Final = 30.0
 """Seconds, or times a limit: as long as calls wait that do not say."""
 MOST_RATIO: Final = 100
@@ -29,6 +30,16 @@ def limiter_traps(resolved: Resolved) -> Iterator[Finding]:
         for code, field, key, stalls, remedy in found:
             place = resolved.origins.get(field, resolved.origins["limits"]).partition("@")[2]
             yield Finding(code, place, key, stalls, remedy)
+
+
+def quota_traps(limits: Sequence[UserLimit]) -> Iterator[Finding]:
+    """Yield quotas of users that never count: of each user the first that covers it does."""
+    for position, limit in enumerate(limits):
+        for before in limits[:position]:
+            if behind := [user for user in limit.users if before.covers(user)]:
+                why = f"{', '.join(map(repr, behind))} is covered by the quota {before.name!r}, and the first one counts"
+                yield Finding("HG139", limit.origin, "user_limit.users", why, "write the narrower quota first")
+                break
 
 
 Found = Iterator[tuple[str, str, str, str, str]]

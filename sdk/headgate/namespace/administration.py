@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate._util.keywords import explains
 from headgate.core.policy import Policy, Resolved
-from headgate.errors import PolicyError, UnknownDestination
+from headgate.errors import InvalidValue, PolicyError, UnknownDestination
 from headgate.namespace.deadlocks import FoundDeadlock, read_deadlocks
 from headgate.namespace.pool_limits import PoolState, apply_pools, pool_states, remove_pool, set_pool
 from headgate.namespace.pool_slices import Pools
@@ -175,10 +175,11 @@ class Administration(ABC):
 
         Raises:
             PolicyConflict: another version is in force than was expected; nothing was changed.
+            InvalidValue: it is no policy; :func:`headgate.policy.load` reads one.
             CoordinatorUnavailable: Redis does not answer; repeat the call.
         """
         self._check_connected()
-        return await self._registry.apply_policy(policy, expected)
+        return await self._registry.apply_policy(_checked(policy), expected)
 
     async def check_policy(self, policy: Policy) -> None:
         """See whether a policy could be applied here; nothing is changed.
@@ -188,7 +189,7 @@ class Administration(ABC):
             CoordinatorUnavailable: Redis does not answer.
         """
         self._check_connected()
-        await self._registry.check(policy)
+        await self._registry.check(_checked(policy))
 
     async def policy(self) -> Policy:
         """Return the policy in force; version 0, without rules, where there is none.
@@ -294,3 +295,13 @@ class Administration(ABC):
 
     def _unknown(self, destination: str) -> UnknownDestination:
         return UnknownDestination(destination, self.namespace)
+
+
+def _checked(policy: object) -> Policy:
+    """Return it, if it is a policy."""
+    if not isinstance(policy, Policy):
+        raise InvalidValue(
+            f"{policy!r:.80} is no policy; headgate.policy.loads(text) and headgate.policy.load(file) return one",
+            setting="policy",
+        )
+    return policy

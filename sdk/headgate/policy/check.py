@@ -106,7 +106,7 @@ def check(policy: Policy) -> list[Problem]:
     for example in examples(policy):
         found += [*_values(example), *_buckets(policy, example)]
         found += check_spooling(example.name, example.resolved)
-        found += check_limiter(example.name, example.resolved)
+        found += _limiters(policy, example)
     return list(dict.fromkeys(found))
 
 
@@ -171,6 +171,12 @@ def _buckets(policy: Policy, example: Example) -> Iterator[Problem]:
         rules = [rule for rule in policy.matching(example.name) if rule.kind == "bucket"]
         if rules:
             yield Problem(_line(rules[-1]), "kind", f"the bucket {example.name!r} has no rate; write rate = 100")
+
+
+def _limiters(policy: Policy, example: Example) -> Iterator[Problem]:
+    rules = [rule for rule in policy.matching(example.name) if rule.kind == "limiter"]
+    if example.resolved.kind == "limiter" and rules:
+        yield from check_limiter(example.name, example.resolved, _line(rules[-1]))
 
 
 def _kinds(policy: Policy) -> Iterator[Problem]:

@@ -182,12 +182,9 @@ class _Limiter:
         self._problems.append(self._source.problem((*self._path, *path), text))
 
 
-def check_limiter(name: str, resolved: Resolved) -> Iterator[Problem]:
-    """Yield what is contradictory about a limiter when its rules are merged."""
+def check_limiter(name: str, resolved: Resolved, place: str) -> Iterator[Problem]:
+    """Yield what is contradictory about a limiter when its rules are merged; the last of these stands at ``place``."""
     fields, origins = resolved.fields, resolved.origins
-    if resolved.kind != "limiter" or not origins:
-        return
-    place = next(iter(origins.values())).partition("@")[2]
     if not fields.get("limits"):
         yield Problem(place, "limiter", f"a limiter such as {name!r} has no limits; add [[limiter.limit]]")
     elif fields.get("unknown_keys") == "refuse" and not fields.get("key_weights"):

@@ -127,8 +127,7 @@ class Session:
 
     def close(self) -> None:
         """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
-        if self._thread.is_ours:
-            self._thread.run(self._inner.close())
+        self._thread.finish(self._inner.close())
 
     def _kept(self, inner: headgate.consuming.consumer.Consumer) -> Consumer:
         consumer = self._consumers[id(inner)] = Consumer(self._thread, inner)
@@ -238,8 +237,12 @@ class Client:
         if self._closed:
             return
         self._closed = True
+        try:
+            self._thread.finish(self._inner.close())
+        except RuntimeError:  # it would wait for itself: somebody else is to close it
+            self._closed = False
+            raise
         if self._thread.is_ours:
-            self._thread.run(self._inner.close())
             self._thread.stop()
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:

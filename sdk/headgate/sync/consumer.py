@@ -206,7 +206,7 @@ class Consumer:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.run(self._close())
+        self._thread.finish(self._close())
 
     def settle(
         self,

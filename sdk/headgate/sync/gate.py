@@ -314,7 +314,7 @@ class Gate:
         """Give the credit back; permits still held are void. Never flow-controlled, never longer than 1 s."""
         with self._lock:
             self._lease = _OVER
-        self._thread.run(self._inner.close())
+        self._thread.finish(self._inner.close())
 
     def _want(self, size: int) -> None:
         self._asked = False

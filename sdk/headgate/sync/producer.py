@@ -117,7 +117,7 @@ class Producer:
 
     def close(self) -> None:
         """Send what has its credit, give the rest of the credit back; never longer than 1 s."""
-        self._thread.run(self._inner.close())
+        self._thread.finish(self._inner.close())
 
     async def _configure(self, window: int | str | None, weight: int | None) -> None:
         self._inner.configure(window=window, weight=weight)

@@ -102,6 +102,11 @@ class LoopThread:
         finally:
             self._waiting.discard(outside)
 
+    def finish(self, closing: Coroutine[Any, Any, object]) -> None:
+        """Run what closes something; where the thread has ended, or was the parent's before a fork, it is closed."""
+        with contextlib.suppress(Closed):
+            self.run(closing)
+
     async def awaited(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there for a task of another loop: that loop goes on meanwhile, and no thread waits.
 

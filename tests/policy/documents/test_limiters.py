@@ -196,6 +196,7 @@ def test_a_quota_resets_so_many_minutes_after_its_window_begins(quota: str, rese
         ("hold_of = 1", "limiter[1].hold_of: unknown key; did you mean 'hold_off'?"),
         ("limit = []", "[] limits nothing; add [[limiter.limit]]"),
         ("max_keys = 5", "a limiter such as 'llm' has no limits; add [[limiter.limit]]"),
+        ("", "shop.toml:1: limiter: a limiter such as 'llm' has no limits; add [[limiter.limit]]"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place_and_the_form_that_is_accepted(text: str, says: str) -> None:

@@ -24,6 +24,8 @@ SLOTS = '[[limiter.limit]]\nname = "slots"\nat_once = 10\n'
 PER_KEY = "[limiter.per_key]\n"
 ASKS = '[[descriptor]]\ndomain = "d"\nentries = ["t"]\nlimiter = "llm"\n'
 ENDS = '[[descriptor]]\ndomain = "d"\nentries = ["e"]\nlimiter = "llm"\nrelease = "e"\n'
+EVERYBODY = '[[user_limit]]\nname = "all"\nusers = ["a*", "*"]\nrate = "5/s"\n'
+ANN = '[[user_limit]]\nname = "ann"\nusers = ["bob", "ann-*"]\nrate = "5/s"\n'
 POOL = '[[pool]]\nname = "memory"\nlimit = "10MB"\n'
 # Code, line of the finding, what is known beside the document, one that stalls, and its twin.
 PAIRS: list[tuple[str, int, Known, str, str]] = [
@@ -180,6 +182,7 @@ PAIRS: list[tuple[str, int, Known, str, str]] = [
         "HG138", 3, Known(), LLM + SLOTS + SLOTS + "enforce = 'shadow'\n",
         LLM + SLOTS + SLOTS.replace("10", "5") + "enforce = 'shadow'\n",
     ),
+    ("HG139", 5, Known(), EVERYBODY + ANN, ANN + EVERYBODY),
     ("HG128", 4, Known(), LLM + "aging = 6\nband = { b = 6 }\n" + REQUESTS, LLM + "band = { b = 6 }\n" + REQUESTS),
     (
         "HG130", 1, Known(),
