@@ -37,7 +37,8 @@ def quota_traps(limits: Sequence[UserLimit]) -> Iterator[Finding]:
     for position, limit in enumerate(limits):
         for before in limits[:position]:
             if behind := [user for user in limit.users if before.covers(user)]:
-                why = f"{', '.join(map(repr, behind))} is covered by the quota {before.name!r}, and the first one counts"
+                users = ", ".join(map(repr, behind))
+                why = f"{users} is covered by the quota {before.name!r} already, and the first one counts"
                 yield Finding("HG139", limit.origin, "user_limit.users", why, "write the narrower quota first")
                 break
 

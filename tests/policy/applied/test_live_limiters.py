@@ -5,8 +5,8 @@ from typing import Any, Final
 import pytest
 
 import headgate
-from headgate.core.policy import Policy
-from headgate.errors import PolicyError, UnknownDestination
+from headgate.core.policy import Policy, Rule
+from headgate.errors import InvalidValue, PolicyError, UnknownDestination
 from headgate.policy import loads
 from headgate.redis.keys import Address
 from tests.policy.live import settles, state
@@ -59,7 +59,9 @@ async def test_a_limiter_that_nothing_limits_is_refused_with_names_that_are_near
     assert caught.value.near == ("llm",)
     assert "did you mean 'llm'? Else give that limiter limits in a policy, as [[limiter]]" in str(caught.value)
     assert await client.destinations() == []
-    await client.apply_policy(loads('[[limiter]]\nmatch = "bare"\n'))
+    await client.apply_policy(
+        Policy(0, [Rule("bare", "limiter", {}, {})])
+    )  # as an earlier version of the linter let pass
     with pytest.raises(UnknownDestination, match=r"'bare'.*for nothing limits it") as caught:
         await ensure(client, "bare", "limiter")
     assert caught.value.near == (), "its own name is not another that may be meant"
@@ -136,3 +138,11 @@ async def test_keys_of_gates_and_buckets_are_limited_by_a_rule_that_goes_as_it_c
     await settles(client, "legacy", key_limits="calls at_once 2")
     await client.apply_policy(NONE)
     await settles(client, "legacy", key_limits=None, key_weights=None, max_keys=None, hold_off_ms=None)
+
+
+async def test_what_is_no_policy_is_refused_with_what_makes_one(client: headgate.Client) -> None:
+    wrongs: tuple[Any, ...] = (SMALL, SMALL.encode(), {"limiter": []}, None)
+    for wrong in wrongs:
+        for call in (client.apply_policy, client.check_policy):
+            with pytest.raises(InvalidValue, match=r"policy.* is no policy; headgate\.policy\.loads\(text\)"):
+                await call(wrong)

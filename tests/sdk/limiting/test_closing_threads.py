@@ -1,4 +1,4 @@
-"""Clients, sessions and gates for threads are closed in any order, any number of times, and whether Redis is there or not."""
+"""Clients, sessions and gates for threads are closed in any order, any number of times, with or without Redis."""
 
 import subprocess
 import sys
