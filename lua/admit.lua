@@ -19,6 +19,7 @@
 ]]
 --- @include "lib/admitting"
 --- @include "lib/sampling"
+--- @include "lib/sweeping"
 local run_id, sid, seq = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local frees, reply, receipt, waiting, stood = seq == 0, {}, { ARGV[3] }, {}, false
 
@@ -112,8 +113,9 @@ if limiter.banded then save_clocks() end
 by_band.save()
 if limiter.pace then save_pace(stood) end
 save_holds()
-local more = sweep(seq == 0 and MAX_SWEPT or 1)
+local more = sweeping.look(seq == 0 and MAX_SWEPT or 1)
 save_limiter()
+if limiter.has_looked then sweeping.give_back_table() end
 if seq == 0 then
   local first = tonumber(redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')[2]) or limiter.now_ms + 60000
   return { 'OK', int(d.epoch), int(more and 0 or math.max(1, first - limiter.now_ms)) }

@@ -5,9 +5,6 @@
 --- @include "lib/weights"
 -- The records of the keys that a call meets, read once and written once; what is whole again has none.
 local NO_KEY = '*'
-local SWEEP_AT = 64 -- records that are due to be looked at
-local MAX_SWEPT = 512
-local FEW = 512 -- records whose table is small
 local keyed = {}
 
 -- A key that was last used under other limits: what it owed then it owes, at the most a burst, and pays at the new rate.
@@ -77,46 +74,9 @@ local function save_key(key, k)
   end
 end
 
--- Records of keys that are whole again are nobody's: a few are looked at for each that is new, and by every call while a quarter of
--- those seen are nobody's. Returns whether there are more.
-local function sweep(due)
-  limiter.due = limiter.due + due
-  local there = limiter.due < SWEEP_AT and 0 or redis.call('HLEN', K_KEYED)
-  if there == 0 then
-    return false
-  end
-  local count, whole = math.min(limiter.due, MAX_SWEPT), 0
-  local found = redis.call('HSCAN', K_KEYED, limiter.sweep, 'COUNT', int(count))
-  for i = 1, #found[2], 2 do
-    if not keyed[found[2][i]] and not is_in_use(found[2][i + 1]) then
-      take_in(found[2][i], found[2][i + 1])
-      whole = whole + 1
-    end
-  end
-  limiter.sweep, limiter.due = found[1], whole * 8 > #found[2] and SWEEP_AT or 0
-  limiter.peak, limiter.has_swept = math.max(limiter.peak, there), true
-  return limiter.sweep ~= '0'
-end
-
--- Redis gives the table that many records had back bit by bit, with the commands that meet it: where few are left, they get a new one.
-local function give_back_table()
-  local left = redis.call('HLEN', K_KEYED)
-  if left <= FEW and limiter.peak > FEW + 8 * left then
-    if left > 0 then
-      local all = redis.call('HGETALL', K_KEYED)
-      redis.call('DEL', K_KEYED)
-      redis.call('HSET', K_KEYED, unpack(all))
-    end
-    limiter.peak, limiter.sweep = left, '0'
-  end
-end
-
 local function save_limiter()
   for key, k in pairs(keyed) do
     save_key(key, k)
-  end
-  if limiter.has_swept then
-    give_back_table()
   end
   if K_LIMITED then
     save_by_key()
@@ -125,7 +85,7 @@ local function save_limiter()
     adapting.save()
   end
   redis.call('HSET', K_DESTINATION, 'levels', levels_text(limiter.levels), 'called_us', int(now_us), 'skew_us',
-    int(limiter.skew), 'sweep', limiter.sweep, 'due', int(limiter.due), 'peak', int(limiter.peak), 'front', limiter.front,
+    int(limiter.skew), 'sweep', limiter.sweep, 'due', int(limiter.due), 'front', limiter.front,
     'admitted', int(limiter.admitted), 'refused', int(limiter.refused))
   save_destination()
 end

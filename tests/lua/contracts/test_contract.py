@@ -379,7 +379,8 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/refused": "for count in string.gmatch(counts, '[^;]+') do",
     },
     "at most the keys of one call, and MAX_SWEPT": {
-        "lib/keyed": "for i = 1, #found[2], 2 do|for key, k in pairs(keyed) do",
+        "lib/sweeping": "for i = 1, #found[2], 2 do",
+        "lib/keyed": "for key, k in pairs(keyed) do",
     },
     "the 25 numbers of a limit that adapts": {
         "lib/adapting": "for i, name in ipairs(names) do|for _, name in ipairs(names) do",
