@@ -9,14 +9,17 @@
   ARGV[5] subscription  name     'queue' for a queue
   ARGV[6] durable       0 to 1   '1' keeps the subscription when its last consumer goes, '0' does not
   ARGV[7] window        window   as the operator reads it, '<messages>/<bytes>'
+  ARGV[8] selector      text to 2000  of a topic, what the subscription wants of its messages: the selector, encoded; '#' and a hash of one
+                                that is long; nothing for all; '=' for what it wants already
   Returns {code, epoch}
   Codes    OK, UNKNOWN, KIND (a gate or a bucket has no messages; the kind follows), GONE (the consumer or
            the subscription is being removed, a piece a call: try again), FULL (the topic has as many subscriptions as
-           it may; their number follows epoch)
+           it may; their number follows epoch), SELECTOR (the subscription has consumers and wants other messages; without
+           consumers it is removed with all it has, GONE, and made anew)
 ]]
 --- @include "lib/attach"
 local run_id, sid, k, ttl_ms, sub = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local durable, window = tonumber(ARGV[6]), ARGV[7]
+local durable, window, selector = tonumber(ARGV[6]), ARGV[7], ARGV[8]
 local cid = sid .. '.' .. int(k)
 
 if not load_destination(run_id, ttl_ms) then
@@ -25,7 +28,7 @@ elseif d.kind ~= 'queue' and d.kind ~= 'topic' then
   return { 'KIND', d.kind }
 end
 if d.kind == 'queue' then
-  sub, durable = 'queue', 1
+  sub, durable, selector = 'queue', 1, '='
 end
 
 d.grows, d.caller = true, sid
@@ -33,13 +36,18 @@ if reap() then
   hand_over()
 end
 local subscription = read_subscription(sub)
+local otherwise = subscription and subscription.till == 0 and selects_otherwise(sub, selector)
+local shared = otherwise and subscription.consumers > 0
+if otherwise and not shared then
+  end_subscription(sub, subscription)
+end
 local full = filled_at(subscription)
-if full or redis.call('ZSCORE', K_ORPHANS, cid) or (subscription and subscription.till > 0) then
+if full or shared or redis.call('ZSCORE', K_ORPHANS, cid) or (subscription and subscription.till > 0) then
   if #notes > 0 then
     write_ledger('attach', cid, 0, 0, 0)
   end
   save_destination()
-  return full and { 'FULL', int(d.epoch), int(full) } or { 'GONE', int(d.epoch) }
+  return full and { 'FULL', int(d.epoch), int(full) } or { shared and 'SELECTOR' or 'GONE', int(d.epoch) }
 end
 local s = read_session(sid)
 if not s then
@@ -49,6 +57,7 @@ s.consumers = math.max(s.consumers, k)
 renew(sid, s, ttl_ms)
 save_session(sid, s)
 local c = place_consumer(cid, sub, durable)
+select_by(sub, selector)
 local judged = set_window(cid, c, window)
 if judged then
   hand_over() -- where the last active consumer was paused, no limit binds any more

@@ -22,7 +22,9 @@
   ARGV[14] keys       text to 132096       where keys take turns, that of each message, with blanks between, or nothing
   ARGV[15] later      moments              where some are for later, when each is due: '<ms>' from now, '@<ms>' by Redis' clock, or
                                             '-', with blanks between; or nothing
-  ARGV[16..] bodies      up to 2048 of bytes  1 to 256 messages as stored, whose size is what is charged, or up to 1024
+  ARGV[16] unwanted    unwanted             of a topic, where some are not for some subscriptions that select: '<subscription>=<id>,...', and
+                                            for each message a number whose bits say for which of these it is not, with blanks between; or nothing
+  ARGV[17..] bodies      up to 2048 of bytes  1 to 256 messages as stored, whose size is what is charged, or up to 1024
                                             references, which cost no bytes of credit. After references to a topic their payloads may follow, for
                                             subscriptions that are not behind
   Returns {code, epoch, granted, granted_m, place, blocked, again_ms, first, stored}; first: number of the first entry;
@@ -38,10 +40,11 @@
 --- @include "lib/append"
 --- @include "lib/spooled"
 --- @include "lib/tried"
+--- @include "lib/selecting"
 local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
   tonumber(ARGV[6])
 local expires_ms = tonumber(ARGV[12])
-local at = 15 -- the last of ARGV before the bodies
+local at = 16 -- the last of ARGV before the bodies
 local count, bytes, spools = tonumber(string.match(ARGV[13], '(%d+)$') or #ARGV - at), 0, ARGV[11] == 'spool'
 local copies = at + count
 if at + count > #ARGV or count > (spools and 1024 or 256) or spools == (ARGV[13] == '-') or not all_are(spools, at, count) then
@@ -104,7 +107,8 @@ if d.send_rate or d.send_byte_rate then
   charge_send_rate(count, payload_bytes(at, count))
 end
 first = d.message_seq + 1
-local stored = append(at, count, expires_ms, spools, keys_of(ARGV[14], sid, count), dues_of(ARGV[15], count))
+local stored, idle, idle_b = append(at, count, expires_ms, spools, keys_of(ARGV[14], sid, count), dues_of(ARGV[15], count),
+  unwanted_of(spools, ARGV[16]))
 if spools and count > 0 then
   keep_segment(ARGV[13], first, first + count - 1, stored_bytes(at, count))
   if stored and d.subscriptions > 1 and #ARGV > copies then
@@ -117,7 +121,7 @@ end
 s.used, s.used_m = s.used + bytes, s.used_m + count
 d.leased_bytes, d.leased_messages = d.leased_bytes - bytes, d.leased_messages - count
 if stored then
-  d.pending_bytes, d.pending_messages = d.pending_bytes + bytes, d.pending_messages + count
+  d.pending_bytes, d.pending_messages = d.pending_bytes + bytes - idle_b, d.pending_messages + count - idle
   wake_hungry(count)
 end
 if last > 0 and seq > last + 1 and count > 0 then

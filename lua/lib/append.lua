@@ -7,8 +7,9 @@ local MOST_KEY = 128 -- bytes
 -- expires, if it does, and the places that it came through, if it came over links.
 
 -- Stores one message under a number, and returns its id. `counts` are its bytes under the limit; `key` is the one in whose
--- turn it is delivered, where keys take turns; `due` the moment before which it is not.
-local function store(seq, body, expires_ms, path, counts, key, due)
+-- turn it is delivered, where keys take turns; `due` the moment before which it is not; `without` the subscriptions that it
+-- is not for.
+local function store(seq, body, expires_ms, path, counts, key, due, without)
   local id = string.format('%d-%d', seq, counts)
   local entry = { 'XADD', K_MESSAGES, id, 'm', body }
   if expires_ms > 0 then
@@ -24,9 +25,14 @@ local function store(seq, body, expires_ms, path, counts, key, due)
   if key then
     entry[#entry + 1], entry[#entry + 2] = 'k', key
   end
+  local readers = d.subscriptions
+  if without and #without > 0 then
+    entry[#entry + 1], entry[#entry + 2] = 's', table.concat(without, ' ')
+    readers = readers - #without
+  end
   redis.call(unpack(entry))
-  if d.subscriptions > 1 then
-    redis.call('HSET', K_REFS, int(seq), int(d.subscriptions))
+  if readers > 1 then
+    redis.call('HSET', K_REFS, int(seq), int(readers))
   end
   return id
 end
@@ -45,9 +51,9 @@ end
 
 -- Gives a message the next number, and stores it if messages are kept. `payload` are the bytes of what a reference leads
 -- to; a reference counts nothing under the limit, for it has one of its own.
-local function append_one(body, expires_ms, path, kept, payload, key, due)
+local function append_one(body, expires_ms, path, kept, payload, key, due, without)
   local seq = d.message_seq + 1
-  local id = kept and store(seq, body, expires_ms, path, payload and 0 or #body, key, due)
+  local id = kept and store(seq, body, expires_ms, path, payload and 0 or #body, key, due, without)
   d.message_seq, d.largest_bytes = seq, math.max(d.largest_bytes, payload or #body)
   return id
 end
@@ -85,13 +91,20 @@ local function append_each(puts, at, keys, kept, payloads)
 end
 
 -- Appends `count` of ARGV after `at`, all of them references or none; returns whether they are stored. `keys`, where keys
--- take turns, are those of each, and `dues` the moments of those for later.
-local function append(at, count, expires_ms, references, keys, dues)
-  local kept, before, ids = keeps_messages(), d.message_seq, {}
+-- take turns, are those of each, `dues` the moments of those for later, and `unwanted` the subscriptions that each is not for.
+-- Returns also how many nobody wants, and their bytes: these are not stored.
+local function append(at, count, expires_ms, references, keys, dues, unwanted)
+  local kept, before, ids, idle, idle_b = keeps_messages(), d.message_seq, {}, 0, 0
   expires_ms = shortest_ms(expires_ms)
   for i = 1, count do
     local payload = references and payload_size(ARGV[at + i])
-    if keys or dues then
+    local without = kept and unwanted and unwanted[i]
+    if without and #without == d.subscriptions then
+      idle, idle_b, d.message_seq = idle + 1, idle_b + #ARGV[at + i], d.message_seq + 1
+      ids[i] = false
+    elseif without then
+      ids[i] = append_one(ARGV[at + i], expires_ms, '', kept, payload, nil, dues and dues[i], without)
+    elseif keys or dues then
       ids[i] = append_one(ARGV[at + i], expires_ms, '', kept, payload, keys and keys[i], dues and dues[i])
     else
       append_one(ARGV[at + i], expires_ms, '', kept, payload)
@@ -103,5 +116,8 @@ local function append(at, count, expires_ms, references, keys, dues)
   if keys then
     in_turn().added(before, ids, keys, dues)
   end
-  return kept
+  if idle > 0 then
+    note('purge', '-', int(idle_b), int(idle))
+  end
+  return kept, idle, idle_b
 end

@@ -81,7 +81,7 @@ end
 local function send_later(ids, dues)
   local members, moments = {}, {}
   for i, id in ipairs(ids) do
-    if dues[i] then
+    if dues[i] and ids[i] then -- nobody wants one without an id
       members[#members + 1], moments[#moments + 1] = id, dues[i]
     end
   end

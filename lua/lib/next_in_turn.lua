@@ -1,6 +1,7 @@
 --- @include "lib/in_turn"
 --- @include "lib/next_by_band"
 --- @include "lib/next_in_order"
+--- @include "lib/selecting"
 --- @include "lib/weights"
 -- What a consumer gets next, of a queue with `fair_by` above all.
 local TURN = 1048576 -- steps of the turn of a key with weight 1, for one message
@@ -78,5 +79,5 @@ local function read_new(c, cid, most)
   end
   local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', int(most), 'STREAMS', K_MESSAGES, '>')
   local entries = reply and reply[1] and reply[1][2] or {}
-  return entries, #entries
+  return wanted(c.sub, entries), #entries
 end

@@ -1,5 +1,6 @@
 --- @include "lib/reap"
 --- @include "lib/promote"
+--- @include "lib/selecting"
 -- What the dead and the departed left behind, worked off a bounded piece at every call: deliveries of orphaned
 -- consumers go back to their subscription; '!name' is a subscription being removed, whose messages are settled.
 
@@ -8,6 +9,7 @@ local function end_subscription(name, s)
   save_subscription(name, s)
   d.subscriptions = d.subscriptions - 1
   d.orphans = d.orphans + redis.call('ZADD', K_ORPHANS, 'NX', int(now_ms), '!' .. name)
+  forget_selector(name)
 end
 
 local function forget_orphan(member)
@@ -51,7 +53,7 @@ local function drain_subscription(member)
         end
       end
       more = #ids + #counting == MAX_MOVED
-      for _, entry in ipairs(unexpired_entries(name, counting)) do
+      for _, entry in ipairs(unexpired_entries(name, wanted(name, counting))) do
         ids[#ids + 1] = entry[1]
       end
     end

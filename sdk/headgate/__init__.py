@@ -29,6 +29,7 @@ from headgate.errors import (
     Shed,
     SlowConsumer,
     SpoolUnavailable,
+    SubscriptionInUse,
     TooManySubscriptions,
     UnknownDestination,
 )
@@ -94,6 +95,7 @@ __all__ = [
     "SpoolUnavailable",
     "StateLoss",
     "StoreState",
+    "SubscriptionInUse",
     "TooManySubscriptions",
     "Unblocked",
     "UnknownDestination",

@@ -12,6 +12,7 @@ HeadgateError
 │   └── UnknownDestination  it is not there, and not to be made
 ├── PolicyConflict          somebody else applied a policy meanwhile
 ├── TooManySubscriptions    a topic has as many as it may
+├── SubscriptionInUse       a subscription has consumers, and selects other messages
 ├── InvalidName             a namespace or a name that cannot be used (also a ValueError)
 ├── InvalidValue            a size, duration, rate, URL or option that cannot be read (also a ValueError)
 │   └── MessageFormatError  a message that cannot be read or written as AMQP 1.0 or as the SDK stores it
@@ -298,6 +299,23 @@ class TooManySubscriptions(HeadgateError):
         super().__init__(
             f"topic {destination!r} has {limit} subscriptions, as many as it may; remove one that nobody needs, "
             f"or share one between several consumers"
+        )
+
+
+class SubscriptionInUse(HeadgateError):
+    """A subscription has consumers, and another selector than the one that was asked for; nothing was changed.
+
+    Attributes:
+        destination: the topic.
+        subscription: its name.
+    """
+
+    def __init__(self, destination: str, subscription: str) -> None:
+        self.destination = destination
+        self.subscription = subscription
+        super().__init__(
+            f"subscription {subscription!r} of {destination!r} has another selector, and consumers; select as they do, "
+            f"close them first, or take another name"
         )
 
 

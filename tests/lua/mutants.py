@@ -25,6 +25,7 @@ from tests.lua.mutants_of_later import LATER
 from tests.lua.mutants_of_limiters import LIMITERS
 from tests.lua.mutants_of_links import LINKS
 from tests.lua.mutants_of_rules import RULES
+from tests.lua.mutants_of_selectors import SELECTORS
 from tests.lua.mutants_of_shadows import SHADOWS
 from tests.lua.mutants_of_spool import SPOOL
 
@@ -64,6 +65,7 @@ MUTANTS: Final = tuple(
         *RULES,
         *LINKS,
         *LIMITERS,
+        *SELECTORS,
         *SHADOWS,
         *BANDS,
         *SPOOL,
@@ -139,7 +141,7 @@ MUTANTS: Final = tuple(
          f"{_P2}::test_what_is_no_id_is_stale_and_spoils_nothing"),
         ("P2", "lib/settling", "return seq and #seq < 17 and #size < 17", "return seq",
          f"{_P2}::test_what_is_no_id_is_stale_and_spoils_nothing"),
-        ("P2", "lib/append", "if d.subscriptions > 1 then", "if false then",
+        ("P2", "lib/append", "if readers > 1 then", "if false then",
          f"{_P2}::test_a_topics_message_is_pending_until_all_subscriptions_settled_it"),
         ("P2", "lib/orphans", "messages, bytes = settle_ids(name, ids, true)", "messages, bytes = 0, 0, 0, 0",
          f"{_P2}::test_a_removed_subscription_is_not_waited_for"),

@@ -77,11 +77,17 @@ class Place:
         self.sessions.add(session)
         return Producer(self, session, **settings)
 
-    async def consumer(self, session: str, subscription: str = "queue", *, durable: bool = False) -> "Consumer":
-        self.sessions.add(session)
-        consumer = Consumer(self, session, subscription)
-        assert await consumer.attach(durable=durable) == "OK"
+    async def consumer(
+        self, session: str, subscription: str = "queue", *, durable: bool = False, selector: str = "="
+    ) -> "Consumer":
+        consumer = self.reader(session, subscription)
+        assert await consumer.attach(durable=durable, selector=selector) == "OK"
         return consumer
+
+    def reader(self, session: str, subscription: str) -> "Consumer":
+        """Return a consumer that is not attached yet."""
+        self.sessions.add(session)
+        return Consumer(self, session, subscription)
 
     async def full(self, *holders: int, limit: int = 100) -> list["Producer"]:
         """Create a queue whose whole limit is held by producers h0, h1..., so many bytes each."""
@@ -140,30 +146,25 @@ class Producer:
         store, address = self.place.store, self.place.address
         return await store.acquire(address, account, ttl_ms=self.ttl_ms, leave=leave, resume=resume, sent=sent)
 
-    async def publish(
-        self, *sizes: int, need: int = 0, window: int = 0, expires_ms: int = 0, keys: str = "", later: str = ""
-    ) -> Credit:
+    async def publish(self, *sizes: int, need: int = 0, window: int = 0, expires_ms: int = 0, **words: Any) -> Credit:
         """Publish a batch, and expect it to be taken."""
         spent = (sum(sizes), len(sizes))
         account = self.account(need, window, ahead=spent)
-        credit = await self.publish_as(account, self.seq, *sizes, expires_ms=expires_ms, keys=keys, later=later)
+        credit = await self.publish_as(account, self.seq, *sizes, expires_ms=expires_ms, **words)
         assert credit.code == "OK", credit
         self.used, self.used_m, self.seq = self.used + spent[0], self.used_m + spent[1], self.seq + spent[1]
         return self.hear(credit)
 
-    async def publish_as(
-        self, account: Account, seq: int, *sizes: int, expires_ms: int = 0, keys: str = "", later: str = ""
-    ) -> Credit:
+    async def publish_as(self, account: Account, seq: int, *sizes: int, expires_ms: int = 0, **words: Any) -> Credit:
         bodies = [bytes([65 + number % 26]) * size for number, size in enumerate(sizes)]
         return await self.place.store.publish(
-            self.place.address, account, seq=seq, bodies=bodies, ttl_ms=self.ttl_ms, expires_ms=expires_ms, keys=keys,
-            later=later,
-        )  # fmt: skip
+            self.place.address, account, seq=seq, bodies=bodies, ttl_ms=self.ttl_ms, expires_ms=expires_ms, **words
+        )
 
-    async def send(self, *sizes: int, expires_ms: int = 0, keys: str = "", later: str = "") -> Credit:
-        """Ask for the credit, and publish."""
+    async def send(self, *sizes: int, expires_ms: int = 0, **words: Any) -> Credit:
+        """Ask for the credit, and publish; ``words`` are arguments of each message, as the script has them."""
         assert (await self.ask(sum(sizes))).code == "OK"
-        return await self.publish(*sizes, expires_ms=expires_ms, keys=keys, later=later)
+        return await self.publish(*sizes, expires_ms=expires_ms, **words)
 
     def hear(self, credit: Credit) -> Credit:
         if credit.code == "OK":
@@ -191,10 +192,10 @@ class Consumer:
     def id(self) -> str:
         return f"{self.session}.1"
 
-    async def attach(self, *, durable: bool = False) -> str:
+    async def attach(self, *, durable: bool = False, selector: str = "=") -> str:
         code, _ = await self.place.store.attach(
             self.place.address, self.session, number=1, subscription=self.subscription, durable=durable,
-            window="10/1000", ttl_ms=TTL_MS,
+            window="10/1000", ttl_ms=TTL_MS, selector=selector,
         )  # fmt: skip
         return code
 

@@ -14,6 +14,7 @@ from headgate.errors import (
     MessageTooLarge,
     NotDurable,
     PolicyError,
+    SubscriptionInUse,
     TooManySubscriptions,
 )
 from headgate_coordinator.node.addresses import NoService
@@ -49,7 +50,7 @@ def condition_of(error: BaseException) -> tuple[str, str]:
         return NOT_DURABLE, str(error)
     if isinstance(error, DestinationFull | TooManySubscriptions | TooManyTopics | TooManyQueues | TooManyDestinations):
         return amqp.RESOURCE_LIMIT, str(error)
-    if isinstance(error, PolicyError):
+    if isinstance(error, PolicyError | SubscriptionInUse):
         return amqp.NOT_ALLOWED, str(error)
     if isinstance(error, MessageFormatError):
         return amqp.DECODE_ERROR, str(error)

@@ -13,14 +13,14 @@ from headgate._util.tasks import Steps, in_background, stop
 from headgate.consuming.settlements import Settlements
 from headgate.consuming.sink import Sink
 from headgate.consuming.strays import Strays
-from headgate.consuming.terms import Owner, Terms
+from headgate.consuming.terms import Owner, Terms, refusal
 from headgate.context import Context
 from headgate.core.credit import Lease
 from headgate.core.fetching import Call, Exchange, Fetching, Holding
 from headgate.core.sharing import Share, SharedWindow
 from headgate.core.window import Allowance, Window
 from headgate.credit.account import CLOSE_WITHIN
-from headgate.errors import AccessDenied, Closed, DestinationDamaged, HeadgateError, PolicyError, SlowConsumer
+from headgate.errors import AccessDenied, Closed, DestinationDamaged, HeadgateError, SlowConsumer
 from headgate.explain.self_wait import Use
 from headgate.message import Message
 from headgate.redis.keys import Address
@@ -61,7 +61,7 @@ class Feed:
     ) -> None:
         self.address = address
         self.session = context.session
-        self.subscription, self.durable = terms.subscription, terms.durable
+        self.subscription, self.durable, self._wants = terms.subscription, terms.durable, terms.wants
         self.encoded_subscription = terms.encoded_subscription
         self.is_slow = False
         self.lost_since: float | None = None
@@ -318,7 +318,7 @@ class Feed:
         answer = await self._store.attach(
             self.address, self.session, number=self._number, subscription=self.encoded_subscription,
             durable=self.durable, window=self.window.text if started else Window.paused.text,
-            ttl_ms=self._lease.ttl_ms,
+            ttl_ms=self._lease.ttl_ms, selector=self._wants,
         )  # fmt: skip
         self._attached_paused = not started
         return answer
@@ -337,8 +337,8 @@ class Feed:
                 self._strays.attached(int(kind))
                 self._machine.attached()
                 return
-            if code == "KIND":
-                raise PolicyError(f"{self.address.name!r} is a {kind} and holds no messages to consume")
+            if refused := refusal(code, kind, self.address.name, self.subscription):
+                raise refused
             if code == "UNKNOWN":
                 await self._owner.ensure(self.settlements.generation > 1 and not self._removed)
                 self._removed = False

@@ -7,9 +7,18 @@ from typing import Any
 from headgate.core.durability import MEMORY, Durability
 from headgate.core.names import encode_name
 from headgate.core.selector.messages import Matcher
+from headgate.core.selector.wanted import AS_IT_IS
 from headgate.core.window import Window
 from headgate.credit.calls import Ensure
+from headgate.errors import HeadgateError, PolicyError, SubscriptionInUse
 from headgate.redis.keys import Address
+
+
+def refusal(code: str, kind: str, destination: str, subscription: str) -> HeadgateError | None:
+    """Return why a consumer is not to be, by the code of the script ``attach``; None where it may be yet."""
+    if code == "KIND":
+        return PolicyError(f"{destination!r} is a {kind} and holds no messages to consume")
+    return SubscriptionInUse(destination, subscription) if code == "SELECTOR" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +31,7 @@ class Terms:
         window: what it may hold.
         selects: says of a stored message whether it is for this consumer; None where all are.
         insists: the durability that its settlements have at least.
+        wants: what its subscription is to want of a topic's messages, as the script ``attach`` takes it.
     """
 
     subscription: str
@@ -29,6 +39,7 @@ class Terms:
     window: Window
     selects: Matcher | None = None
     insists: Durability = MEMORY
+    wants: str = AS_IT_IS
 
     @property
     def encoded_subscription(self) -> str:

@@ -1,6 +1,7 @@
 """An account's view of its destination beside its credit: what to do without room, why it waits, what it drops."""
 
 import asyncio
+import logging
 import math
 import re
 import time
@@ -12,6 +13,7 @@ from headgate.core.account.waiters import EXPLAIN_AFTER, EXPLAIN_EVERY
 from headgate.core.full import BLOCK, WhenFull
 from headgate.core.limits.fairness import fair_keys
 from headgate.core.outbox import Batch, Outgoing
+from headgate.core.selector.wanted import Wanted
 from headgate.credit.notices import Listeners, Notices
 from headgate.explain.explainer import explain, leased
 from headgate.explain.facts import is_clear
@@ -25,6 +27,7 @@ from headgate.redis.replies import Snapshot
 from headgate.redis.store import Store
 
 T = TypeVar("T")
+_log = logging.getLogger("headgate")
 
 REPORT_EVERY: Final = 1.0
 """Seconds between reports of what was dropped."""
@@ -54,6 +57,7 @@ class Outlook:
         consumers: the session's own there; looks may find that its sends wait for themselves.
         pooled: whether it takes slices of pools.
         fair_by: what its keys are that take turns; empty where it has none.
+        wanted: by what subscriptions select, judged before messages are stored.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Outlook:
         self.when_full = BLOCK
         self.hard = self.pooled = False
         self.store = self.store_nonpersistent = self.fair_by = ""
+        self.wanted = Wanted(time.thread_time, self._cannot_judge)
         self.most_copied = math.inf
         self.dropped = self.dropped_bytes = 0
         self.unreported = False
@@ -95,6 +100,7 @@ class Outlook:
         """Take in the settings that are in force."""
         self.when_full = WhenFull.parse(fields.get("when_full", ""))
         self.fair_by = fields.get("fair_by", "")
+        self.wanted.adopt(fields.get("selectors", ""))
         self.hard, self.pooled = bool(fields.get("hard_bytes")), bool(fields.get("pools"))
         self.store = fields.get("store", "") if self.when_full.spools else ""
         self.store_nonpersistent = fields.get("store_nonpersistent", "")
@@ -102,6 +108,12 @@ class Outlook:
         self.most_copied = int(limit) // 16 if limit.isdigit() else math.inf
         action = fields.get("deadlock") or "none"
         self.self_wait.action = action if action in ("alert", "fail") else "none"
+
+    def _cannot_judge(self) -> None:
+        _log.warning(
+            "selectors of subscriptions of %r take too long to be judged as messages are stored; receivers judge alone",
+            self._address.name,
+        )
 
     def keys(self, batch: Batch) -> str:
         """Return the keys in whose turn the messages of a batch are delivered."""

@@ -28,6 +28,8 @@ from headgate.spool.policy import PolicyStores
 
 REMEMBERED: Final = (*FIELD_OF.values(), "policy_version", "policy", "held_off", "ramp", "off_reason")
 """All that somebody set, and nothing that the scripts count: what a lost destination is made again with."""
+SELECTORS: Final = "selectors"
+"""The selectors of subscriptions, which these say themselves where the destination is made again."""
 BATCH: Final = 8
 """Destinations that are brought under a policy in one write: few enough that traffic in between hardly waits."""
 IN_FLIGHT: Final = 2
@@ -88,7 +90,8 @@ class Registry:
             raise PolicyError(f"{address.name!r} is gone, and is not to be made again")
         if kinds[0] in LIMITS and not self.fields(address):
             await self._see_that_it_is_limited(policy, address, kinds[0])
-        settings = self.fields(address) or {**otherwise, **self._new(policy, address, kinds)}
+        known = {name: value for name, value in self.fields(address).items() if name != SELECTORS}
+        settings = known or {**otherwise, **self._new(policy, address, kinds)}
         _, kind = await self._store.apply(
             address, settings, mode="recover" if recover else "ensure", ttl_ms=self._ttl_ms
         )
@@ -129,7 +132,7 @@ class Registry:
     async def conform(self, addresses: Sequence[Address]) -> None:
         """Bring destinations under the policy in force, as far as they exist."""
         known = [address for address in addresses if address.key in self._known]
-        names = REMEMBERED if known else _GOVERNANCE
+        names = (*REMEMBERED, SELECTORS) if known else _GOVERNANCE
         changes = []
         for address, fields in zip(addresses, await self._read_each(addresses, names), strict=True):
             settings = due(self.policies.policy, address.name, fields) if "kind" in fields else None
@@ -146,7 +149,7 @@ class Registry:
                 await self._store.apply(address, settings, mode="change", ttl_ms=self._ttl_ms)
         # Any other code: it was removed, or is under a newer version, and whoever did that has seen to it.
         changed = [address for address, _ in changes if address.key in self._known]
-        for address, fields in zip(changed, await self._read_each(changed, REMEMBERED), strict=True):
+        for address, fields in zip(changed, await self._read_each(changed, (*REMEMBERED, SELECTORS)), strict=True):
             if fields:
                 self._remember(address, fields)
 
@@ -298,7 +301,7 @@ class Registry:
         return settings
 
     async def _read(self, address: Address, *names: str) -> dict[str, str]:
-        names = names or REMEMBERED
+        names = names or (*REMEMBERED, SELECTORS)
         key = address.shared[0]
         return _named(names, await self._store.server.command(key, "HMGET", key, *names))
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from headgate.core.names import decode_name
+from headgate.core.selector.wanted import AS_IT_IS
 from headgate.core.settings_table import STORES
 from headgate.errors import AccessDenied, TooManySubscriptions
 from headgate.message import had_before
@@ -145,10 +146,12 @@ class Store:
         copies: Sequence[bytes] = (),
         keys: str = "",
         later: str = "",
+        unwanted: str = "",
     ) -> Credit:
         """Append a batch, numbered by the session, and ask for more. ``keys`` are of each, where keys take turns.
 
-        ``later`` says when each is due, where some are not at once: ``<ms>`` from now, ``@<ms>`` of Redis', ``-``.
+        ``later`` says when each is due, where some are not at once: ``<ms>`` from now, ``@<ms>`` of Redis', ``-``;
+        ``unwanted`` which subscriptions want which of them not, see :class:`headgate.core.selector.wanted.Wanted`.
         ``beyond`` ``hard`` pays up to the hard limit; ``expires_ms`` 0 is never. With ``spool`` they are references,
         ``segment`` is ``<name> <bytes> <messages>`` of what they refer to, and ``copies`` are their payloads.
         """
@@ -156,29 +159,25 @@ class Store:
         values = {
             "session": a.session, "inc": a.inc, "epoch": a.epoch, "ttl_ms": ttl_ms, "seq": seq,
             "expires_ms": expires_ms, "need": a.need, "need_m": a.need_m, "want": a.want, "want_m": a.want_m,
-            "beyond": beyond, "segment": segment, "keys": keys, "later": later,
+            "beyond": beyond, "segment": segment, "keys": keys, "later": later, "unwanted": unwanted,
         }  # fmt: skip
         rest = [*bodies, *copies] if copies else bodies
         return await self._credit("publish", address, a.session, values, rest)
 
     async def attach(
-        self,
-        address: Address,
-        session: str,
-        *,
-        number: int,
-        subscription: str,
-        durable: bool,
-        window: str,
-        ttl_ms: int,
-    ) -> tuple[str, str]:
+        self, address: Address, session: str, *, number: int, subscription: str, durable: bool, window: str,
+        ttl_ms: int, selector: str = AS_IT_IS,
+    ) -> tuple[str, str]:  # fmt: skip
         """Open a consumer; returns the code, and the destination's kind with KIND.
+
+        ``selector`` is what its subscription wants, see :func:`headgate.core.selector.wanted.word_of`.
 
         Raises:
             TooManySubscriptions: it would make one more than a topic may have.
         """
         words = {"session": session, "number": number, "ttl_ms": ttl_ms, "subscription": subscription, "window": window}
-        reply = await self._call("attach", address, session, words | {"durable": int(durable)})
+        words |= {"durable": int(durable), "selector": selector}
+        reply = await self._call("attach", address, session, words)
         if reply[0] == b"FULL":
             raise TooManySubscriptions(address.name, int(reply[-1]))
         return reply[0].decode(), reply[-1].decode()

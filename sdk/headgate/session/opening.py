@@ -17,6 +17,7 @@ from headgate.core.addresses.url_options import split_address
 from headgate.core.durability import MEMORY, Durability
 from headgate.core.names import encode_name
 from headgate.core.selector.messages import Matcher
+from headgate.core.selector.wanted import word_of
 from headgate.core.sharing import Rotation
 from headgate.core.window import Window
 from headgate.errors import HeadgateError, PolicyError
@@ -41,6 +42,7 @@ class Request:
         durable: whether the subscription stays.
         selects: says which stored messages it is for; None for all.
         durability: that its settlements are to have, at least.
+        selector: the text that ``selects`` was made of.
     """
 
     destination: str
@@ -50,6 +52,7 @@ class Request:
     durable: bool = False
     selects: Matcher | None = None
     durability: Durability = MEMORY
+    selector: str | None = None
 
 
 class Consumers:
@@ -126,7 +129,8 @@ class Consumers:
             checked = checked or url_options.window(kind, durable=lasting)
             name = "queue" if kind == "queue" else request.subscription or self._name()
             window = checked or defaults.consumer_window(encode_name(name), durable=lasting)
-            terms = Terms(name, lasting, window, request.selects, request.durability)
+            wants = word_of(request.selector)
+            terms = Terms(name, lasting, window, request.selects, request.durability, wants)
             owner = Owner(presence.next_number, ensure, presences.ensure_messages, self._closes(presence))
             feed = Feed(presences.context, presence.address, terms, owner, sink)
             following.receive(feed, pacing, window=checked is None)

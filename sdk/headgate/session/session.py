@@ -227,7 +227,7 @@ class Session:
             raise InvalidValue(f"{what}: a queue has none, and kind says 'queue'; leave one of the two out")
         try:
             only = ("topic",) if of_topic else kinds
-            request = Request(destination, only, window, subscription, durable, selects, wanted)
+            request = Request(destination, only, window, subscription, durable, selects, wanted, selector)
             return await self._consumers.open(request, rate, self._receiver)
         except PolicyError as error:
             if not of_topic:

@@ -75,6 +75,9 @@ async def test_qpid_jms(start_node: StartNode, client: headgate.Client) -> None:
     told = await asyncio.to_thread(rows, command, {"kill the first": first.kill9})
     for row, refusal in (("a transacted session", "there are no transactions"), ("a selector", "a selector is for")):
         assert refusal in told.pop(row)
+    assert told.pop("another selector").startswith(
+        "nothing, red, nothing, blue, subscription 'both' of 'jms.reselected' has another selector"
+    )
     subscription = told.pop("a durable subscription")
     assert subscription.startswith(
         "subscribe: nothing, come back: missed, subscribe: nothing, InvalidDestinationException"

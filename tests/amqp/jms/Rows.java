@@ -46,6 +46,7 @@ public class Rows {
             session.createConsumer(session.createQueue("jms.selector"), "a = 1");
         }));
         row("a selector of a topic", Rows::selected);
+        row("another selector", Rows::reselected);
         row("priorities", Rows::priorities);
         row("a delivery delay", Rows::later);
         row("failover", Rows::failover);
@@ -300,6 +301,35 @@ public class Rows {
                 producer.send(message);
             }
             return next(some) + " " + next(some) + " " + text(some.receive(100)) + ", " + next(lasting) + " " + next(lasting);
+        }
+    }
+
+    /** Another selector makes a durable subscription anew, as JMS says; while somebody consumes it is refused. */
+    static String reselected() throws Exception {
+        StringBuilder told = new StringBuilder();
+        for (String colour : new String[] {"red", "red", "blue", "blue"}) {
+            try (Connection connection = connect(first + "?jms.clientID=reselects")) {
+                Session session = connection.createSession();
+                Topic topic = session.createTopic("jms.reselected");
+                MessageConsumer consumer = session.createDurableConsumer(topic, "some", "colour = '" + colour + "'", false);
+                told.append(text(consumer.receive(told.length() > 0 ? 500 : 100))).append(", ");
+                consumer.close();
+                MessageProducer producer = session.createProducer(topic);
+                for (String each : new String[] {"blue", "red", "green"}) {
+                    TextMessage message = session.createTextMessage(each);
+                    message.setStringProperty("colour", each);
+                    producer.send(message);
+                }
+            }
+        }
+        try (Connection connection = connect(first); Connection other = connect(first)) {
+            Session session = connection.createSession();
+            session.createSharedConsumer(session.createTopic("jms.reselected"), "both", "colour = 'red'");
+            Session elsewhere = other.createSession();
+            elsewhere.createSharedConsumer(elsewhere.createTopic("jms.reselected"), "both", "colour = 'blue'");
+            return told + "taken";
+        } catch (JMSException refusal) {
+            return told + refusal.getMessage();
         }
     }
 

@@ -192,7 +192,7 @@ def test_what_is_wrong_is_named() -> None:
     good_ones = plain(op)
     assert op.declared.wrong(good_ones) is None
     assert op.declared.wrong([*good_ones[:2], 65, *good_ones[3:]]) == "attach: number is 65; use 1 to 64"
-    assert op.declared.wrong(good_ones[:3]) == "attach takes 7 arguments, not 3"
+    assert op.declared.wrong(good_ones[:3]) == "attach takes 8 arguments, not 3"
     apply = script("apply")
     said = apply.declared.wrong(["r", "change", 0, "ledger", "some"])
     assert said == "apply: field, value 2 is 'some'; use 'all' or 'off'"

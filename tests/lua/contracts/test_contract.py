@@ -249,7 +249,8 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "'XPENDING', K_MESSAGES, sub, '-', '+', int(count), consumer)) do",
         "lib/expiry": "for _, id in ipairs(ids) do|for _, entry in ipairs(entries) do",
         "lib/orphans": "for _, entry in ipairs(entries) do"
-        "|for _, entry in ipairs(unexpired_entries(name, counting)) do",
+        "|for _, entry in ipairs(unexpired_entries(name, wanted(name, counting))) do",
+        "lib/selecting": "for _, entry in ipairs(entries) do",
         "lib/putback": "for i, id in ipairs(ids) do|for _, id in ipairs(ids) do",
         "lib/redeliver": "for i, id in ipairs(ids) do|for _, entry in ipairs(entries) do"
         "|for _, id in ipairs(pending_ids(c.sub, RETURNED, max_messages)) do"
@@ -286,6 +287,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for _, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids))) do",
     },
     "the entries of a text that a header bounds": {
+        "lib/selecting": "for sub, id in string.gmatch(string.match(text, '^%S*'), '([^,=]+)=(%d+)') do"
+        "|for mask in string.gmatch(text, ' (%d+)') do|for i, sub in ipairs(subs) do"
+        "|for name, wants in string.gmatch(before, '([^= ]+)(=%S+)') do",
         "lib/limiter_settings": "for entry in string.gmatch(text == '' and '' or text .. ';', '([^;]*);') do"
         "|for from, offset in string.gmatch(text, '(%d+) %-?(%d+)') do"
         "|for name, limit in pairs(others or {}) do",

@@ -183,14 +183,14 @@ class Outlet(LinkEnd):
         Raises:
             HeadgateError: it cannot receive from there.
         """
-        asked = self.link.source.selector
-        selects = None if asked is None else Selecting(asked[1], self.fail)
+        _, asked = self.link.source.selector or ("", None)
+        selects = None if asked is None else Selecting(asked, self.fail)
         session = self.connection.session()
         if self.link.source.dynamic:
             await make(self.connection, self.destination, kind_of(self.link.source))
             if not self.link.alive:
                 return
-        request = Request(self.destination, kinds_from(kind), None, subscription, durable, selects)
+        request = Request(self.destination, kinds_from(kind), None, subscription, durable, selects, selector=asked)
         lasting = subscription if durable else None
         async with self.connection.node.making.by(self.connection.access, self.destination, lasting):
             supply = await self._opening(self, session.consumers, request)

@@ -16,15 +16,15 @@ Matcher = Callable[[bytes], bool]
 
 def matcher(selector: Selector) -> Matcher:
     """Return what says whether a selector matches a stored message; it raises MessageFormatError for a damaged one."""
-    standard = {name: read for name, read in STANDARD.items() if name in selector.names}
+    return lambda stored: selector.matches(headers_for(stored, selector.names))
 
-    def matches(stored: bytes) -> bool:
-        headers = headers_of(stored)
-        for name, read in standard.items():
-            headers.setdefault(name, read(headers))
-        return selector.matches(headers)
 
-    return matches
+def headers_for(stored: bytes, names: frozenset[str]) -> dict[str, Any]:
+    """Return the headers of a stored message for selectors of these names; errors as of :func:`headers_of`."""
+    headers = headers_of(stored)
+    for name in names & STANDARD.keys():
+        headers.setdefault(name, STANDARD[name](headers))
+    return headers
 
 
 def head_size(stored: bytes) -> int:

@@ -46,6 +46,7 @@ FORMS: Final[Mapping[str, tuple[str, int]]] = {
     "life": ("%w+%+%d+", 40),
     "moments": ("[%d@ -]*", 20000),
     "share": ("%d+%.?%d*%%", 20),
+    "unwanted": ("[%w._~%%=, -]*", 24000),
 }
 """Forms of text, as patterns of Lua without captures and with no ']' in a set, and the most bytes."""
 REFUSED: Final = "ARGUMENT "

@@ -1,0 +1,95 @@
+"""Which subscriptions of a topic want a message, judged before it is stored, by the selectors that the topic lists.
+
+Receivers judge again what reaches them, so that nothing here has to be known in time, or complete: a message that
+nobody judged is stored for every subscription.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Final
+from urllib.parse import quote, unquote
+
+from headgate.core.selector.messages import head_size, headers_for
+from headgate.core.selector.parser import Selector
+from headgate.errors import InvalidValue, MessageFormatError
+
+AS_IT_IS: Final = "="
+"""It stands for the selector that a subscription has already."""
+LONGEST: Final = 2000
+"""Bytes of an encoded selector; one that is longer is judged by its receivers alone."""
+MOST_READ: Final = 16 << 10
+"""Bytes before a message's body that are read for selectors; a message with more is for every subscription."""
+ALLOWED: Final = 0.0001
+"""Seconds of processor time that a selector may take for a message, on average."""
+MOST_OVER: Final = 0.05
+"""Seconds above that after which nothing is judged any more before it is stored."""
+
+
+def word_of(selector: str | None) -> str:
+    """Return a selector as the script ``attach`` takes it: encoded, or a hash where it is long; nothing without one.
+
+    >>> word_of("region = 'EU'")
+    'region%20%3D%20%27EU%27'
+    """
+    word = quote(selector or "", safe="")
+    return word if len(word) <= LONGEST else f"#{hashlib.sha256(word.encode()).hexdigest()}"
+
+
+class Wanted:
+    """The selectors that a topic lists, each with the subscription that it is of.
+
+    Args:
+        clock: returns seconds of processor time of this thread.
+        over: called when they take too long, after which nothing is judged until the list changes.
+    """
+
+    def __init__(self, clock: Callable[[], float], over: Callable[[], None]) -> None:
+        self._clock, self._tell = clock, over
+        self._text = self._subscriptions = ""
+        self._selectors: list[Selector] = []
+        self._names: frozenset[str] = frozenset()
+        self._over = 0.0
+
+    def __bool__(self) -> bool:
+        """Whether anything is to be judged."""
+        return bool(self._selectors)
+
+    def adopt(self, text: str) -> None:
+        """Take in the field ``selectors`` of the topic: ``<subscription>=<id>=<selector>``, with blanks between."""
+        if text == self._text:
+            return
+        self._text, self._selectors, self._over = text, [], 0.0
+        listed = []
+        for entry in text.split():
+            subscription, _, rest = entry.partition("=")
+            id_, _, word = rest.partition("=")
+            try:
+                self._selectors.append(Selector.parse(unquote(word)))
+            except InvalidValue:  # of a later version, say: its receivers judge
+                continue
+            listed.append(f"{subscription}={id_}")
+        self._subscriptions = ",".join(listed)
+        self._names = frozenset().union(*(selector.names for selector in self._selectors))
+
+    def unwanted(self, bodies: Sequence[bytes]) -> str:
+        """Return which messages are not for which subscriptions, as the script ``publish`` takes it."""
+        masks = []
+        for stored in bodies:
+            began = self._clock()
+            masks.append(self._mask(stored))
+            self._over = max(0.0, self._over + self._clock() - began - ALLOWED * len(self._selectors))
+            if self._over > MOST_OVER:
+                self._selectors = []
+                self._tell()
+                return ""
+        return f"{self._subscriptions} {' '.join(map(str, masks))}" if any(masks) else ""
+
+    def _mask(self, stored: bytes) -> int:
+        """Return a number with a bit for each subscription that does not want a message."""
+        try:
+            if len(stored) > MOST_READ and head_size(stored) > MOST_READ:
+                return 0
+            headers = headers_for(stored, self._names)
+        except MessageFormatError:  # whoever receives it makes it a dead letter
+            return 0
+        return sum(1 << at for at, selector in enumerate(self._selectors) if not selector.matches(headers))
