@@ -12,6 +12,7 @@ from proton.utils import LinkDetached
 
 import headgate
 from headgate.namespace.topics import PLACEHOLDER, Index
+from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate_coordinator.node.conditions import TooManyTopics, condition_of
 from headgate_coordinator.node.ends.pattern_receiver import MOST_TOPICS, LinkCrowd
@@ -111,6 +112,33 @@ async def test_topics_of_before_and_after_are_received_and_settled_where_they_ar
     rhea.do("close", link="r")
     await rhea.sees("receiver_close", link="r")
     await wait_until(partial(has_no, client, *every))
+
+
+PARENTS = "include_parent = true\n[[destination]]\nmatch = 'a.>'\nmax_attempts = 3"
+
+
+async def test_with_include_parent_the_name_before_it_is_taken_too(
+    client: headgate.Client, rhea: Rhea, start_node: StartNode
+) -> None:
+    """By receivers over AMQP, by consumers of the SDK, by rules and by grants. Mutants: each of them does not."""
+    await topics(client, "a", "a.b", "b")
+    await client.apply_policy(loads(PARENTS))
+    assert (await client.effective("a")).fields["max_attempts"] == "3"
+    await grant(client, "ann", Action.CONSUME, match="a.>")
+    await grant(client, "eve", Action.CONSUME, match="a.#")
+    node = start_node("--plain-without-tls")
+    await rhea.connect("c", node.port, username="ann", password="ANN")
+    await rhea.receiver("no", "a.>", **SETTLING)
+    (event,) = await rhea.sees("receiver_error", link="no")
+    assert event["error"]["condition"] == "amqp:unauthorized-access"
+    await rhea.connect("d", node.port, username="eve", password="EVE")
+    answer = await rhea.receiver("r", "a.>?consumer_window=4", on="d", **SETTLING)
+    assert answer["address"] == "a.#?consumer_window=4"
+    async with client.session("s") as session:
+        consumer = await session.consumer("a.>")
+        await send(client, "a", "a.b", "b")
+        assert await got(rhea, "r", *named("a", "a.b"))
+        assert sorted(str(message.body) for message in await drain(consumer, 2)) == named("a", "a.b")
 
 
 async def test_each_outcome_is_told_at_the_topic_of_its_message(rhea_there: Rhea, client: headgate.Client) -> None:

@@ -22,7 +22,7 @@ from headgate_coordinator.node.addresses import address_of, kind_asked, subscrip
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.ends.browser import Browsing
 from headgate_coordinator.node.ends.end import LinkEnd
-from headgate_coordinator.node.ends.pattern_receiver import by_pattern, refusal_by_pattern
+from headgate_coordinator.node.ends.pattern_receiver import as_meant, by_pattern, refusal_by_pattern
 from headgate_coordinator.node.ends.reattaching import Reattaching
 from headgate_coordinator.node.ends.receiver import Outlet
 from headgate_coordinator.node.ends.relay import Relay
@@ -249,7 +249,7 @@ class Connection(Wire):
             if unfit := refusal_by_pattern(name, source):
                 self._refuse(link, amqp.NOT_IMPLEMENTED, unfit)
             else:
-                self._receive(link, Outlet(self, link, address, by_pattern))
+                self._receive(link, Outlet(self, link, as_meant(self.node.client, address), by_pattern))
         elif looks_only(source):
             self._begin(link, Browsing(self, link, address))
         else:

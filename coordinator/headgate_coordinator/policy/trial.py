@@ -23,7 +23,8 @@ def on_trial(current: Policy, new: Policy) -> tuple[Policy, list[str]]:
     policy = Policy(
         0, [*rules, *tried], current.pools, current.source, defaults=current.defaults, links=current.links,
         channels=current.channels, site=current.site, sites=current.sites, stores=current.stores,
-        strict=current.strict, descriptors=current.descriptors, user_limits=current.user_limits,
+        strict=current.strict, include_parent=current.include_parent, descriptors=current.descriptors,
+        user_limits=current.user_limits,
     )  # fmt: skip
     return policy, list(_left_out(policy, new, tried))
 

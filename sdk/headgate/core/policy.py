@@ -130,6 +130,7 @@ class Policy:
         channels: of the namespace; what they mean for their topics is among the rules.
         stores: of the namespace.
         strict: gates and buckets that nothing limits are not made.
+        include_parent: who subscribes with a last ``>`` has the name before it too; rules and links say ``#``.
         descriptors: what proxies ask of limiters.
         user_limits: quotas of users over all nodes.
     """
@@ -148,6 +149,7 @@ class Policy:
         channels: Iterable[Channel] = (),
         stores: Iterable[Store] = (),
         strict: bool = False,
+        include_parent: bool = False,
         descriptors: Iterable[Descriptor] = (),
         user_limits: Iterable[UserLimit] = (),
     ) -> None:
@@ -160,6 +162,7 @@ class Policy:
         self.channels = tuple(channels)
         self.stores = tuple(stores)
         self.strict = strict
+        self.include_parent = include_parent
         self.descriptors = tuple(descriptors)
         self.user_limits = tuple(user_limits)
         self.source = source
@@ -266,6 +269,7 @@ class Policy:
                 "channels": [channel.as_dict() for channel in self.channels],
                 "stores": [{"name": s.name, "fields": dict(s.fields), "origins": dict(s.origins)} for s in self.stores],
                 **({"strict": True} if self.strict else {}),
+                **({"include_parent": True} if self.include_parent else {}),
                 **({"descriptors": [one.as_dict() for one in self.descriptors]} if self.descriptors else {}),
                 **({"user_limits": [one.as_dict() for one in self.user_limits]} if self.user_limits else {}),
                 "source": self.source,
@@ -295,6 +299,7 @@ class Policy:
                 channels=[Channel.from_dict(channel) for channel in document.get("channels", ())],
                 stores=[Store(s["name"], dict(s["fields"]), dict(s["origins"])) for s in document.get("stores", ())],
                 strict=document.get("strict") is True,
+                include_parent=document.get("include_parent") is True,
                 descriptors=[Descriptor.from_dict(one) for one in document.get("descriptors", ())],
                 user_limits=[UserLimit.from_dict(one) for one in document.get("user_limits", ())],
             )

@@ -227,8 +227,7 @@ def numbered(policy: Policy, version: int) -> Policy:
     return Policy(
         version, policy.rules, policy.pools, policy.source, defaults=GOVERNED, links=policy.links, site=policy.site,
         sites=policy.sites, channels=policy.channels, stores=policy.stores, strict=policy.strict,
-        descriptors=policy.descriptors,
-        user_limits=policy.user_limits,
+        include_parent=policy.include_parent, descriptors=policy.descriptors, user_limits=policy.user_limits,
     )  # fmt: skip
 
 
@@ -259,7 +258,7 @@ def says_the_same(one: Policy, other: Policy) -> bool:
 def _content(policy: Policy) -> tuple[object, ...]:
     return (
         policy.rules, policy.pools, policy.links, policy.site, policy.sites, policy.channels, policy.stores,
-        policy.strict, policy.descriptors, policy.source,
+        policy.strict, policy.include_parent, policy.descriptors, policy.source,
     )  # fmt: skip
 
 

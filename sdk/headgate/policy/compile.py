@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any, Final
 
-from headgate.core.addresses.pattern import Pattern
+from headgate.core.addresses.pattern import Pattern, with_parent
 from headgate.core.limits.limit import limits_of
 from headgate.core.limits.shadow import IN_SHADOW
 from headgate.core.limits.zones import zone_shown
@@ -77,6 +77,10 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
         raise BadDocument(problems)
     every_pool = {pool.name: pool for pool in (*(base.pools if base else ()), *pools, *sharing.pools)}
     every_rule = [*(base.rules if base else ()), *made, *limiters, *of_users, *links.rules]
+    every_link = list(links.links)
+    if document.include_parent:
+        every_rule = [replace(rule, match=with_parent(rule.match)) for rule in every_rule]
+        every_link = [replace(at, source=with_parent(at.source), target=with_parent(at.target)) for at in every_link]
     limited = (document.flow_control or ("off" if named in SWITCHED_OFF else "on")) == "on"
     switch: Path = ("flow_control",) if document.flow_control else ("preset",)
     return Policy(
@@ -85,12 +89,13 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
         every_pool.values(),
         source.name,
         defaults=DEFAULTS,
-        links=links.links,
+        links=every_link,
         channels=channels,
         site=document.site_name or "",
         sites=links.sites.values(),
         stores=stores,
         strict=bool(document.strict),
+        include_parent=bool(document.include_parent),
         descriptors=descriptors,
         user_limits=user_limits,
     )

@@ -251,6 +251,9 @@ class Document(Table):
     strict: Flag = Field(
         None, description="true: gates and buckets that nothing limits are not made; limiters never are"
     )
+    include_parent: Flag = Field(
+        None, description="true: a last > of patterns takes the name before it too, as ActiveMQ has it: it becomes #"
+    )
     destination: list[Destination] = Field([])
     limiter: list[LimiterTable] = Field([])
     descriptor: list[DescriptorTable] = Field([], max_length=MOST_DESCRIPTORS)

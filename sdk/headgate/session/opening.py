@@ -13,6 +13,7 @@ from headgate.consuming.inbox import Inbox, Tray
 from headgate.consuming.sink import Sink
 from headgate.consuming.terms import Owner, Terms
 from headgate.consuming.wildcard import Crowd, Lanes, Topics
+from headgate.core.addresses.pattern import with_parent
 from headgate.core.addresses.url_options import split_address
 from headgate.core.durability import MEMORY, Durability
 from headgate.core.names import encode_name
@@ -163,9 +164,12 @@ class Consumers:
         window = Window.of(request.window) if request.window is not None else None
         window = window or url_options.window("topic", durable=request.durable) or Window()
         name = request.subscription or self._name()
+        pattern = read_pattern(destination)
+        if (await context.registry.policies.current()).include_parent:
+            pattern = read_pattern(with_parent(destination))
         topics = Topics(
             context,
-            Entry(read_pattern(destination), name, request.durable, context.ttl_ms),
+            Entry(pattern, name, request.durable, context.ttl_ms),
             Terms(name, request.durable, window, request.selects, request.durability),
             crowd,
             lambda topics, topic: self._feed_of(topics, topic, slow),

@@ -39,6 +39,7 @@ def read(files: Sequence[Path]) -> Imported:
     """
     reading = Reading()
     reading.draft.top.set("preset", "activemq")
+    reading.draft.top.set("include_parent", True, "FOO.> takes FOO too in ActiveMQ, of those who subscribe as well")
     base = reading.draft.rule("#", "queue")
     base.set("dead_letter", _DEAD_LETTERS, "default of ActiveMQ")
     base.set("max_attempts", 7, "default of ActiveMQ: it comes again 6 times")

@@ -5,8 +5,10 @@ from functools import partial
 from typing import Final
 
 from headgate.amqp.link import Terminus
+from headgate.client import Client
 from headgate.consuming.feed import Feed
 from headgate.consuming.wildcard import Topics
+from headgate.core.addresses.pattern import with_parent
 from headgate.core.sharing import Rotation
 from headgate.message import Holder, Message
 from headgate.namespace.topics import read_pattern
@@ -36,6 +38,13 @@ def refusal_by_pattern(pattern: str, source: Terminus) -> str | None:
     else:
         return None
     return f"{pattern!r} is a pattern, which subscribes to topics; {hint}"
+
+
+def as_meant(client: Client, address: str) -> str:
+    """Return the address of a pattern as the policy in force means it, for which the user has to have a grant."""
+    pattern, mark, options = address.partition("?")
+    wider = client.parts.registry.policies.policy.include_parent
+    return f"{with_parent(pattern)}{mark}{options}" if wider else address
 
 
 class TopicSink(ClientSink):

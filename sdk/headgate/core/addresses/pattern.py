@@ -21,6 +21,15 @@ _LITERAL, _ONE, _END, _SOME, _ANY = 4, 3, 2, 1, 0
 _TAILS: Final = {"": _END, ">": _SOME, "#": _ANY}
 
 
+def with_parent(text: str) -> str:
+    """Return a pattern that takes the name before a last ``>`` too; any other is as it was.
+
+    >>> [with_parent(text) for text in ("FOO.>", ">", "FOO.*", "FOO")]
+    ['FOO.#', '#', 'FOO.*', 'FOO']
+    """
+    return f"{text[:-1]}#" if text == ">" or text.endswith(".>") else text
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """One pattern, taken apart.
