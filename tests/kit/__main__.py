@@ -5,14 +5,17 @@ import asyncio
 import json
 import sys
 import time
+from contextlib import nullcontext
+from pathlib import Path
 from typing import IO
 
 from headgate.amqp.peer import Gone
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError
 from tests.kit.endpoint import FORM, Endpoint, Unusable
-from tests.kit.report import HOLDS, Result, Tried
+from tests.kit.report import HOLDS, KEPT, Result, Tried
 from tests.kit.rows import LIMIT, ROWS, Row
+from tests.kit.starting import STARTED, running
 
 NEEDS = f"""each row has a queue of its own, kit.<id>, which the endpoint has, or makes when it is used.
 Three kinds are special:
@@ -27,10 +30,13 @@ def _arguments() -> argparse.ArgumentParser:
         prog="python -m tests.kit", description="Tries what docs/conformance.md states on any AMQP 1.0 endpoint.",
         epilog=NEEDS, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("url", help=FORM)
+    parser.add_argument("url", nargs="?", help=f"{FORM}; or --start")
+    parser.add_argument("--start", choices=tuple(STARTED), help="start this broker, try it, and stop it")
+    parser.add_argument("--home", metavar="DIR", type=Path, help="of its distribution; else from Maven Central")
+    parser.add_argument("--keep", action="store_true", help="keep the results of the broker that was started")
     parser.add_argument("--only", metavar="ID,...", help="only these rows")
-    parser.add_argument("--queue", metavar="TEMPLATE", default="{}", help="address of a queue; {} is its name")
-    parser.add_argument("--topic", metavar="TEMPLATE", default="{}", help="address of a topic; empty: try none")
+    parser.add_argument("--queue", metavar="TEMPLATE", help="address of a queue; {} is its name")
+    parser.add_argument("--topic", metavar="TEMPLATE", help="address of a topic; empty: try none")
     parser.add_argument("--patience", metavar="SECONDS", type=float, default=10.0, help="that an answer may take (10)")
     parser.add_argument("--json", action="store_true", help="print results as JSON; progress goes to stderr")
     return parser
@@ -85,13 +91,33 @@ async def run(endpoint: Endpoint, rows: list[Row], out: IO[str]) -> Tried:
     return Tried(product or "it does not say", results)
 
 
+def _tried(said: argparse.Namespace) -> tuple[Tried, list[Row]]:
+    """Return what became of the rows that were chosen, at the endpoint that was named, or of the broker to start.
+
+    Raises:
+        Unusable: there is none, or more than one is named.
+    """
+    if (said.url is None) == (said.start is None) or (said.start is None and (said.home or said.keep)):
+        raise Unusable("name an endpoint, or a broker with --start; --home and --keep are for a broker")
+    if said.keep and said.only:
+        raise Unusable("results are kept of all rows; leave out --only")
+    broker = STARTED.get(said.start)
+    queue, topic = (broker.queue, broker.topic) if broker else ("{}", "{}")
+    queue, topic = queue if said.queue is None else said.queue, topic if said.topic is None else said.topic
+    rows = _chosen(said.only, topic)
+    with running(said.start, said.home) if broker else nullcontext(said.url) as url:
+        endpoint = Endpoint.parse(url, queue=queue, topic=topic, patience=said.patience)
+        tried = asyncio.run(run(endpoint, rows, sys.stderr if said.json else sys.stdout))
+    if said.keep:
+        (KEPT / f"{said.start}.json").write_text(f"{json.dumps(tried.as_dict(), indent=1)}\n")
+    return tried, rows
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     said = _arguments().parse_args(arguments)
     try:
-        endpoint = Endpoint.parse(said.url, queue=said.queue, topic=said.topic, patience=said.patience)
-        rows = _chosen(said.only, said.topic)
-        tried = asyncio.run(run(endpoint, rows, sys.stderr if said.json else sys.stdout))
+        tried, rows = _tried(said)
     except Unusable as error:
         print(f"kit: {error}", file=sys.stderr)
         return 2

@@ -48,8 +48,9 @@ _BEGIN: Final = """## Side by side, over AMQP 1.0
 
 This table is what the conformance kit saw: `python -m tests.kit amqp://localhost:5672` tries these rows on any AMQP 1.0
 endpoint. Limited destinations hold 100,000 bytes, and messages have 1,000. Results are kept in `tests/kit/results`,
-configurations in `tests/kit/brokers`; Headgate is tried by `make test`, the others by hand. Artemis
-and Classic are as they come but for what these files say, and RabbitMQ's queues are classic ones.
+configurations in `tests/kit/brokers`. Headgate is tried by `make test`; the others are started and tried by
+`python -m tests.kit --start artemis`, `activemq` or `rabbitmq`, the first two from Maven Central, and `--keep` keeps
+what they did. Artemis and Classic are as they come but for what these files say; RabbitMQ's queues are classic.
 """
 
 

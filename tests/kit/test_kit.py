@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import re
 import socket
 import sys
@@ -19,6 +20,7 @@ from tests.kit.__main__ import main
 from tests.kit.endpoint import Endpoint, Unusable
 from tests.kit.report import HOLDS, KEPT, PRODUCTS, Tried
 from tests.kit.rows import LIMIT, ROWS, Row
+from tests.kit.starting import running
 from tests.support.extent import each
 
 pytestmark = pytest.mark.one_server
@@ -79,6 +81,12 @@ def _closed() -> int:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
+        ([], "name an endpoint, or a broker with --start"),
+        (["--start", "artemis", "amqp://localhost"], "name an endpoint, or a broker with --start"),
+        (["--keep", "amqp://localhost"], "--home and --keep are for a broker"),
+        (["--start", "artemis", "--keep", "--only", "A03"], "results are kept of all rows"),
+        (["--start", "artemis", "--home", "/nowhere"], "there is no /nowhere/bin/artemis"),
+        (["--start", "rabbitmq"], "no distribution of rabbitmq can be fetched; unpack its generic one"),
         (["http://localhost"], "no URL of an endpoint; write amqp://"),
         (["amqp://localhost:port"], "the port or the host is none"),
         (["amqp://localhost/queue"], "no URL of an endpoint"),
@@ -99,6 +107,37 @@ def test_a_wrong_call_ends_with_one_error(arguments: list[str], error: str, caps
     assert told.err.startswith("kit: ")
     assert error in told.err
     assert "pa55" not in told.err
+
+
+BROKER = """#!/bin/sh
+exec {python} -c '
+import os, socket, sys, time
+text = open(sys.argv[2].removeprefix("xbean:file:")).read()
+assert os.environ["ACTIVEMQ_DATA"] in text and sys.argv[1] == "console"
+if {listens}:
+    server = socket.create_server(("127.0.0.1", int(text.partition("amqp://127.0.0.1:")[2].partition(chr(34))[0])))
+    open({mark}, "w").write(str(os.getpid()))
+    time.sleep(600)
+sys.exit("no memory")
+' "$@"
+"""
+
+
+def test_a_broker_is_started_on_a_port_and_stopped(tmp_path: Path) -> None:
+    """A stand-in that reads the configuration as the broker does. Mutants: it is left running, or its data is."""
+    program, mark = tmp_path / "bin" / "activemq", tmp_path / "mark"
+    program.parent.mkdir()
+    program.write_text(BROKER.format(python=sys.executable, listens=True, mark=json.dumps(str(mark))))
+    program.chmod(0o755)
+    with running("activemq", tmp_path) as url:
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 10):
+            pass
+        pid = int(mark.read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    program.write_text(BROKER.format(python=sys.executable, listens=False, mark=json.dumps(str(mark))))
+    with pytest.raises(Unusable, match="activemq does not listen: no memory"), running("activemq", tmp_path):
+        pass
 
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH_9.2\r\n", b""], ids=["ssh", "nothing"])
