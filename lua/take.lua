@@ -43,7 +43,7 @@ local rate, burst, tat = tonumber(settings[1]), tonumber(settings[2]), tonumber(
 local set_back = math.max(0, tonumber(settings[4] or 0) - now_us)
 tat = tat - set_back -- a clock that was set back must not lock the bucket
 local unlimited = not rate
-local tolerance = unlimited and 0 or math.min(math.floor(burst * 1000000 / rate), MOST_OWED_US)
+local tolerance = unlimited and 0 or math.min(math.ceil(burst * 1000000 / rate), MOST_OWED_US)
 local held_us, late = (d.held_until or 0) * 1000, d.held_until and 'off:' or 'late:'
 if held_us > 0 then
   tat = math.max(tat, held_us + tolerance) -- what it saves up meanwhile is not let go all at once

@@ -13,7 +13,7 @@ local function parse_limits(text)
     local limit = { name = name, form = form, most = tonumber(most) }
     if form == 'rate' then
       limit.rate, limit.most = limit.most, tonumber(second)
-      limit.tolerance = math.min(math.floor(limit.most * 1000000 / limit.rate), MOST_OWED_US)
+      limit.tolerance = math.min(math.ceil(limit.most * 1000000 / limit.rate), MOST_OWED_US)
     elseif form == 'quota' then
       limit.window, limit.minutes = second, tonumber(third)
     elseif third ~= '' then -- <name> at_once <ceiling> <floor> <how it adapts>

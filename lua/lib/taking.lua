@@ -24,7 +24,7 @@ local function judge(limit, levels, amount, kept)
   local most, tolerance, least = limit.most, limit.tolerance, limit.floor or limit.most
   if kept and kept > 0 then
     most, least = most - math.ceil(most * kept / 1000), least - math.ceil(least * kept / 1000)
-    tolerance = limit.rate and math.floor(most * 1000000 / limit.rate)
+    tolerance = limit.rate and math.ceil(most * 1000000 / limit.rate)
   end
   if amount > least then -- of one that adapts no more than there is always
     return nil, least

@@ -1,5 +1,6 @@
 """Presets: each does, with nothing beside it, what the document of its system states of the system as it comes."""
 
+import asyncio
 from typing import Final
 
 import pytest
@@ -57,12 +58,18 @@ STATED: Final[dict[str, dict[str, str]]] = {
         "bmqt::QueueOptions: 33554432 bytes": "presets::test_a_consumer_of_blazingmq_has_1000_messages_or_32_mib",
     },
     "llm": {
+        "docs/policy.md: 500 requests a minute, 100 of each key": (
+            "presets::test_a_rate_of_a_preset_lets_its_burst_go_and_then_so_many_a_second"
+        ),
         "docs/policy.md: 50 at once, 10 a key": "presets::test_so_many_calls_are_in_flight_and_so_many_of_each_key",
         "docs/policy.md: 200,000 tokens a minute, 40,000 of each key": (
             "presets::test_a_limit_of_a_preset_is_the_most_that_one_call_takes"
         ),
     },
     "http-api": {
+        "docs/policy.md: 100 requests a second, 200 at once, 10 a second of each key": (
+            "presets::test_a_rate_of_a_preset_lets_its_burst_go_and_then_so_many_a_second"
+        ),
         "docs/policy.md: 100 at once, 10 a key": "presets::test_so_many_calls_are_in_flight_and_so_many_of_each_key",
         "docs/policy.md: 64 MiB in flight, 8 of each key": (
             "presets::test_a_limit_of_a_preset_is_the_most_that_one_call_takes"
@@ -149,3 +156,32 @@ async def test_a_limit_of_a_preset_is_the_most_that_one_call_takes(
                 await limiter.attempt(key=key, **{limit: most + 1})
         assert isinstance(await limiter.attempt(key="tenant", **{limit: of_each}), Hold)
         assert isinstance(await limiter.attempt(key="tenant", **{limit: of_each // 2}), Refused)
+
+
+@pytest.mark.parametrize(
+    ("preset", "name", "limit", "key", "burst", "rate"),
+    [
+        ("llm", "llm", "requests", None, 500, 500 / 60),
+        ("llm", "llm", "requests", "tenant", 100, 100 / 60),
+        ("llm", "llm", "tokens", None, 200_000, 200_000 / 60),
+        ("llm", "llm", "tokens", "tenant", 40_000, 40_000 / 60),
+        ("http-api", "api", "requests", None, 200, 100),
+        ("http-api", "api", "requests", "tenant", 10, 10),
+    ],
+)
+async def test_a_rate_of_a_preset_lets_its_burst_go_and_then_so_many_a_second(
+    client: headgate.Client, preset: str, name: str, limit: str, key: str | None, burst: int, rate: float
+) -> None:
+    await client.apply_policy(loads(f'preset = "{preset}"'))
+    loop = asyncio.get_running_loop()
+    async with client.session() as session:
+        limiter = await session.limiter(name, in_hand=False)
+        began = loop.time()
+        assert isinstance(await limiter.attempt(key=key, **{limit: burst}), Hold)
+        refused = await limiter.attempt(key=key, **{limit: burst})
+        while not isinstance(refused, Refused):  # where a machine stood still for that long
+            began, refused = loop.time(), await limiter.attempt(key=key, **{limit: burst})
+        gone = loop.time() - began
+        assert (refused.limit, refused.rule) == (limit, "all" if key is None else "key")
+        assert refused.retry_after is not None
+        assert burst / rate - gone - 0.01 <= refused.retry_after <= burst / rate

@@ -350,9 +350,9 @@ MUTANTS: Final = tuple(
         ("P6", "lib/reap", "      redis.call('ZREM', K_HUNGRY, cid)\n", "",
          f"{_P6}::test_the_dead_are_not_woken"),
         # P8: rates.
-        ("P8", "take", "math.floor(burst * 1000000 / rate)", "math.floor(2 * burst * 1000000 / rate)",
+        ("P8", "take", "math.ceil(burst * 1000000 / rate)", "math.ceil(2 * burst * 1000000 / rate)",
          f"{_P8}::test_no_window_admits_more_than_its_rate_and_burst"),
-        ("P8", "take", "math.floor(burst * 1000000 / rate)", "math.floor(2 * burst * 1000000 / rate)",
+        ("P8", "take", "math.ceil(burst * 1000000 / rate)", "math.ceil(2 * burst * 1000000 / rate)",
          f"{_P8}::test_an_idle_bucket_admits_its_burst_at_once_and_no_more"),
         ("P8", "take", "'tat', int(math.max(0, tat))", "'tat', '0'",
          f"{_P8}::test_all_sessions_share_one_rate"),

@@ -116,7 +116,7 @@ LIMITERS: Final = (
      f"{_ADMIT}::test_after_a_loss_a_limiter_learns_as_long_as_the_longest_lease_that_is_known"),
     ("P8", "lib/holding", "return k.forms[name], k.levels", "return nil",
      f"{_ADMIT}::test_no_window_admits_more_than_its_rate_and_burst_for_all_and_for_each_key"),
-    ("P8", "lib/limits", "math.floor(limit.most * 1000000 / limit.rate)", "2000000 * limit.most",
+    ("P8", "lib/limits", "math.ceil(limit.most * 1000000 / limit.rate)", "2000000 * limit.most",
      f"{_ADMIT}::test_no_window_admits_more_than_its_rate_and_burst_for_all_and_for_each_key"),
     ("P8", "lib/limiter", "+ math.max(0, tonumber(raw[9] or 0) - now_us - limiter.skew)", "",
      f"{_ADMIT}::test_a_clock_that_is_set_back_locks_nobody_out"),
