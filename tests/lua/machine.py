@@ -9,10 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headgate.redis.replies import Credit
 from headgate.redis.stores.limiters import LimiterStore
-from tests.lua.observing import Observation, observe, seq_of
+from tests.lua.observing import Observation, observe, seq_of, would_have_waited
 from tests.lua.world import Client, Reader, World, text, wire
 from tests.model.credit import NOTHING, UNLIMITED, Amount, Answer, Rules, Totals
 from tests.model.destination import Destination
+from tests.model.shadow import Shadow
 
 BEGIN_MS: Final = 1_800_000_000_000
 SESSIONS: Final = ("ann", "bob", "cid", "dan")
@@ -37,6 +38,9 @@ rules_beside = st.one_of(
         retry=st.sampled_from((0, 0, 300, 2000)),
     ),
 )  # fmt: skip
+shadows = st.sampled_from((
+    "", "bytes at_once 60;messages at_once 3", "messages at_once 1;rate rate 2.0 3", "byte_rate rate 20.0 30",
+))  # fmt: skip
 
 
 class Machine(RuleBasedStateMachine):
@@ -59,9 +63,10 @@ class Machine(RuleBasedStateMachine):
         self.model = Destination(self.kind, NOTHING, self.now, "run1")
         self.world.server.run = b"run1"
 
-    @initialize(limit=limits, rules=rules_beside, consumers=st.sampled_from((1, 2, 3, 0)))
-    def create(self, limit: Amount, rules: Rules, consumers: int) -> None:
+    @initialize(limit=limits, rules=rules_beside, consumers=st.sampled_from((1, 2, 3, 0)), shadow=shadows)
+    def create(self, limit: Amount, rules: Rules, consumers: int, shadow: str = "") -> None:
         self.set_clock()
+        self.model.shadow.text = "" if self.kind == "gate" else shadow
         self.apply(limit, rules, "ensure")
         self.model.limit, self.model.rules = limit, rules
         self.model.take_turns()
@@ -91,6 +96,7 @@ class Machine(RuleBasedStateMachine):
             "retry_delay_ms": str(rules.retry) if rules.retry else "",
             "retry_factor": "2.0" if rules.retry else "",
             "retry_max_ms": str(3 * rules.retry) if rules.retry else "",
+            "shadow": self.model.shadow.text,
         }
         if mode != "change":
             settings["kind"] = self.kind
@@ -406,6 +412,7 @@ class Machine(RuleBasedStateMachine):
         self.model = Destination(
             self.kind, self.model.limit, self.now, self.model.run, rules=self.model.rules,
             learning_until=self.now + TTL_MS if recover else 0, losses=(int(recover), 0, 0),
+            shadow=Shadow(self.model.shadow.text),
         )  # fmt: skip
         self.model.shelf.seq = self.now * 1000 if recover else 0
         self.said.clear()  # a repeated apply would not change an existing destination
@@ -481,6 +488,7 @@ class Machine(RuleBasedStateMachine):
         self.nothing_grows_beyond_the_limit(seen)
         self.accounts_are_alike(seen)
         self.messages_are_alike(seen)
+        assert would_have_waited(seen) == self.model.shadow.told
 
     def what_is_counted_is_there(self) -> None:
         count = self.world.run(self.store.recount(self.address))

@@ -75,6 +75,12 @@ class Observation:
         return sum(who == "~returned" for held in self.holders.values() for who in held.values())
 
 
+def would_have_waited(seen: Observation) -> tuple[int, dict[str, tuple[int, int]]]:
+    """Return what shadow limits counted, in all and by limit, with how far above it the furthest was."""
+    counts = [one.split(":") for one in seen.fields.get("shadowed", "").split(";") if one]
+    return int(seen.fields.get("would_wait", 0)), {name: (int(times), int(most)) for name, _, times, most in counts}
+
+
 async def observe(server: Server, address: Address) -> Observation | None:
     """Return what there is; None when there is no such destination."""
     reply = await server.call(_OBSERVE, address.keys("-"), ())

@@ -9,6 +9,7 @@ from typing import Final
 
 from tests.model.credit import NOTHING, UNLIMITED, Account, Amount, Answer, Rules, Totals
 from tests.model.messages import LATER, RETURNED, Consumer, Shelf, Subscription
+from tests.model.shadow import Shadow
 from tests.model.turns import NO_KEY
 
 LEASES_A_CALL: Final = 16
@@ -54,6 +55,7 @@ class Destination:
     """By epoch: what was claimed in it, came back while it learned, and was granted to nobody yet."""
     losses: tuple[int, int, int] = (0, 0, 0)
     """Epochs that began, and the messages that are known to be lost: in all, and in this epoch."""
+    shadow: Shadow = field(default_factory=Shadow)
 
     def __post_init__(self) -> None:
         self.shelf.topic = self.kind == "topic"
@@ -216,7 +218,9 @@ class Destination:
                 return Answer.about(code, epoch, account, self.line, sid, first)
             return Answer(code, epoch, account.held if code == "OVERUSE" and account else NOTHING)
         self.housekeeping(sid, orphans=False)
-        first = self.shelf.seq + 1
+        first, there = self.shelf.seq + 1, self.pending
+        stored = self.kind == "queue" or bool(self.shelf.live())
+        self.shadow.see(self.now, sizes, (there.bytes, there.messages) if stored else None)
         for size, key, when in zip(sizes, keys or [NO_KEY] * len(sizes), later or ["-"] * len(sizes), strict=True):
             moment = int(when.strip("@-") or 0) + (self.now if when[0] not in "@-" else 0)
             self.shelf.append(size, key, moment if moment > self.now else 0)
