@@ -1,6 +1,6 @@
 """A limit that adapts, beside a static one and one that each process adapts for itself, at a service of known capacity.
 
-    python -m bench.beside.adapting [--seconds 40] [--sessions 1 50] [--kinds aimd static] [--out FILE]
+    python -m bench.beside.adapting [--seconds 40] [--sessions 1 50] [--kinds aimd] [--slots 30] [--took 0.5]
 
 The service is in this process: so many slots, a queue, and times that scatter; its capacity halves, and doubles again.
 All contenders meet it alone, one after the other, for the same time. Redis is a private one, clients are real sessions.
@@ -29,8 +29,10 @@ SLOTS: Final = 30
 TOOK: Final = 0.5
 SPREAD: Final = 0.3
 FLOOR: Final = 4
-CEILING: Final = 120
-CALLERS: Final = 90
+MOST: Final = 4
+"""Times the slots, that the limit may become."""
+CALLERS: Final = 3
+"""Callers for each slot."""
 PHASES: Final = ((1.0, "cold"), (0.5, "halved"), (1.0, "doubled"))
 KINDS: Final = ("aimd", "each for itself", "gradient", "static")
 WITHIN: Final = {"cold": 20, "halved": 10, "doubled": 10}
@@ -43,8 +45,9 @@ class Refused(Exception):
 class Service:
     """A service: it does ``slots`` calls at a time, lets ``queue`` wait, and refuses more."""
 
-    def __init__(self, slots: int, queue: int, seed: int = 1) -> None:
+    def __init__(self, slots: int, queue: int, took: float, seed: int = 1) -> None:
         self.slots, self.queue = slots, queue
+        self.most, self.took = slots, took
         self.busy, self.inside = 0, 0
         self.waiting: deque[asyncio.Future[None]] = deque()
         self.random = random.Random(seed)
@@ -62,7 +65,7 @@ class Service:
                 await turn
             self.busy += 1
             try:
-                took = TOOK * math.exp(self.random.gauss(-(self.sigma**2) / 2, self.sigma))
+                took = self.took * math.exp(self.random.gauss(-(self.sigma**2) / 2, self.sigma))
                 await asyncio.sleep(took)
             finally:
                 self.busy -= 1
@@ -116,8 +119,9 @@ async def call(service: Service, enter: Enter, seen: Seen, over: asyncio.Event) 
 class Own:
     """AIMD of one process: one more for each full round that went well, nine tenths after a refusal."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.limit, self.held = float(FLOOR), 0
+        self.most = most
         self.free = asyncio.Condition()
 
     @asynccontextmanager
@@ -129,7 +133,7 @@ class Own:
         try:
             yield
             if full:
-                self.limit = min(CEILING, self.limit + 1 / self.limit)
+                self.limit = min(self.most, self.limit + 1 / self.limit)
         except Refused:
             self.limit = max(1.0, self.limit * 0.9)
             raise
@@ -149,11 +153,13 @@ async def look_inside(service: Service, seen: Seen, over: asyncio.Event) -> None
 async def drive(service: Service, enters: list[Enter], seconds: int, watch: Callable[[], Awaitable[float]]) -> Seen:
     """Have callers at work through all phases, and look at the limit each second."""
     seen, over = Seen(), asyncio.Event()
-    tasks = [asyncio.create_task(call(service, enters[n % len(enters)], seen, over)) for n in range(CALLERS)]
+    tasks = [
+        asyncio.create_task(call(service, enters[n % len(enters)], seen, over)) for n in range(CALLERS * service.most)
+    ]
     tasks.append(asyncio.create_task(look_inside(service, seen, over)))
     try:
         for phase, (part, _) in enumerate(PHASES):
-            service.slots = round(SLOTS * part)
+            service.slots = round(service.most * part)
             while seen.second < (phase + 1) * seconds:
                 await asyncio.sleep(max(0.0, seen.begun + seen.second + 0.9 - monotonic()))
                 with contextlib.suppress(headgate.HeadgateError):
@@ -167,12 +173,12 @@ async def drive(service: Service, enters: list[Enter], seconds: int, watch: Call
     return seen
 
 
-def figures(seen: Seen, seconds: int) -> dict[str, Any]:
+def figures(seen: Seen, seconds: int, slots: int, took: float) -> dict[str, Any]:
     """Return what came of each phase."""
     found: dict[str, Any] = {}
     for phase, (part, name) in enumerate(PHASES):
         begin, end = phase * seconds, (phase + 1) * seconds
-        capacity = round(SLOTS * part)
+        capacity = round(slots * part)
         limits = [seen.limits[at] / capacity for at in range(begin, end) if at in seen.limits]
         settled = range(begin + WITHIN[name], end)
         tail = [seen.limits[at] / capacity for at in settled if at in seen.limits]
@@ -187,7 +193,7 @@ def figures(seen: Seen, seconds: int) -> dict[str, Any]:
             "seconds_within_10_percent_of_its_mean": round(mean(abs(one - middle) <= 0.1 * middle for one in tail), 3),
             "inside_to_capacity": round(mean(inside), 3),
             "most_inside_to_capacity": round(max(inside), 3),
-            "goodput_to_capacity": round(mean(seen.good[at] for at in settled) / (capacity / TOOK), 3),
+            "goodput_to_capacity": round(mean(seen.good[at] for at in settled) / (capacity / took), 3),
             "refused_per_good": round(
                 sum(seen.refused[at] for at in settled) / max(1, sum(seen.good[at] for at in settled)), 3
             ),
@@ -196,18 +202,19 @@ def figures(seen: Seen, seconds: int) -> dict[str, Any]:
     return found
 
 
-async def contender(kind: str, sessions: int, queue: int, seconds: int) -> Seen:
-    service = Service(SLOTS, queue)
+async def contender(kind: str, sessions: int, queue: int, options: argparse.Namespace) -> Seen:
+    service, seconds = Service(options.slots, queue, options.took), options.seconds
+    most = MOST * options.slots
     if kind == "each for itself":
-        own = [Own() for _ in range(sessions)]
+        own = [Own(most) for _ in range(sessions)]
 
         async def total() -> float:
             return sum(one.limit for one in own)
 
         return await drive(service, [one.enter for one in own], seconds, total)
-    adapts = {"min": FLOOR, "max": CEILING, "adapt": kind}
+    adapts = {"min": FLOOR, "max": most, "adapt": kind}
     async with headgate.connect(namespace="bench") as client:
-        at_once: Any = adapts if kind in ("aimd", "gradient") else SLOTS
+        at_once: Any = adapts if kind in ("aimd", "gradient") else options.slots
         await client.apply("service", kind="limiter", limits={"calls": {"at_once": at_once}})
         held = [client.session(f"c{number}") for number in range(sessions)]
         limiters = [await one.limiter("service", in_hand=False) for one in held]
@@ -232,9 +239,10 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for sessions in options.sessions:
         for kind in options.kinds:
-            queue = 200 if kind == "gradient" else 0
+            queue = 7 * options.slots if kind == "gradient" else 0
             name = f"{kind}, {sessions} sessions, queue of {queue}"
-            found[name] = figures(await contender(kind, sessions, queue, options.seconds), options.seconds)
+            seen = await contender(kind, sessions, queue, options)
+            found[name] = figures(seen, options.seconds, options.slots, options.took)
             print(name, json.dumps(found[name]), flush=True)
     return found
 
@@ -244,6 +252,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=40, help="of each phase")
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 50])
     parser.add_argument("--kinds", choices=KINDS, nargs="+", default=KINDS)
+    parser.add_argument("--slots", type=int, default=SLOTS, help="calls that the service does at a time")
+    parser.add_argument("--took", type=float, default=TOOK, help="seconds that one takes, on average")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     found = asyncio.run(run(options))

@@ -2,6 +2,7 @@
 -- Where a limit of what is held at once is that follows what its service bears, and what was heard since the last decision.
 -- One table for all of it: a function of Lua has room for 200 local names. `limiter.course`: nothing where no limit adapts.
 local adapting = {
+  rules = 2, -- the version of how it is decided: an audit proves the steps of the one that it knows
   of_course = { 'limit', 'goal', 'calm', 'base', 'worst', 'high', 'rest', 'stale', 'waited' },
   of_sample = { 'ok', 'us', 'squares', 'over', 'late', 'busy', 'pressed' },
   for_people = { 'second', 'all_ok', 'all_over', 'all_ignored', 'changed_ms', 'before', 'of_ok', 'of_over', 'of_us' },

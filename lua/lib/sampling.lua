@@ -48,7 +48,7 @@ adapting.step = function()
   local heard = adapting.fields(adapting.of_sample, c)
   local reason = adapting.decide(c)
   local limit = limiter.adapts
-  note('adapted', limit.name, limit.adapt, int(limit.floor), int(limit.ceiling), int(before), reason, heard,
+  note('adapted', limit.name, limit.adapt .. '.' .. adapting.rules, int(limit.floor), int(limit.ceiling), int(before), reason, heard,
     adapting.fields(adapting.of_course, c))
   if c.limit ~= before then
     c.reason, c.before, c.changed_ms = reason, before, limiter.now_ms

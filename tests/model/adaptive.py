@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headgate.core.limits.adapting import UNIT, Course, Sample, decide
+from headgate.core.limits.adapting import RULES, UNIT, Course, Sample, decide
 from tests.model.limiter import Limit
 
 
@@ -42,6 +42,6 @@ class Adaptive:
         one, sums = self.course, (heard.ok, heard.us, heard.squares, heard.over, heard.late, heard.busy, int(pressed))
         after = (one.limit, one.goal, one.calm, one.base, one.worst, one.high, one.rest, one.stale, one.waited)
         return ":".join((
-            self.limit.name, adapt, str(self.limit.floor), str(self.limit.most), str(before), reason,
+            self.limit.name, f"{adapt}.{RULES}", str(self.limit.floor), str(self.limit.most), str(before), reason,
             " ".join(map(str, sums)), " ".join(map(str, after)),
         ))  # fmt: skip

@@ -1,10 +1,13 @@
-"""Steps of a limit that adapts, replayed: each follows from what was heard, and from where the limit was."""
+"""Steps of a limit that adapts, replayed: each follows from what was heard, and from where the limit was.
+
+Scripts of other versions decide by other rules: their steps are taken as they are told, within the limit's bounds.
+"""
 
 from collections.abc import Callable
 from dataclasses import astuple, replace
 from typing import Any
 
-from headgate.core.limits.adapting import UNIT, Course, Sample, decide
+from headgate.core.limits.adapting import RULES, UNIT, Course, Sample, decide
 from headgate.core.limits.limit import Limit
 
 Violated = Callable[[str, str, object, object], None]
@@ -43,7 +46,11 @@ class Steps:
         ok, us, squares, over, late, busy = sums
         sample = Sample(ok, us, squares, over, late, busy, bool(pressed))
         told = Course(*map(int, after.split(" ")))
-        if self._course is not None and name == self._name:
+        how, _, rules = how.partition(".")
+        if not int(floor) * UNIT <= told.limit <= int(ceiling) * UNIT:
+            bounds = f"{floor} to {ceiling}"
+            self._violated("P1", f"the limit of {name} is outside of its bounds", bounds, f"{told.limit / UNIT:g}")
+        if self._course is not None and name == self._name and rules == RULES:
             adapt: Any = how
             course = replace(self._course, limit=int(before)) if self._moved else self._course
             follows, reason = decide(course, sample, int(floor), int(ceiling), adapt)

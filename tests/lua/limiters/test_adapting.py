@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core.limits.adapting import Adapt, Course, Sample, decide
+from headgate.core.limits.adapting import RULES, Adapt, Course, Sample, decide
 from headgate.redis.stores.limiters import HoldCall
 from tests.lua.limiters.trial import Limiter
 
@@ -46,7 +46,7 @@ async def replay(limiter: Limiter, adapt: Adapt) -> set[str]:
             continue
         _, name, how, floor, ceiling, before, reason, heard, after = event.split(":")
         ok, us, squares, over, late, busy, pressed = map(int, heard.split())
-        assert (name, how, int(before)) == ("slots", adapt, course.limit)
+        assert (name, how, int(before)) == ("slots", f"{adapt}.{RULES}", course.limit)
         heard_of = Sample(ok, us, squares, over, late, busy, bool(pressed))
         course, why = decide(course, heard_of, int(floor), int(ceiling), adapt)
         assert (why, [*asdict(course).values()]) == (reason, list(map(int, after.split())))

@@ -11,6 +11,8 @@ from typing import Final, Literal
 Adapt = Literal["aimd", "gradient"]
 Reason = Literal["few", "grow", "keep", "overload", "probe", "rest", "slow", "slower", "start", "unused"]
 ADAPTS: Final[tuple[Adapt, ...]] = ("aimd", "gradient")
+RULES: Final = "2"
+"""The version of these rules, as ledgers name it: a step of others cannot be replayed with them."""
 MOST: Final = 1_000_000_000
 """The most that a limit which adapts may be: sums stay exact."""
 UNIT: Final = 1000
