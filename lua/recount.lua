@@ -13,6 +13,7 @@
 --- @include "lib/credit"
 --- @include "lib/turns_anew"
 --- @include "lib/later_anew"
+--- @include "lib/moved"
 local run_id, repair, most = ARGV[1], ARGV[2] == 'repair', tonumber(ARGV[3])
 
 if not load_destination(run_id, 0) then
@@ -25,7 +26,8 @@ end
 if messages > most or sessions > most or redis.call('HLEN', K_CONSUMERS) > most then
   return { 'TOO_MANY', int(messages), int(sessions) }
 end
-local bytes, counted, from, ready, filed = 0, 0, '-', 0, 0
+local counted, bytes = count_moved()
+local from, ready, filed = '-', 0, 0
 read_taken()
 for _ = 0, messages, CHUNK do
   local entries = redis.call('XRANGE', K_MESSAGES, from, '+', 'COUNT', CHUNK)

@@ -13,6 +13,7 @@ HeadgateError
 ├── PolicyConflict          somebody else applied a policy meanwhile
 ├── TooManySubscriptions    a topic has as many as it may
 ├── SubscriptionInUse       a subscription has consumers, and selects other messages
+├── MessageUnavailable      one message that cannot be moved or deleted now: others have it, or it is gone
 ├── InvalidName             a namespace or a name that cannot be used (also a ValueError)
 ├── InvalidValue            a size, duration, rate, URL or option that cannot be read (also a ValueError)
 │   └── MessageFormatError  a message that cannot be read or written as AMQP 1.0 or as the SDK stores it
@@ -317,6 +318,30 @@ class SubscriptionInUse(HeadgateError):
             f"subscription {subscription!r} of {destination!r} has another selector, and consumers; select as they do, "
             f"close them first, or take another name"
         )
+
+
+class MessageUnavailable(HeadgateError):
+    """One message was to be moved or deleted, and cannot be now; it is as it was.
+
+    Attributes:
+        destination: where it was looked for.
+        id: of the message.
+        why: ``gone``, ``held`` by a consumer or a link, ``copied`` by links of its queue, ``spooled``, or ``busy``:
+            other moves to the same target were under way.
+        holder: with ``held``, the id of who has it; empty else.
+    """
+
+    def __init__(self, destination: str, id: str, why: str, holder: str = "") -> None:  # noqa: A002 - as the attribute
+        self.destination, self.id = destination, id
+        self.why, self.holder = why, holder
+        what = {
+            "gone": f"is not in {destination!r} (any more): list what is there again",
+            "held": f"of {destination!r} is in the hands of {holder}: try again once that gave it back",
+            "copied": f"of {destination!r} cannot be moved alone: links copy from there, and would copy it twice",
+            "spooled": f"of {destination!r} cannot be moved alone: its payload is in a spool store",
+            "busy": f"of {destination!r} was not moved: others moved messages to the same target; try again",
+        }
+        super().__init__(f"message {id} {what[why]}")
 
 
 class PolicyConflict(HeadgateError):

@@ -373,7 +373,7 @@ def test_who_only_reads_is_offered_no_change(
 ) -> None:
     """Mutant: `may_change` is not looked at, and each button leads to a refusal."""
     with Site(shared_servers.standalone(newest_server()), cleanup_namespace, "s3cret", "look") as site:
-        site.run(site.client.apply("orders", limit=1000))
+        site.run(_send(site.client, "orders", "one"))
         for token, hidden in (("look", True), ("s3cret", False)):
             browser.open(site.url)
             browser.run("sessionStorage.clear()")
@@ -386,6 +386,9 @@ def test_who_only_reads_is_offered_no_change(
             browser.wait(f"{TEXT}.includes('orders')", "#panel-explain")
             for button in ("block", "purge"):
                 assert browser.run(f"return document.querySelector('#do-{button}').hidden") is hidden, (token, button)
+            browser.click("#do-browse")
+            browser.wait("document.querySelectorAll('#messages li').length == 1")
+            assert browser.run("return document.querySelectorAll('#messages button').length") == (0 if hidden else 2)
 
 
 def test_old_figures_are_said_to_be_old_until_redis_is_back(browser: Browser, namespace: str) -> None:
@@ -462,3 +465,50 @@ def test_a_deadlock_is_drawn_as_a_ring_of_waits(page: Browser, site: Site) -> No
     page.click("#panel-close")
     site.run(notes.write("deadlocks", {found.id: ""}))
     page.wait("document.getElementById('deadlocks-part').hidden")
+
+
+async def _send(client: headgate.Client, name: str, *bodies: str) -> list[str]:
+    for each in (name, "orders"):
+        await client.apply(each, limit="1MiB")
+    async with client.session() as session:
+        producer = await session.producer(name)
+        return [(await producer.send(body)).id for body in bodies]
+
+
+@WIDTHS
+def test_single_messages_are_looked_at_moved_and_deleted_by_click(page: Browser, site: Site, width: int) -> None:
+    """Mutants: it does not ask first; what was moved is still shown; a body is markup."""
+    page.look_like(width, 900)
+    ids = site.run(_send(site.client, "dead", MARKUP, "two", "three"))
+    page.wait(f"{ROWS}.join() == 'dead,orders'")
+    page.click("tr[data-name=dead] .link")
+    page.wait("!document.querySelector('#do-browse').hidden")
+    page.click("#do-browse")
+    page.wait("document.querySelectorAll('#messages li').length == 3")
+    assert MARKUP in page.wait(TEXT, "#messages li")
+    assert not page.run("return window.harmed")
+    page.click(f"#messages li[data-id='{ids[1]}'] [data-does=delete]")
+    assert page.wait(TEXT, "#message-question") == f"Delete message {ids[1]}? It cannot be brought back."
+    page.click("#message-cancel")
+    assert len(site.run(_bodies(site.client, "dead"))) == 3, "it asks first"
+    page.click(f"#messages li[data-id='{ids[1]}'] [data-does=delete]")
+    page.click("#message-do")
+    page.wait(f"{TEXT} == 'Message {ids[1]} is deleted.'", "#message-said")
+    page.wait("document.querySelectorAll('#messages li').length == 2")
+    page.click(f"#messages li[data-id='{ids[2]}'] [data-does=move]")
+    page.type("#message-to", "nowhere")
+    page.click("#message-do")
+    page.wait(f"{TEXT}.includes('nowhere')", "#message-said")
+    assert len(page.console()) == 1, "the browser says itself that it was refused"
+    page.type("#message-to", "orders")
+    picture(page, f"messages-{width}")
+    page.click("#message-do")
+    page.wait(f"{TEXT} == 'Message {ids[2]} is at orders.'", "#message-said")
+    page.wait("document.querySelectorAll('#messages li').length == 1")
+    assert site.run(_bodies(site.client, "dead")) == [MARKUP]
+    assert site.run(_bodies(site.client, "orders")) == ["three"]
+    assert page.run("return document.documentElement.scrollWidth") <= width, "nothing is cut off"
+
+
+async def _bodies(client: headgate.Client, name: str) -> list[object]:
+    return [one.body async for one in client.browse(name)]

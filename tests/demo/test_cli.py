@@ -280,6 +280,25 @@ async def test_block_unblock_and_purge(redis_url: str, orders: str) -> None:
 
 
 @pytest.mark.one_server
+async def test_single_messages(redis_url: str, orders: str) -> None:
+    """Mutant: `move` does not say why it did nothing."""
+    place = ("--redis", redis_url, "--namespace", orders)
+    listed = await _run("message", "list", "orders", *place)
+    assert listed.returncode == 0, listed.stderr
+    first, second, third = (line.split()[0] for line in listed.stdout.splitlines())
+    (one,) = json.loads((await _run("message", "list", "orders", "--after", second, "--json", *place)).stdout)
+    assert one["id"] == third
+    deleted = await _run("message", "delete", "orders", first, *place)
+    assert (deleted.returncode, deleted.stdout) == (0, f"Deleted message {first} of orders.\n")
+    refused = await _run("message", "move", "orders", second, "none", *place)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert_one_line(refused.stderr, "there is no destination 'none'")
+    gone = await _run("message", "delete", "orders", first, *place)
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert_one_line(gone.stderr, "list what is there again")
+
+
+@pytest.mark.one_server
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headgate.redis.replies import Credit
 from headgate.redis.stores.limiters import LimiterStore
+from headgate.redis.stores.moves import MoveStore
 from tests.lua.observing import Observation, observe, seq_of, would_have_waited
 from tests.lua.world import Client, Reader, World, text, wire
 from tests.model.credit import NOTHING, UNLIMITED, Amount, Answer, Rules, Totals
@@ -387,6 +388,14 @@ class Machine(RuleBasedStateMachine):
         assert self.world.run(self.store.remove(self.address, everything=False)) == (pending.messages, pending.bytes)
         self.model.purge()
 
+    def discard(self, number: int) -> None:
+        """Delete one message, or try to: it is not there, or somebody has it."""
+        stored = sorted(self.model.shelf.stored)
+        seq = stored[number % len(stored)] if stored else 1
+        size = self.model.shelf.stored[seq].size if stored else 1
+        code, _ = self.world.run(MoveStore(self.world.server).discard(self.address, f"{seq}-{size}"))
+        assert code == self.model.discard(seq)
+
     @rule(ms=st.sampled_from((1, 50, 400, 1000, 1000, 2500, 3500)))
     def pass_time(self, ms: int) -> None:
         self.now += ms
@@ -421,7 +430,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         what=st.sampled_from((
-            *("leave", "keep", "open", "wild", "jump") * 2, "restart", "restart", "hand over", "purge", "lose"
+            *("leave", "keep", "open", "wild", "jump") * 2, "restart", "restart", "hand over", "purge", "discard",
+            "lose",
         )),
         sid=sessions, granted=amounts, used=amounts, returned=amounts, behind=st.integers(0, 1),
         ms=st.sampled_from((6000, 6000, 10_000, 3_600_000, -3000)),
@@ -441,6 +451,8 @@ class Machine(RuleBasedStateMachine):
                 self.pass_time(ms)
             case "purge":
                 self.purge()
+            case "discard":
+                self.discard(granted)
             case "restart":
                 self.restart(back=behind == 0)
             case "hand over":

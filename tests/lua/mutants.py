@@ -24,6 +24,7 @@ from tests.lua.mutants_of_fair_queues import FAIR_QUEUES
 from tests.lua.mutants_of_later import LATER
 from tests.lua.mutants_of_limiters import LIMITERS
 from tests.lua.mutants_of_links import LINKS
+from tests.lua.mutants_of_moves import MOVES
 from tests.lua.mutants_of_rules import RULES
 from tests.lua.mutants_of_selectors import SELECTORS
 from tests.lua.mutants_of_shadows import SHADOWS
@@ -71,6 +72,7 @@ MUTANTS: Final = tuple(
         *SPOOL,
         *FAIR_QUEUES,
         *LATER,
+        *MOVES,
         # A wait covers what was written before, in the epoch that is named.
         ("P3", "secure", "redis.call('HSET', K_DESTINATION, 'epoch', int(d.epoch))", "--",
          "test_secure::test_it_writes_something_each_time_and_changes_nothing"),

@@ -535,6 +535,15 @@ class Destination:
         self.serve_line()
         return "OK"
 
+    def discard(self, seq: int) -> str:
+        if (why := self.shelf.why_kept(seq)) is not None:
+            return why
+        self._meet_run(0)
+        self.shelf.discard(seq)
+        self.housekeeping()
+        self.serve_line()
+        return "OK"
+
     def purge(self) -> None:
         self._meet_run(0)
         self.shelf.purge()

@@ -244,6 +244,27 @@ class Shelf:
             self.largest = 0
         return settled, gone
 
+    def why_kept(self, seq: int) -> str | None:
+        """Say why one message cannot be taken out: it is not there, or somebody has it."""
+        holders = [sub.holders.get(seq, RETURNED) for sub in self.subscriptions.values()]
+        if seq not in self.stored:
+            return "GONE"
+        return None if all(who in (RETURNED, IN_TURN, LATER) for who in holders) else "HELD"
+
+    def discard(self, seq: int) -> None:
+        """Take one message out for all that wait for it."""
+        del self.stored[seq]
+        self.sent.pop(seq, None)
+        if self.turns:
+            self.turns.forget(seq)
+        for sub in self.subscriptions.values():
+            if seq in sub.unread:
+                sub.unread.remove(seq)
+            sub.holders.pop(seq, None)
+            sub.later.pop(seq, None)
+            sub.failures.pop(seq, None)
+        self.largest = self.largest if self.stored else 0
+
     def purge(self) -> None:
         self.stored.clear()
         self.largest = 0

@@ -38,6 +38,7 @@ ADMITTED: dict[str, set[str]] = {
     "apply": SENDERS | TAKERS | MANAGERS,
     "attach": TAKERS,
     "detach": TAKERS,
+    "discard": MANAGERS,
     "drop": SENDERS,
     "hold_off": SENDERS,
     "pause": SENDERS,
@@ -59,7 +60,7 @@ ADMITTED: dict[str, set[str]] = {
     "topic": SENDERS | TAKERS | MANAGERS,
     "wildcard": TAKERS,
 } | dict.fromkeys(
-    ["free", "hold", "lease", *LINKS, "made", "node", "resolve", "spent", "unspool", "users"],
+    ["free", "hold", "lease", *LINKS, "made", "move", "node", "resolve", "spent", "unspool", "users"],
     NEVER,
 )
 """What docs/security.md says, script by script: who may call it for `orders`."""

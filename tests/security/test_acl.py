@@ -112,6 +112,18 @@ async def _swept(client: headgate.Client) -> bool:
     return not (await client.stores())[0].segments
 
 
+async def single_messages(client: headgate.Client) -> None:
+    """Delete one message and move another."""
+    await client.apply("dead", limit="1MiB")
+    async with client.session() as session:
+        producer = await session.producer("dead")
+        first, second = [await producer.send(b"x") for _ in range(2)]
+    await client.delete_message("dead", first.id)
+    await client.move_message("dead", second.id, "orders")
+    assert await client.end_moves("dead") == 0
+    await client.remove("dead")
+
+
 async def operate(client: headgate.Client) -> None:
     """Do what the command line does."""
     await client.apply("orders", limit="1MiB")
@@ -129,6 +141,7 @@ async def operate(client: headgate.Client) -> None:
     await audit.audit(client, repair=True)
     await status.collect(client)
     assert [message async for message in client.browse("orders")] == []
+    await single_messages(client)
     await client.purge("orders")
     await client.remove("news.us")
 

@@ -22,7 +22,8 @@ from headgate import (
 from headgate import policy as documents
 from headgate.explain.link_view import LinkEnds
 from headgate.redis.keys import Address
-from headgate_coordinator.admin import limiters, models, pools, stores
+from headgate_coordinator.admin import models
+from headgate_coordinator.admin.answers import limiters, pools, stores
 from headgate_coordinator.admin.figures import Figures, from_fields
 from headgate_coordinator.admin.links import LinkWatch
 from headgate_coordinator.admin.operations import Blocking, Call, Listing, Operation, Putting, View

@@ -21,6 +21,7 @@ from headgate_coordinator.admin import limits, metrics
 from headgate_coordinator.admin.api import Api
 from headgate_coordinator.admin.callers import Callers
 from headgate_coordinator.admin.guard import Guard
+from headgate_coordinator.admin.messages import Messages
 from headgate_coordinator.admin.openapi import document
 from headgate_coordinator.admin.operations import PREFIX
 from headgate_coordinator.admin.problems import problem, problem_of
@@ -44,6 +45,7 @@ _SCRIPTS: Final = (
     "lists",
     "limiters",
     "losses",
+    "messages",
     "meters",
     "panel",
     "pools",
@@ -115,7 +117,7 @@ def create_app(
     api = Api(client, node, processes, watch)
     holds = Holds(client, "http", quota)
     callers = Callers(users, token, read_token)
-    operations = (*api.operations, *limits.Limits(holds, charge).operations)
+    operations = (*api.operations, *Messages(client, watch).operations, *limits.Limits(holds, charge).operations)
 
     @functools.cache
     def described() -> bytes:

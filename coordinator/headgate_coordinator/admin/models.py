@@ -9,10 +9,10 @@ from headgate import Explanation
 from headgate import FoundDeadlock as Found
 from headgate.core.deadlock import Step
 from headgate.explain.link_view import Side
+from headgate_coordinator.admin.answers.limiters import Limiters
+from headgate_coordinator.admin.answers.pools import Pool
+from headgate_coordinator.admin.answers.stores import Answer, Store
 from headgate_coordinator.admin.figures import Figures
-from headgate_coordinator.admin.limiters import Limiters
-from headgate_coordinator.admin.pools import Pool
-from headgate_coordinator.admin.stores import Answer, Store
 from headgate_coordinator.admin.watch import Flow, Picture
 from headgate_coordinator.fleet.facts import LinkFacts
 from headgate_coordinator.fleet.registry import NodeEntry

@@ -19,7 +19,7 @@ _FAILURES: Final = {
     "401": "the token is missing or wrong",
     "403": "a page of another site asked for a change, or the caller has no right to it",
     "404": "there is no such destination, or no such link",
-    "409": "it contradicts what is in force, or the same request is being answered",
+    "409": "it contradicts what is in force, the same request is being answered, or a message is not to be had",
     "410": "the hold is over",
     "413": "the body is too large",
     "415": "the body is of a type that is not accepted",
@@ -131,7 +131,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         del failures["413"], failures["415"]
     if operation.body != "policy" and operation.right is None:
         del failures["422"]
-    if operation.right is None:
+    if operation.prefix == PREFIX:
         del failures["410"]
     if not operation.waits:
         del failures["429"]
@@ -160,7 +160,7 @@ def _parameters(operation: Operation) -> Iterable[dict[str, Any]]:
     if "{name}" in operation.prefix + operation.path:
         what = "a link: its bridge's or route's name, what it is known by, or its id"
         what = what if operation.path.startswith("/links") else "a destination"
-        what = what if operation.right is None else "a limiter"
+        what = what if operation.prefix == PREFIX else "a limiter"
         yield {
             "name": "name",
             "in": "path",

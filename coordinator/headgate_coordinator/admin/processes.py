@@ -8,7 +8,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from headgate import Client, HeadgateError
-from headgate_coordinator.admin.stores import Answer
+from headgate_coordinator.admin.answers.stores import Answer
 from headgate_coordinator.admin.watch import Once
 from headgate_coordinator.fleet.facts import NodeView
 from headgate_coordinator.fleet.reports import Address, Report, Siblings, Unready

@@ -41,7 +41,13 @@ _COMMANDS: Final = {
     "up": "up",
 }
 """The module of each command that has one of its own."""
-_GROUPS: Final = {"import": "imports", "policy": "policy", "multicast": "multicast", "user": "users"}
+_GROUPS: Final = {
+    "import": "imports",
+    "message": "messages",
+    "policy": "policy",
+    "multicast": "multicast",
+    "user": "users",
+}
 """The same of each group of commands."""
 app = typer.Typer(
     name="headgate",

@@ -33,8 +33,9 @@ _TOLD: Final = ("client|tracking",)
 """Of nodes, which have changes told, for KEDA."""
 _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
 _OPERATOR: Final = (
-    *("admit", "apply", "attach", "free", "hold_off", "levels", "node", "policy", "pool", "pool_forget", "pool_set"),
-    *("reap", "recount", "remove", "slice", "snapshot", "spent", "topic", "unspool", "users", "wildcard"),
+    *("acquire", "admit", "apply", "attach", "discard", "free", "hold_off", "levels", "link_commit", "move", "node"),
+    *("policy", "pool", "pool_forget", "pool_set", "reap", "recount", "remove", "slice", "snapshot", "spent", "topic"),
+    *("unspool", "users", "wildcard"),
 )
 """Calls of the command line: `audit --repair` frees what stores hold in vain, and making a topic makes
 its wildcard subscriptions: `attach`."""

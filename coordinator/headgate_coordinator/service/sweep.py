@@ -1,4 +1,4 @@
-"""Nodes sweep what nobody calls any more: leases that ended, and reply queues whose link is gone.
+"""Nodes sweep what nobody calls any more: leases that ended, reply queues whose link is gone, moves that broke off.
 
 Every script that runs on a destination sweeps it, so this is for those that are left alone. The nodes of a namespace
 share the work: each takes the destinations that fall to it by a hash of their names.
@@ -20,6 +20,8 @@ from headgate_coordinator.fleet.reply_queues import owner_of
 _log = logging.getLogger("headgate.node")
 EVERY: Final = 5.0
 """Seconds between two rounds."""
+BROKE_OFF_MS: Final = 10_000
+"""Ms after which whoever moves a message by hand is taken for dead: a move takes some ms, and no call 10 s."""
 PAGE: Final = 100
 """Destinations that are looked at in one write."""
 
@@ -88,6 +90,7 @@ class Sweep:
             for one in (a, a.by_key)
             for words in ((b"ZCARD", one.shared[2]), (b"HLEN", f"{one.key}:keyed"))
         ])  # fmt: skip
+        moving = await server.burst([(a.shared[0], (b"HEXISTS", a.shared[0], b"moving")) for a in addresses])
         for at, address in enumerate(addresses):
             own, by_key = (
                 any(isinstance(n, int) and n > 0 for n in counts[first : first + 2]) for first in (4 * at, 4 * at + 2)
@@ -96,6 +99,9 @@ class Sweep:
                 await LimiterStore(server).sweep(address)
             if by_key:
                 await LimiterStore(server).sweep(address.by_key)
+            if moving[at] == 1 and (ended := await self._client.end_moves(address.name, older_than_ms=BROKE_OFF_MS)):
+                _log.warning("%d messages of %r that were being moved by hand, as somebody died, are in their place",
+                             ended, address.name)  # fmt: skip
 
     async def _remove_replies(self, orphans: set[str]) -> None:
         """Remove the reply queues that were orphans in two rounds, one after the other."""

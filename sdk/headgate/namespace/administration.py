@@ -8,6 +8,7 @@ from headgate._util.keywords import explains
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue, PolicyError, UnknownDestination
 from headgate.namespace.deadlocks import FoundDeadlock, read_deadlocks
+from headgate.namespace.moving import Moves, check_message_id
 from headgate.namespace.pool_limits import PoolState, apply_pools, pool_states, remove_pool, set_pool
 from headgate.namespace.pool_slices import Pools
 from headgate.namespace.registry import Registry
@@ -257,6 +258,61 @@ class Administration(ABC):
         messages, _ = await self.store.remove(Address.of(self.namespace, destination), everything=False)
         return messages
 
+    async def delete_message(self, destination: str, message: str) -> None:
+        """Delete one message of a queue or a topic, of a topic for all subscriptions, unless somebody has it in hand.
+
+        Args:
+            destination: where it is.
+            message: its id, as :meth:`Client.browse` shows it.
+
+        Raises:
+            InvalidValue: that is no id of a message.
+            MessageUnavailable: it is gone, or a consumer or a link has it.
+            UnknownDestination, PolicyError: there is no such destination, or it stores no messages.
+            CoordinatorUnavailable: Redis does not answer; look whether it was done.
+        """
+        address, id_ = Address.of(self.namespace, destination), check_message_id(message)
+        self._check_connected()
+        await self._moves.discard(address, id_)
+
+    async def move_message(self, source: str, message: str, target: str) -> None:
+        """Move one message of a queue to another queue or topic: once, and with what it has left to live.
+
+        It goes to the end there. Should the process die on the way, nobody gets it until a node, or the next move
+        between the two, sees where it got to; then it is at the target, or the last of the source.
+
+        Args:
+            source: a queue.
+            message: its id there, as :meth:`Client.browse` shows it.
+            target: another queue, or a topic that has subscriptions; with room for it now.
+
+        Raises:
+            InvalidValue: that is no id of a message, or source and target are the same.
+            MessageUnavailable: it is gone, somebody has it, links copy it, or its payload is in a spool store.
+            UnknownDestination, PolicyError: there is no such destination, or it is of a kind that this cannot be for.
+            DestinationFull, MessageTooLarge: the target does not take it; it is where it was, perhaps as the last.
+            AccessDenied: over a node: it is for who reaches Redis itself, or over admin HTTP.
+            CoordinatorUnavailable: Redis does not answer; look where it is.
+        """
+        here, there = Address.of(self.namespace, source), Address.of(self.namespace, target)
+        id_ = check_message_id(message)
+        self._check_connected()
+        await self._moves.move(here, id_, there)
+
+    async def end_moves(self, source: str, *, older_than_ms: int = 10_000) -> int:
+        """End what :meth:`move_message` of processes that died began; nodes do so by themselves.
+
+        Args:
+            source: the queue.
+            older_than_ms: so long ago the messages were taken out; who took out a later one may be at work still.
+
+        Returns:
+            How many messages: each is at its target, or the last of the source again.
+        """
+        address = Address.of(self.namespace, source)
+        self._check_connected()
+        return await self._moves.finish(address, older_than_ms=older_than_ms)
+
     async def remove(self, destination: str) -> None:
         """Delete a destination with all that it holds; sessions that use it find it new and empty."""
         address = Address.of(self.namespace, destination)
@@ -292,6 +348,10 @@ class Administration(ABC):
             removed = await index.unsubscribe(address, subscription)
         if not removed:
             raise PolicyError(f"subscription {subscription!r} of {destination!r} has consumers; close them first")
+
+    @property
+    def _moves(self) -> Moves:
+        return Moves(self.store, self._pools, self.namespace)
 
     def _unknown(self, destination: str) -> UnknownDestination:
         return UnknownDestination(destination, self.namespace)

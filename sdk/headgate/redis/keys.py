@@ -132,6 +132,11 @@ def forwarder_id(namespace: str, link: str) -> str:
     return link_id(f"{namespace}/{link}" if ":" in link else link)
 
 
+def move_id(source: "Address", target: "Address") -> str:
+    """Return the id of the link that stands for all messages moved by hand from one destination to another."""
+    return link_id(f"moved {source.name}>{target.name}")
+
+
 @lru_cache(maxsize=1024)  # all sessions at a destination share them
 def _shared(key: str) -> tuple[bytes, ...]:
     return (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))

@@ -222,6 +222,9 @@ class Client:
     deadlocks = _blocking(headgate.client.Client.deadlocks)
     recount = _blocking(headgate.client.Client.recount)
     purge = _blocking(headgate.client.Client.purge)
+    delete_message = _blocking(headgate.client.Client.delete_message)
+    end_moves = _blocking(headgate.client.Client.end_moves)
+    move_message = _blocking(headgate.client.Client.move_message)
     remove = _blocking(headgate.client.Client.remove)
     unsubscribe = _blocking(headgate.client.Client.unsubscribe)
 

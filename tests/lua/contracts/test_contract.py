@@ -424,10 +424,14 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for _, cid in ipairs(redis.call('HKEYS', K_CONSUMERS)) do",
     },
     "by the subscriptions of one topic, which no constant bounds": {
+        "lib/alone": "for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do",
         "lib/expiry": "for _, sub in ipairs(subs) do",
         "lib/promote": "for _, sub in ipairs(subs) do",
         "lib/pace": "for _, group in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do",
         "remove": "for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do",
+    },
+    "by the links that are or were here, which no constant bounds; and the fields of one message": {
+        "lib/moved": "for _, name in ipairs(names) do|for i = 1, #entry[2], 2 do",
     },
     "by the consumers of one subscription, which no constant bounds": {
         "lib/pace": "for _, holder in ipairs(summary[4] or {}) do",

@@ -27,6 +27,7 @@ let heard = null; // when the last answer came, and the age that its figures had
 let order = "";
 
 const panel = new Panel(history, soon);
+panel.targets = () => [...rows.keys()];
 
 function soon() {
   clearTimeout(timer);

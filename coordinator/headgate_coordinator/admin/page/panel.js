@@ -2,6 +2,7 @@
 
 import { Failed, askAbout } from "./ask.js";
 import { draw } from "./chart.js";
+import { Messages } from "./messages.js";
 import { amounts, bytes, element, number, rate, say, things } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -12,20 +13,30 @@ export class Panel {
   #name = null;
   #asking = false;
   #shown = null;
+  #messages;
+  targets = () => []; // names of destinations that messages may be moved to
   mayChange = false; // who only reads is offered nothing else
 
   constructor(history, changed) {
     this.#history = history;
     this.#changed = changed;
+    this.#messages = new Messages(() => { changed(); this.refresh(); });
     const dialog = $("panel");
     $("panel-close").addEventListener("click", () => dialog.close());
-    dialog.addEventListener("close", () => { this.#name = null; });
+    dialog.addEventListener("close", () => {
+      this.#name = null;
+      this.#messages.close();
+    });
     dialog.addEventListener("click", (event) => {
       if (event.target === dialog) {
         dialog.close(); // beside it
       }
     });
     $("do-block").addEventListener("click", () => this.#form("block-form", "block-reason"));
+    $("do-browse").addEventListener("click", () => {
+      this.#messages.mayChange = this.mayChange;
+      this.#messages.open(this.#name, this.#shown.kind, this.targets());
+    });
     $("do-purge").addEventListener("click", () => this.#form("purge-form", null));
     $("do-unblock").addEventListener("click", () => this.#do("/unblock", undefined, () => "It may go on."));
     for (const cancel of dialog.querySelectorAll("[data-cancel]")) {
@@ -48,6 +59,7 @@ export class Panel {
   open(name) {
     this.#name = name;
     this.#shown = null;
+    this.#messages.close();
     this.#form(null);
     say($("panel-name"), name);
     for (const id of ["panel-kind", "panel-explain", "panel-said", "panel-state"]) {
@@ -125,7 +137,9 @@ export class Panel {
     ]);
     $("do-block").hidden = !this.mayChange || one.stopped !== "";
     $("do-unblock").hidden = !this.mayChange || one.stopped === "";
-    $("do-purge").hidden = !this.mayChange || limiter || one.kind === "gate" || one.kind === "bucket";
+    const stores = one.kind === "queue" || one.kind === "topic";
+    $("do-purge").hidden = !this.mayChange || !stores;
+    $("do-browse").hidden = !stores;
     say($("purge-question"), `Remove ${things(one.pending_messages, "message")} of this ${one.kind}, delivered ones `
       + "included? They cannot be brought back.");
     const now = Date.now() / 1000;

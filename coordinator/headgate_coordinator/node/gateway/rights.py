@@ -20,6 +20,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "apply": frozenset({SENDS, TAKES, MANAGES}),  # who does not manage gets what the policy says
     "attach": frozenset({TAKES}),
     "detach": frozenset({TAKES}),
+    "discard": frozenset({MANAGES}),
     "drop": frozenset({SENDS}),
     "free": NOBODY,
     "hold": NOBODY,
@@ -30,6 +31,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "link_open": NOBODY,
     "link_read": NOBODY,
     "made": NOBODY,
+    "move": NOBODY,
     "node": NOBODY,
     "note": frozenset({SENDS, TAKES}),  # of waits, and of its own consumers, where it takes, or holds
     "pause": frozenset({SENDS}),  # as hold_off

@@ -92,7 +92,7 @@ class LinkStore:
             number = int(reply[2]) if len(reply) > 2 else 0
             return Read(code, fence=number if code == "FENCED" else 0, born=number if code == "BORN" else 0)
         flat = reply[4]
-        entries = (_entry(*flat[i : i + 4]) for i in range(0, len(flat), 4))
+        entries = (entry_of(*flat[i : i + 4]) for i in range(0, len(flat), 4))
         return Read(code, int(reply[2]), tuple(entries), int(reply[3]) or None)
 
     async def close(self, source: Address, link: str, *, fence: int, born: int, mark: int) -> str:
@@ -212,7 +212,8 @@ class LinkStore:
         return _committed(reply), held
 
 
-def _entry(identifier: bytes, ttl: bytes, path: bytes, body: bytes) -> Entry:
+def entry_of(identifier: bytes, ttl: bytes, path: bytes, body: bytes) -> Entry:
+    """Return a message as scripts answer it: id, what it has left to live and to wait, its path and itself."""
     seq, (life, _, later) = int(identifier.partition(b"-")[0]), ttl.partition(b"+")
     ttl_ms = None if life == b"never" else int(life)
     return Entry(seq, body, ttl_ms, tuple(path.decode().split()), later_ms=int(later or 0))

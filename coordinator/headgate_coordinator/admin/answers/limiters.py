@@ -4,7 +4,7 @@ from pydantic import Field
 
 from headgate import Explanation
 from headgate.explain.limiter_view import LimiterView
-from headgate_coordinator.admin.stores import Answer
+from headgate_coordinator.admin.answers.stores import Answer
 
 
 class Limiter(Answer):

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from headgate import PoolState
-from headgate_coordinator.admin.stores import Answer
+from headgate_coordinator.admin.answers.stores import Answer
 
 
 class PoolHolder(Answer):

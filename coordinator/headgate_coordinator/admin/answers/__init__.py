@@ -1,0 +1,1 @@
+"""The answers of the JSON API about limiters, pools and spool stores."""
