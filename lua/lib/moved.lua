@@ -37,15 +37,12 @@ local function take_out(link, entry, fence, seq, to)
   return read_moved(link)
 end
 
--- It is the newest message of its queue then.
+-- It is the newest message of its queue then; where keys take turns, it is sorted with what comes next.
 local function put_back_moved(link, m)
-  local before, body, key = d.message_seq, redis.call('HGET', K_LINKS, 'moved:' .. link), m.k ~= '-' and m.k or nil
+  local body, key = redis.call('HGET', K_LINKS, 'moved:' .. link), m.k ~= '-' and m.k or nil
   local due, life = tonumber(m.d) > now_ms and tonumber(m.d), m.x ~= '0' and math.max(1, tonumber(m.x) - now_ms) or 0
   local ids = { append_one(body, life, m.path, true, nil, key, due) }
   send_later(ids, { due })
-  if d.fair_by then
-    in_turn().added(before, ids, { key or NO_KEY }, { due })
-  end
   wake_hungry(1)
 end
 

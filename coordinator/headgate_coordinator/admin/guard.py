@@ -37,7 +37,9 @@ _FOREIGN: Final = (
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::[0-9]*)?")
 OWN: Final = "/v1/limits/"
 """Paths where each request says by itself what its caller needs; all others take the whole namespace."""
-OF_ONE: Final = re.compile(r"/api/v1/destinations/[^/]+/messages(?:/move|/delete)?")
+OF_ONE: Final = re.compile(
+    r"(?:GET|HEAD) /api/v1/destinations/[^/]+/messages|POST /api/v1/destinations/[^/]+/messages/(?:move|delete)"
+)
 """Likewise: these need a right at one destination, or two."""
 IDENTIFIES: Final = "headgate.identifies"
 """Stands in the scope of a request while its password waits for a check: nobody has a right to that connection yet."""
@@ -100,7 +102,7 @@ class Guard:
             access = await self._callers.operator(headers, scope.get("client"))
         finally:
             del scope[IDENTIFIES]
-        if OF_ONE.fullmatch(_with_raw_path(scope)["path"]):
+        if OF_ONE.fullmatch(f"{scope['method']} {_with_raw_path(scope)['path']}"):
             return access
         right = Action.BROWSE if scope["method"] in HARMLESS else Action.MANAGE
         if not access.may(right, EVERYTHING):

@@ -1,6 +1,5 @@
 """The commands and their options; the work of each is done elsewhere."""
 
-import asyncio
 from copy import copy
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -15,22 +14,19 @@ from headgate_coordinator.cli.options import (
     Json,
     Namespace,
     Redis,
-    time_option,
 )
-from headgate_coordinator.cli.options import connect as _connect
 from headgate_coordinator.cli.options import print_json as _print_json
 from headgate_coordinator.cli.options import run_with as _run_with
 from headgate_coordinator.operate import audit as auditing
 from headgate_coordinator.operate import audit_index, audit_stores
-from headgate_coordinator.operate import status as reporting
-from headgate_coordinator.operate import top as live
 from headgate_coordinator.operate.audit_index import IndexFinding
 from headgate_coordinator.operate.audit_stores import StoreFinding
-from headgate_coordinator.operate.eviction import eviction
-from headgate_coordinator.operate.terminal import console, show
+from headgate_coordinator.operate.terminal import show
 
 _COMMANDS: Final = {
     "node": "node",
+    "status": "watching",
+    "top": "watching",
     "links": "links",
     "state": "limits",
     "exec": "limits",
@@ -59,15 +55,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 Redis is unavailable, 130 interrupted.",
 )
 Name = Annotated[str, typer.Argument(help="Of the destination.")]
-Sort = Annotated[
-    str, typer.Option("--sort", metavar="BY", help=f"One of {', '.join(reporting.SORTS)}; the largest first.")
-]
-
-
-def _sort(by: str) -> str:
-    if by not in reporting.SORTS:
-        raise headgate.InvalidValue(f"--sort {by!r}: use one of {', '.join(reporting.SORTS)}")
-    return by
 
 
 def _version(wanted: bool) -> None:
@@ -83,57 +70,6 @@ def root(
     ] = False,
 ) -> None:
     """Flow control for messages over a whole cluster: credits, byte budgets and rates in Redis, and AMQP nodes."""
-
-
-@app.command()
-def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
-    """Show all destinations: limits, what is pending and leased, who waits and why; limiters, pools, stores."""
-    by = _sort(sort)
-
-    async def work(
-        client: headgate.Client,
-    ) -> tuple[list[headgate.Explanation], list[headgate.StoreState], list[headgate.PoolState], str]:
-        found = await reporting.collect(client)
-        return found, await client.stores(), await client.pools(), await eviction(client)
-
-    found, stores, pools, evicts = _run_with(redis, namespace, work)
-    if evicts:
-        typer.echo(
-            f"headgate: Redis deletes messages when its memory is full: its maxmemory-policy is {evicts}", err=True
-        )
-    if as_json:
-        _print_json([explanation.as_dict() for explanation in reporting.ordered(found, by)])
-    else:
-        show(reporting.render(found, namespace, by=by, width=console().width, stores=stores, pools=pools))
-
-
-@app.command()
-def top(
-    sort: Sort = "blocked",
-    interval: Annotated[float, time_option("Between pictures.", least=0.1, most=3600)] = 1.0,
-    once: Annotated[
-        bool, typer.Option("--once", help="Print one picture and end; so does output into a pipe.")
-    ] = False,
-    redis: Redis = None,
-    namespace: Namespace = "default",
-) -> None:
-    """Watch all destinations live: n p l b c r u d sort, q or Ctrl-C ends."""
-    by = _sort(sort)
-    out = console()
-
-    async def work() -> None:
-        async with _connect(redis, namespace) as client:
-            if once or not out.is_terminal:
-                found, stores = await reporting.collect(client), await client.stores()
-                pools = await client.pools()
-                show(live.frame(found, namespace, by, width=out.width, stores=stores, pools=pools))
-            else:
-                await live.watch(client, by=by, interval=interval, console=out)
-
-    try:
-        asyncio.run(work())
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        return  # that is how one leaves it
 
 
 @app.command()

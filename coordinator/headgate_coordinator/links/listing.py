@@ -19,9 +19,10 @@ from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.fleet.registry import NodeEntry, NodeRegistry
 from headgate_coordinator.links.endpoints import unknown_site
 from headgate_coordinator.links.routed import links_now
+from headgate_coordinator.operate.status import LINK_STYLES
 
 State = Literal["works", "stalled", "nobody", "ending"]
-STYLES: Final = {"works": "green", "stalled": "yellow", "nobody": "bold red", "ending": "magenta"}
+
 AT_ONCE: Final = 32
 """Links asked about at a time."""
 _OWNER: Final = re.compile(rb"owner=(\S+)")
@@ -148,7 +149,7 @@ def _cells(one: LinkState) -> Iterator[str]:
         f"{one.kind} {one.name}" if one.name else "-",
         one.source,
         one.target,
-        f"[{STYLES[one.state]}]{one.state}[/]",
+        f"[{LINK_STYLES[one.state]}]{one.state}[/]",
         one.owner or "-",
     )
     yield from ("-" if number is None else str(number) for number in (one.mark, one.backlog, one.backlog_bytes))

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -18,11 +19,65 @@ STYLES: Final = {
     "open": "green", "full": "yellow", "blocked": "bold red", "stopped": "bold red", "learning": "magenta",
     "unknown": "red",
 }  # fmt: skip
+LINK_STYLES: Final = {"works": "green", "stalled": "yellow", "nobody": "bold red", "ending": "magenta"}
 COLUMNS: Final = ("kind", "state", "pending", "limit", "leased", "blocked", "consumers", "out/s")
 NARROW: Final = 100
 """Columns of a terminal below which the table is drawn closely."""
 AT_ONCE: Final = 32
 """Destinations asked about at a time."""
+
+
+MOST_LINKS: Final = 8
+"""Links that are shown where lines are few; those that do not move come first."""
+
+
+class LinkLine(Protocol):
+    """A link, as far as a line of a table needs it."""
+
+    @property
+    def source(self) -> str:
+        """Where it takes messages from."""
+
+    @property
+    def target(self) -> str:
+        """Where it puts them."""
+
+    @property
+    def kind(self) -> str:
+        """``bridge``, ``route`` or ``channel``; empty for one that ends."""
+
+    @property
+    def state(self) -> str:
+        """``works``, ``stalled``, ``nobody`` or ``ending``."""
+
+    @property
+    def backlog(self) -> int | None:
+        """Messages that it has to settle."""
+
+    @property
+    def backlog_bytes(self) -> int | None:
+        """Bytes of these."""
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing moves, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All destinations of a namespace, and what is beside them.
+
+    Attributes:
+        found: the destinations.
+        stores: spool stores.
+        pools: limits that they share.
+        links: of the policy, and those that end.
+    """
+
+    found: Sequence[Explanation]
+    stores: Sequence[StoreState] = ()
+    pools: Sequence[PoolState] = ()
+    links: Sequence[LinkLine] = ()
 
 
 def _pending(one: Explanation) -> int:
@@ -76,29 +131,23 @@ def ordered(found: Sequence[Explanation], by: str) -> list[Explanation]:
 
 
 def render(
-    found: Sequence[Explanation],
-    namespace: str,
-    *,
-    by: str = "name",
-    width: int = WIDE,
-    most: int | None = None,
-    stores: Sequence[StoreState] = (),
-    pools: Sequence[PoolState] = (),
+    picture: Picture, namespace: str, *, by: str = "name", width: int = WIDE, most: int | None = None
 ) -> RenderableType:
     """Return them as a table, and under it why those that are not open are not.
 
     Args:
-        found: the destinations.
+        picture: the destinations; limiters, pools, stores and links have tables of their own.
         namespace: theirs.
         by: one of :data:`SORTS`.
         width: columns that there is room for; where it is narrow, what is least missed is left out.
         most: lines that there is room for; what does not fit is counted in the last one.
-        stores: spool stores, in a table of their own.
-        pools: likewise.
     """
+    found, pools, stores = picture.found, picture.pools, picture.stores
+    links = sorted(picture.links, key=lambda one: one.state == "works")[: MOST_LINKS if most is not None else None]
     in_order = ordered(found, by)
     fair = (*bands(in_order), *turns(in_order, width))
     shared = (*limiters(in_order, width, NARROW), *fair, *_pools(pools, width), *_stores(stores, width))
+    shared += (*_links(links, len(picture.links), width),)
     if not found:
         return Group(Text(f"There are no destinations in namespace {namespace!r}."), *shared)
     if most is not None and shared:
@@ -106,7 +155,7 @@ def render(
         limits = [limit for view in views for limit in view.limits]
         named = [use for view in views for use in view.bands]
         in_turn = [one for one in found if one.turns is not None]
-        most = max(6, most - sum(len(some) + 3 for some in (limits, named, in_turn, pools, stores) if some))
+        most = max(6, most - sum(len(some) + 3 for some in (limits, named, in_turn, pools, stores, links) if some))
     shown = ordered(found, by)
     held_up = [one for one in shown if one.state != "open"]
     if most is not None:
@@ -191,6 +240,25 @@ def _stores(stores: Sequence[StoreState], width: int) -> list[RenderableType]:
             Text(store.url),
         )
     return [table]
+
+
+def _links(links: Sequence[LinkLine], total: int, width: int) -> list[RenderableType]:
+    """Return the table of links, and how many are not in it; none where there are none."""
+    if not links:
+        return []
+    names = ("state", "backlog") if width < NARROW else ("kind", "state", "backlog", "bytes")
+    table = _table("link", names, width)
+    table.add_column("trouble", overflow="ellipsis", no_wrap=True)
+    for one in links:
+        row: dict[str, RenderableType] = {
+            "kind": one.kind or "-",
+            "state": Text(one.state, style=LINK_STYLES[one.state]),
+            "backlog": "-" if one.backlog is None else str(one.backlog),
+            "bytes": "-" if one.backlog_bytes is None else size_of(one.backlog_bytes),
+        }
+        table.add_row(Text(f"{one.source} > {one.target}"), *(row[name] for name in names), Text(one.trouble))
+    hidden = total - len(links)
+    return [table, *([Text(f"and {hidden} more links", style="dim")] if hidden else [])]
 
 
 def _why(one: Explanation, *, whole: bool) -> Text:

@@ -7,16 +7,17 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from headgate import Client, CoordinatorUnavailable, Explanation, PoolState, StoreState
+from headgate import CoordinatorUnavailable
 from headgate.explain.views import count
 from headgate_coordinator.operate import status
+from headgate_coordinator.operate.status import Picture
 
 KEYS: Final = {
     "n": "name", "p": "pending", "l": "leased", "b": "blocked", "c": "consumers", "r": "rate", "u": "used",
@@ -27,7 +28,7 @@ QUIT: Final = ("q", "\x03", "\x04")
 
 
 def frame(
-    found: Sequence[Explanation],
+    picture: Picture,
     namespace: str,
     by: str,
     *,
@@ -35,22 +36,19 @@ def frame(
     trouble: str = "",
     most: int | None = None,
     keys: bool = False,
-    stores: Sequence[StoreState] = (),
-    pools: Sequence[PoolState] = (),
 ) -> RenderableType:
     """Return one picture: totals, the table, and why whoever waits does.
 
     Args:
-        found: the destinations.
+        picture: the destinations, and what they share.
         namespace: theirs.
         by: what they are sorted by.
         width: columns that there is room for.
         trouble: why they are not those of now; empty when they are.
         most: lines that there is room for.
         keys: whether to say which keys there are.
-        stores: spool stores.
-        pools: limits that destinations share.
     """
+    found = picture.found
     waiting = sum(one.blocked for one in found)
     stuck = sum(one.state != "open" for one in found)
     head = Text(overflow="ellipsis", no_wrap=True)
@@ -61,20 +59,22 @@ def frame(
     if trouble:
         lines.append(Text(trouble, style="bold red", overflow="ellipsis", no_wrap=True))
     room = None if most is None else most - len(lines) - keys
-    lines.append(status.render(found, namespace, by=by, width=width, most=room, stores=stores, pools=pools))
+    lines.append(status.render(picture, namespace, by=by, width=width, most=room))
     if keys:
         names = " ".join(f"{key} {name}" for key, name in KEYS.items())
         lines.append(Text(f"q quit {names}", style="dim", overflow="ellipsis", no_wrap=True))
     return Group(*lines)
 
 
-async def watch(client: Client, *, by: str, interval: float, console: Console) -> None:
+async def watch(
+    look: Callable[[], Awaitable[Picture]], namespace: str, *, by: str, interval: float, console: Console
+) -> None:
     """Show it until q, Ctrl-C or the end of the input; a Redis that goes away is waited for.
 
     Raises:
         CoordinatorUnavailable: Redis did not answer the first time.
     """
-    found, stores, pools = await status.collect(client), await client.stores(), await client.pools()
+    picture = await look()
     trouble, ended, pressed = "", asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -88,18 +88,8 @@ async def watch(client: Client, *, by: str, interval: float, console: Console) -
 
     with _keys(press, loop), Live(console=console, screen=True, auto_refresh=False) as live:
         while not ended.is_set():
-            picture = frame(
-                found,
-                client.namespace,
-                by,
-                width=console.width,
-                trouble=trouble,
-                most=console.height,
-                keys=True,
-                stores=stores,
-                pools=pools,
-            )
-            live.update(picture, refresh=True)
+            width, most = console.width, console.height
+            live.update(frame(picture, namespace, by, width=width, trouble=trouble, most=most, keys=True), refresh=True)
             pressed.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval):
@@ -107,8 +97,7 @@ async def watch(client: Client, *, by: str, interval: float, console: Console) -
             if pressed.is_set():
                 continue  # sorted anew at once
             try:
-                found, stores = await status.collect(client), await client.stores()
-                pools, trouble = await client.pools(), ""
+                picture, trouble = await look(), ""
             except CoordinatorUnavailable as error:
                 trouble = f"as of the last answer: {error}"
 
