@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import io
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -15,11 +17,15 @@ from typing import cast
 import pytest
 import redis
 import typer
+from rich.console import Console
 from typer.core import TyperGroup
 
 import headgate
+from headgate import policy
 from headgate.redis.keys import index_keys
 from headgate_coordinator.cli.commands import command_line
+from headgate_coordinator.cli.watching import look
+from headgate_coordinator.operate import top
 from tests.demo.command import Running, assert_one_line, environment, in_a_terminal, run
 from tests.support.extent import share_of
 from tests.support.waiting import wait_for, wait_until
@@ -232,6 +238,35 @@ async def test_status_and_top_show_pools_and_who_holds_them(redis_url: str, orde
         assert line[11] == "shared"
         (line,) = (line.split() for line in picture.splitlines() if line.split()[:1] == ["calls"])
         assert line[1:5] == ["gate", "open", "0", "8"], line
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("width", [60, 80, 120])
+async def test_a_picture_names_all_there_is_however_narrow_it_is(
+    redis_url: str, cleanup_namespace: str, width: int
+) -> None:
+    """Mutants: links are not read; at 60 columns the names of destinations have no room."""
+    bridge = '[[bridge]]\nname = "to billing"\nfrom = "orders"\nto = "billing"\n'
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        await client.apply_policy(policy.loads(bridge))
+        await client.set_pool("memory", limit="1MiB")
+        await client.set_store("disk", "memory://cli", limit="1MiB")
+        await client.apply("orders", limit="1MiB", pools="memory")
+        await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 4}})
+        picture = await look(client)
+    text = io.StringIO()
+    Console(width=width, file=text).print(
+        top.frame(picture, cleanup_namespace, "blocked", width=width, most=40, keys=True)
+    )
+    for words in (
+        r"^ orders +(queue +)?open ",
+        r"^ llm +slots",
+        r"^ memory ",
+        r"^ disk ",
+        r"^ orders > billing .*nobody",
+    ):
+        assert re.search(words, text.getvalue(), re.MULTILINE), (words, text.getvalue())
+    assert max(map(len, text.getvalue().splitlines())) <= width
 
 
 @pytest.mark.one_server

@@ -25,7 +25,7 @@ def _sort(by: str) -> str:
     return by
 
 
-async def _look(client: headgate.Client) -> Picture:
+async def look(client: headgate.Client) -> Picture:
     """Read all that there is to see; links only where this user may see who works on them."""
     found = await reporting.collect(client)
     try:
@@ -40,7 +40,7 @@ def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "def
     by = _sort(sort)
 
     async def work(client: headgate.Client) -> tuple[Picture, str]:
-        return await _look(client), await eviction(client)
+        return await look(client), await eviction(client)
 
     picture, evicts = run_with(redis, namespace, work)
     if evicts:
@@ -69,9 +69,9 @@ def top(
     async def work() -> None:
         async with connect(redis, namespace) as client:
             if once or not out.is_terminal:
-                show(live.frame(await _look(client), namespace, by, width=out.width))
+                show(live.frame(await look(client), namespace, by, width=out.width))
             else:
-                await live.watch(lambda: _look(client), namespace, by=by, interval=interval, console=out)
+                await live.watch(lambda: look(client), namespace, by=by, interval=interval, console=out)
 
     try:
         asyncio.run(work())

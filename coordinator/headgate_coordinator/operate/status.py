@@ -23,6 +23,8 @@ LINK_STYLES: Final = {"works": "green", "stalled": "yellow", "nobody": "bold red
 COLUMNS: Final = ("kind", "state", "pending", "limit", "leased", "blocked", "consumers", "out/s")
 NARROW: Final = 100
 """Columns of a terminal below which the table is drawn closely."""
+TIGHT: Final = 76
+"""Columns below which only what says how full something is, and who waits, is shown."""
 AT_ONCE: Final = 32
 """Destinations asked about at a time."""
 
@@ -163,7 +165,7 @@ def render(
         shown, held_up = shown[: max(1, most - 5 - reasons)], held_up[:reasons]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if width < NARROW else 1, 0, 0))
     table.add_column("destination", overflow="fold", min_width=10)
-    left_out = ("kind",) if width < NARROW else ()
+    left_out = ("kind", "leased", "out/s") if width < TIGHT else ("kind",) if width < NARROW else ()
     names = [name for name in COLUMNS if name not in left_out]
     if any(_spooled(one) for one in found):
         at = names.index("limit") + 1
@@ -204,20 +206,21 @@ def _pools(pools: Sequence[PoolState], width: int) -> list[RenderableType]:
     """Return the table of pools; none where there are none."""
     if not pools:
         return []
-    table = _table("pool", ("used", "lent", "limit", "full", "members", "waiting"), width)
-    table.add_column("held most by", overflow="fold")
+    names = ("used", "lent", "limit", "full", *(() if width < TIGHT else ("members",)), "waiting")
+    table = _table("pool", names, width)
+    if width >= TIGHT:
+        table.add_column("held most by", overflow="fold")
     for pool in pools:
-        waiting = Text(str(pool.waiting), style=STYLES["blocked"] if pool.waiting else "")
-        table.add_row(
-            Text(pool.name),
-            size_of(pool.used),
-            size_of(pool.granted),
-            size_of(pool.limit) if pool.limit is not None else "unlimited",
-            f"{100 * pool.used / pool.limit:.0f} %" if pool.limit else "-",
-            str(pool.members),
-            waiting,
-            Text(", ".join(f"{name} {size_of(held)}" for name, held in pool.holders[:3])),
-        )
+        row: dict[str, RenderableType] = {
+            "used": size_of(pool.used),
+            "lent": size_of(pool.granted),
+            "limit": size_of(pool.limit) if pool.limit is not None else "unlimited",
+            "full": f"{100 * pool.used / pool.limit:.0f} %" if pool.limit else "-",
+            "waiting": Text(str(pool.waiting), style=STYLES["blocked"] if pool.waiting else ""),
+            "members": str(pool.members),
+        }
+        most = Text(", ".join(f"{name} {size_of(held)}" for name, held in pool.holders[:3]))
+        table.add_row(Text(pool.name), *(row[name] for name in names), *([most] if width >= TIGHT else []))
     return [table]
 
 
@@ -226,7 +229,8 @@ def _stores(stores: Sequence[StoreState], width: int) -> list[RenderableType]:
     if not stores:
         return []
     table = _table("store", ("held", "limit", "leased", "segments", "waiting"), width)
-    table.add_column("url", overflow="fold")
+    if width >= TIGHT:
+        table.add_column("url", overflow="fold")
     for store in stores:
         waiting = Text(str(store.waiting), style=STYLES["blocked"] if store.waiting else "")
         limit = size_of(store.limit) if store.limit is not None else "unlimited"
@@ -237,7 +241,7 @@ def _stores(stores: Sequence[StoreState], width: int) -> list[RenderableType]:
             size_of(store.leased),
             str(store.segments),
             waiting,
-            Text(store.url),
+            *([Text(store.url)] if width >= TIGHT else []),
         )
     return [table]
 

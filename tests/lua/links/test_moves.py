@@ -239,7 +239,10 @@ async def test_keys_that_take_turns_have_it_back_too(way: Way) -> None:
     await way.begin()
     assert (await way.take("1-10"))[0] == "OK"
     await way.end(0)
-    assert await bob.fetch() == [b"5-10", b"2-20", b"3-30"], "x has its turn still"
+    stream = f"{way.source.address.key}:messages".encode()
+    ((_, fields),) = await way.server.command(stream, "XREVRANGE", stream, "+", "-", "COUNT", 1)
+    assert fields[2:] == [b"k", b"x"], "it has its key still"
+    assert await bob.fetch() == [b"5-10", b"2-20", b"3-30"], "and its turn"
 
 
 async def test_each_step_may_be_repeated(way: Way) -> None:
