@@ -1,7 +1,7 @@
 """One message goes to another destination by hand: as a link of one message, so that it is there once, or here still.
 
 The source takes it out under a new number, where nobody else gets it; the target stores it together with that number,
-its mark; the source lets go of it. Whoever comes next, after a process died on the way, asks the target for its mark,
+its mark; the source lets go of it. The one that comes next, after a process died on the way, asks the target for it,
 and lets go of the message at the source, or puts it back.
 """
 

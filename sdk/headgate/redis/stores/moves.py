@@ -33,7 +33,7 @@ class Begun:
 
 
 class MoveStore:
-    """Single messages of one server's destinations. What stores a message at the target is a link's commit."""
+    """Single messages of one server's destinations. At the target a link's commit stores it."""
 
     def __init__(self, server: Backend) -> None:
         self.server = server
