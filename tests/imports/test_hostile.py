@@ -151,10 +151,26 @@ def test_more_rules_than_a_policy_is_made_for_are_refused_by_line(
 def test_more_policies_than_queues_can_be_looked_up_in_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "_MOST_LOOKS", 1000)
+    monkeypatch.setattr(rules, "_MOST_LOOKS", 10)
     (tmp_path / "definitions.json").write_text(many("rabbitmq", 50)["definitions.json"])
     with pytest.raises(InvalidValue, match=r"^definitions\.json:1: too many policies for so many queues"):
         of_rabbitmq.read([tmp_path / "definitions.json"])
+
+
+def test_a_thousand_policies_and_a_thousand_queues_are_looked_through(tmp_path: Path) -> None:
+    """As sites export them, a policy a team. Mutants: each name is compared with each whole pattern."""
+    policies = [
+        {
+            "vhost": "/", "name": f"p{n}", "pattern": f"^team-{n}\\.", "apply-to": "queues",
+            "definition": {"max-length": n + 1}, "priority": n % 10,
+        } for n in range(1000)
+    ]  # fmt: skip
+    queues = [{"name": f"team-{n}.orders", "vhost": "/", "durable": True, "arguments": {}} for n in range(1000)]
+    (tmp_path / "definitions.json").write_text(json.dumps({"policies": policies, "queues": queues}))
+    rules = of_rabbitmq.read([tmp_path / "definitions.json"]).document.split("[[destination]]")
+    for n in (0, 17, 999):
+        (rule,) = (one for one in rules if f'match = "team-{n}.>"' in one)
+        assert f"limit.messages = {n + 1} " in rule
 
 
 def test_a_document_has_no_character_that_turns_its_lines_round_or_clears_a_screen(tmp_path: Path) -> None:

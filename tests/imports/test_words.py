@@ -44,6 +44,10 @@ def test_each_setting_of_a_product_is_named_by_an_unknown_key_of_a_policy(title:
         assert "none needed" not in text
 
 
+def test_an_argument_of_a_queue_is_the_setting_of_a_policy() -> None:
+    assert hint("x-max-priority", "policy") == hint("max-priority", "policy") != ""
+
+
 def test_words_that_may_be_anybody_s_are_not_taken_for_those_of_others() -> None:
     for word in ("users", "server", "durable", "", "secure"):
         assert foreign(word) is None, word

@@ -126,7 +126,7 @@ def foreign(word: str) -> tuple[str, Foreign] | None:
     'consumer_window'
     """
     word = word[:64]
-    plain = _plain(word)
+    plain = _plain(word.removeprefix("x-"))  # as RabbitMQ's arguments of queues have it
     tries = (plain, *(plain.removeprefix(prefix) for prefix in _PREFIXES), plain.removeprefix("jmsprefetchpolicy"))
     if found := next((_known()[one] for one in tries if one in _known()), None):
         return found

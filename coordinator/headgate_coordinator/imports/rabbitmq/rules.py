@@ -11,7 +11,7 @@ from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.json_tree import Value
 from headgate_coordinator.imports.names import check_pattern, is_name
 from headgate_coordinator.imports.rabbitmq.keys import QUORUM_ATTEMPTS, TURNS
-from headgate_coordinator.imports.rabbitmq.patterns import Glob, finds, globs_of, pattern_of
+from headgate_coordinator.imports.rabbitmq.patterns import ANY, ONE, Glob, finds, globs_of, pattern_of
 from headgate_coordinator.imports.reading import Reading
 
 UNKNOWN: Final = "this word is not known; look it up in RabbitMQ's documentation, and whether a rule can say the same"
@@ -19,6 +19,8 @@ _NO_VALUE: Final = "the value is none that RabbitMQ would take; mend it there"
 _STEPS: Final = 1024
 _MOST_LOOKS: Final = 1_000_000
 """Of names by patterns, of so many characters of both multiplied."""
+_BEGINS: Final = 16
+"""Names that are seen to begin otherwise than a pattern in the time of one look."""
 _OF_QUEUES: Final = ("queues", "all", "", "classic_queues", "quorum_queues")
 _ONE_POLICY: Final = "one policy holds for a queue there, as a whole"
 
@@ -75,6 +77,12 @@ class _Policy:
     globs: list[Glob]
     patterns: list[str]
     values: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    begun: list[tuple[str, Glob]] = field(init=False)
+    """Its globs, each with the characters that it begins with."""
+
+    def __post_init__(self) -> None:
+        """See what its globs begin with."""
+        self.begun = [(re.split(f"[{ONE}{ANY}]", glob, maxsplit=1)[0], glob) for glob in self.globs]
 
 
 @dataclass(slots=True)
@@ -90,7 +98,7 @@ class Rules:
     _policies: list[_Policy] = field(default_factory=list)
     _with_pattern: dict[str, list[int]] = field(default_factory=dict)
     _narrower: dict[str, dict[str, None]] = field(default_factory=dict)
-    _looks: int = 0
+    _looks: float = 0.0
 
     def read(self, policies: Sequence[tuple[str, Value]], queues: Sequence[tuple[str, Value]]) -> None:
         """Read all policies, those of the highest priority first, and then queues, each above all policies."""
@@ -120,15 +128,23 @@ class Rules:
         return holds.values if holds else {}
 
     def _holding(self, queue: str) -> "_Policy | None":
-        """Return the policy that holds for a queue; raises InvalidValue where too many were looked through."""
+        """Return the policy that holds for a queue; raises InvalidValue where too many were looked through.
+
+        Most patterns begin with characters that most names do not: to see that costs little, and counts so.
+        """
         for one in self._policies:
-            self._looks += sum(1 + len(glob) * len(queue) // _STEPS for glob in one.globs)
+            self._looks += 1 / _BEGINS
+            for begin, glob in one.begun:
+                if not queue.startswith(begin):
+                    self._looks += 1 / _BEGINS
+                    continue
+                self._looks += 1 + len(glob) * len(queue) // _STEPS
+                if finds(glob, queue):
+                    return one
             if self._looks > _MOST_LOOKS:
                 raise InvalidValue(
                     f"{self.reading.file}:1: too many policies for so many queues; export one virtual host"
                 )
-            if any(finds(glob, queue) for glob in one.globs):
-                return one
         return None
 
     # -- Dead letters ----------------------------------------------------------------------------------------------
