@@ -13,6 +13,19 @@ from headgate_coordinator.cli.commands import command_line
 from tests.docs.imports_page import PRODUCTS
 
 PRODUCTS_OF_ALL = list(products())
+OF_DOCUMENTS = {
+    "artemis": "consumerWindowSize setConsumerWindowSize consumerMaxRate setConsumerMaxRate producerWindowSize "
+    "setProducerWindowSize producerMaxRate setProducerMaxRate address-settings address-setting max-size-bytes "
+    "address-full-policy max-size-bytes-reject-threshold amqpCredits amqpLowCredits",
+    "activemq": "prefetchPolicy queuePrefetch prefetchSize consumer.prefetchSize prefetchPolicy.all "
+    "usePrefetchExtension ProducerWindowSize useAsyncSend alwaysSyncSend policyEntry producerFlowControl memoryLimit "
+    "vmQueueCursor fileCursor systemUsage sendFailIfNoSpace sendFailIfNoSpaceAfterTimeout memoryUsage storeUsage "
+    "tempUsage percentLimit",
+    "ems": "flow_control flowControl prefetch maxrate",
+    "blazingmq": "maxUnconfirmedMessages maxUnconfirmedBytes consumerPriority suspendsOnBadHostHealth openQueue "
+    "configureQueue",
+}
+"""Settings that the documents on flow control of these products name."""
 
 
 def commands(of: Any) -> Iterator[Any]:
@@ -53,3 +66,12 @@ def test_words_that_may_be_anybody_s_are_not_taken_for_those_of_others() -> None
         assert foreign(word) is None, word
     assert foreign("journal-type") == foreign("journal-")
     assert foreign("x" * 1_000_000) is None
+
+
+@pytest.mark.parametrize("product", OF_DOCUMENTS)
+def test_each_setting_that_documents_on_flow_control_name_is_known(product: str) -> None:
+    known = {name for group in words(product).values() for name in group}
+    missing = [
+        name for name in OF_DOCUMENTS[product].split() if name not in known and not foreign(name.removeprefix("set"))
+    ]
+    assert missing == []
