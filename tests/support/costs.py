@@ -1,8 +1,9 @@
 """What tests cost: processor time of each, with all that was started for it, whether or not anybody waited for its end.
 
-`make test ARGS="-p tests.support.costs"`, as one who may make control groups (cgroup v2). The last lines have the sums
-of folders, fixtures and tests; `HEADGATE_TEST_COSTS` names a file that they are written to as JSON. On a busy machine
-they are more: its processes share caches.
+`make test ARGS="-p tests.support.costs"`, as one who may make control groups (cgroup v2). Each process forks off a
+template of its own then, which takes two seconds. The last lines have the sums of folders, fixtures and tests;
+`HEADGATE_TEST_COSTS` names a file that they are written to as JSON. On a busy machine they are more: its processes
+share caches.
 """
 
 import json
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
+from tests.support import forked
 
 _SHOWN: Final = 40
 _LITTLE: Final = 0.1  # seconds; less is not shown
@@ -101,6 +104,7 @@ _FOUND: Final = pytest.StashKey[list[dict[str, Any]]]()
 def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", {}).get("workerid", "main")
     config.stash[_FOUND] = []
+    os.environ.pop(forked.DOOR, None)  # what is forked off the template of the whole run is in no group of a test
     config.stash[_COSTS] = Costs(f"headgate-tests-{os.getpid()}-{worker}")
     config.pluginmanager.register(config.stash[_COSTS])
 
