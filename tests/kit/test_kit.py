@@ -41,6 +41,7 @@ async def kit(*arguments: str) -> tuple[int, str, str]:
     return process.returncode, out.decode(), errors.decode()
 
 
+@pytest.mark.longest
 @each("row", ROWS)
 async def test_each_row_holds_on_a_node(client: headgate.Client, node: NodeProcess, row: Row) -> None:
     await client.apply_policy(loads(POLICY))
@@ -48,6 +49,7 @@ async def test_each_row_holds_on_a_node(client: headgate.Client, node: NodeProce
     assert seen.holds, seen.what
 
 
+@pytest.mark.longest
 @each("row", SET_UP)
 async def test_a_row_does_not_hold_where_the_destination_is_not_set_up_for_it(
     client: headgate.Client, node: NodeProcess, row: Row
