@@ -7,23 +7,26 @@ _BY_KEY, _HOLD_OFF = "test_by_key", "test_hold_off"
 _LEVELS, _PASSING = "test_levels", "test_passing"
 _LEDGER = "test_limiter_ledger"
 _BATCHES = "test_batches"
+_TOGETHER = "test_of_many_that_have_no_room_together_as_many_are_held_as_have"
+_MANY = "test_many_that_all_have_room_take_and_give_back_as_much_as_each_by_itself"
 
 LIMITERS: Final = (
     ("P1", "lib/together", " or not together.is_room_for(limit, levels, of[amount[1]])", "",
-     f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
+     f"{_BATCHES}::{_TOGETHER}"),
     *(("P1", "lib/alike", text, instead, f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave")
       for text, instead in (
           ("late.key == key and ", ""), ("late.text == text and ", ""),
-          ("  limiter.late = nil\n", ""), ("    count_refusal(late.limit, late.whose)\n", ""),
       )),
-    ("P1", "lib/together", "judge(limit, levels, amount[3]) ~= 0 or ", "",
-     f"{_BATCHES}::test_those_that_are_let_in_together_are_each_judged"),
+    ("P1", "lib/alike", "  limiter.late = nil\n", "",
+     f"{_BATCHES}::test_a_refusal_is_said_again_only_while_nothing_was_admitted_after_it"),
+    ("P1", "lib/alike", "    count_refusal(late.limit, late.whose)\n", "",
+     f"{_BATCHES}::test_refusals_that_are_said_again_are_counted_each"),
     ("P1", "lib/together", "part_taken(limit, amount[3]) * times", "part_taken(limit, amount[3])",
-     f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
+     f"{_BATCHES}::{_TOGETHER}"),
     ("P1", "lib/together", "take_amounts(key, h.amounts, group.times)", "take_amounts(key, h.amounts, 1)",
-     f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
+     f"{_BATCHES}::{_MANY}"),
     ("P1", "lib/alike", "give_back(group.h, group.times)", "give_back(group.h, 1)",
-     f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
+     f"{_BATCHES}::{_MANY}"),
     ("P5", "lib/together", "texts[id] ~= false or ", "",
      f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
     ("P12", "lib/together", " or ARGV[each + 4] ~= ttl", "",
@@ -35,8 +38,6 @@ LIMITERS: Final = (
       for text, instead in (
           (" or d.blocked > 0", ""), (" or d.bands", ""), (" or d.reserve", ""), (" or d.shed", ""),
           (" or limiter.shadows", ""), (" or limiter.refuse", ""), ("(d.stopped and not K_LIMITED)", "false"),
-          ("(limiter.levels.used.OFF or 0) > limiter.now_ms", "false"),
-          (" or (k.levels.used.OFF or 0) > limiter.now_ms", ""),
           ("new == 0 or limiter.key_count + new <= limiter.max_keys", "true"),
       )),
     ("P1", "lib/alike", "or what_binds(like.h.key, like.h.amounts) ~= 0 then", "then",

@@ -1,7 +1,10 @@
 """Many operations in one call: each decided and kept as in a call of its own, also where many are alike."""
 
 import random
+import re
 from typing import Any
+
+import pytest
 
 from headgate.redis.stores.limiters import NO_KEY, HoldCall
 from tests.lua.limiters.trial import TTL_MS, Limiter
@@ -19,7 +22,9 @@ async def state(limiter: Limiter) -> list[Any]:
             ("ZRANGE", f"{key}:leases", "0", "-1", "WITHSCORES"),
         )
     ]  # fmt: skip
-    return [sorted(zip(*[iter(each)] * 2, strict=True)) if at else each for at, each in enumerate(found)]
+    found[0][0] = sorted(found[0][0].split(b";"))
+    keyed = sorted((name, sorted(text.split(b";"))) for name, text in zip(*[iter(found[2])] * 2, strict=True))
+    return [found[0], keyed, *(sorted(zip(*[iter(each)] * 2, strict=True)) for each in (found[1], found[3]))]
 
 
 async def test_a_batch_leaves_what_calls_of_one_operation_each_leave(limiter: Limiter) -> None:
@@ -63,6 +68,67 @@ async def test_a_batch_leaves_what_calls_of_one_operation_each_leave(limiter: Li
     assert await run(together=True) == alone
 
 
+async def test_many_that_all_have_room_take_and_give_back_as_much_as_each_by_itself(limiter: Limiter) -> None:
+    """Mutants: of those alike one is reckoned; what has no room together is let in."""
+    dice, rounds, number = random.Random(5), list[list[HoldCall]](), 0
+    for _ in range(12):
+        calls = list[HoldCall]()
+        for _ in range(dice.randrange(2, 12)):
+            number += 1
+            amounts = dice.choice(("requests=1,slots=1", "slots=2,tokens=100"))
+            calls.append(HoldCall("admit", f"ann.{number}", dice.choice((NO_KEY, "a", "b")), amounts, TTL_MS))
+        rounds += [calls, [HoldCall("release", call.id) for call in calls[: dice.randrange(len(calls) + 1)]]]
+
+    async def run(*, together: bool) -> tuple[list[str], list[list[Any]]]:
+        await limiter.create("requests rate 10 50;tokens rate 1000 9000;slots at_once 60", "slots at_once 25")
+        answers, states = list[str](), []
+        for calls in filter(None, rounds):
+            for some in [calls] if together else [[call] for call in calls]:
+                answers += (await limiter.call("ann", *some)).answers
+            states.append(await state(limiter))
+        return answers, states
+
+    began = limiter.now
+    alone = await run(together=False)
+    assert {"held", "late"} <= {answer.partition(" ")[0] for answer in alone[0]}
+    await limiter.server.forget(limiter.address, *limiter.sequence)
+    limiter.sequence.clear()
+    limiter.now = began
+    assert await run(together=True) == alone
+
+
+@pytest.mark.parametrize("limit", ["slots at_once 10", "slots rate 1 10", "slots quota 10 day 0"])
+async def test_of_many_that_have_no_room_together_as_many_are_held_as_have(limiter: Limiter, limit: str) -> None:
+    """Mutants: each is let in that has room by itself; the room for one is looked for, and all are let in."""
+    await limiter.create(limit)
+    admits = [HoldCall("admit", f"ann.{number}", amounts="slots=1", ttl_ms=TTL_MS) for number in range(1, 13)]
+    answers = (await limiter.call("ann", *admits)).answers
+    assert [answer.partition(" ")[0] for answer in answers] == [*["held"] * 10, *["late"] * 2]
+
+
+async def test_a_refusal_is_said_again_only_while_nothing_was_admitted_after_it(limiter: Limiter) -> None:
+    """Mutant: it is said again although others took more meanwhile."""
+    await limiter.create("slots rate 10 20")
+    admits = [
+        HoldCall("admit", f"ann.{number}", amounts=f"slots={slots}", ttl_ms=TTL_MS)
+        for number, slots in enumerate((10, 15, 5, 15), 1)
+    ]
+    answers = (await limiter.call("ann", *admits)).answers
+    assert answers == ("held", "late 500000 slots all", "held", "late 1000000 slots all")
+
+
+async def test_refusals_that_are_said_again_are_counted_each(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 1")
+    admits = [HoldCall("admit", f"ann.{number}", amounts="slots=1", ttl_ms=TTL_MS) for number in range(1, 6)]
+    assert [answer.partition(" ")[0] for answer in (await limiter.call("ann", *admits)).answers] == [
+        "held",
+        *["late"] * 4,
+    ]
+    told = [event for _, event in await limiter.events() if event.startswith("refused")]
+    unsaid = (await limiter.field("unsaid") or b"").decode()
+    assert sum(int(count) for text in (*told, unsaid) for count in re.findall(r"slots:all:(\d+)", text)) == 4
+
+
 async def test_one_alike_does_not_pass_who_joined_the_line_in_the_same_call(limiter: Limiter) -> None:
     await limiter.create("slots at_once 4")
     admits = [
@@ -80,8 +146,10 @@ async def ten_at_once(
     """Return what ten admissions of two keys are answered where the limiter has such settings, and what that leaves."""
     await limiter.create("slots at_once 20;tokens rate 10 100", "slots at_once 8", **settings)
     if before == "waits":
-        assert await limiter.admit("bob.1", "slots=15") == "held"
-        assert (await limiter.admit("bob.2", "slots=15", wait_ms=60_000)).startswith("wait ")
+        assert await limiter.admit("bob.1", "slots=5") == "held"
+        assert (await limiter.admit("bob.2", "slots=18", wait_ms=60_000)).startswith("wait "), (
+            "there is room for ten more"
+        )
     elif before:
         assert (await limiter.store.hold_off(limiter.address, "bob", key=before, ms=5000, reason=""))[0] == "OK"
     text = settings.get("text", "slots=1,tokens=2")
