@@ -80,7 +80,7 @@ async def test_messages_of_a_user_are_counted_over_all_nodes_and_those_of_a_kill
 async def test_consumers_of_an_sdk_have_no_more_than_the_quota_and_get_all_in_the_end(
     client: Client, start_node: StartNode
 ) -> None:
-    """Mutants: calls of an SDK are not counted; who waits is not told that there is room."""
+    """Mutant: calls of an SDK are not counted."""
     await grant(client, "ann", *EVERY)
     await quota(client, "in_flight = 3")
     await fill(client, "q", 12)
