@@ -670,8 +670,6 @@ MUTANTS: Final = tuple(
         ("P11", "reap", "redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')",
          "redis.call('ZRANGE', K_LEASES, 0, -1, 'WITHSCORES')",
          f"{_BOUNDS}::test_a_hundred_thousand_sessions_cost_a_call_no_more_than_ten"),
-        ("P11", "lib/reap", "local MAX_REAPED = 16", "local MAX_REAPED = 100000",
-         f"{_BOUNDS}::test_a_hundred_thousand_dead_cost_a_call_no_more_than_sixteen"),
         ("P11", "lib/credit", "K_WAITERS, 0, 0, 'WITHSCORES')", "K_WAITERS, 0, -1, 'WITHSCORES')",
          f"{_BOUNDS}::test_ten_thousand_waiters_cost_a_call_no_more_than_a_hundred"),
         ("P11", "lib/credit", "local MAX_HAND_OVERS = 64", "local MAX_HAND_OVERS = 10000",
