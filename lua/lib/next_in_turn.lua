@@ -79,5 +79,5 @@ local function read_new(c, cid, most)
   end
   local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', int(most), 'STREAMS', K_MESSAGES, '>')
   local entries = reply and reply[1] and reply[1][2] or {}
-  return wanted(c.sub, entries), #entries
+  return d.kind == 'topic' and wanted(c.sub, entries) or entries, #entries
 end

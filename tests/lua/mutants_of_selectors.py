@@ -11,7 +11,7 @@ _REMOVED = f"{_T}::test_one_that_is_removed_settles_only_what_was_for_it"
 _FEW = f"{_T}::test_a_few_are_listed_and_a_long_one_is_not"
 
 SELECTORS: Final = (
-    ("P5", "lib/next_in_turn", "return wanted(c.sub, entries), #entries", "return entries, #entries", _OWN),
+    ("P5", "lib/next_in_turn", "wanted(c.sub, entries) or entries", "entries", _OWN),
     ("P2", "lib/append", "    readers = readers - #without\n", "", _OWN),
     ("P5", "lib/append", "'s', table.concat(without, ' ')", "'s', ''", _OWN),
     ("P5", "lib/selecting", "math.floor(mask / 2 ^ (i - 1)) % 2 == 1", "mask + 0 > 0", _OWN),
