@@ -79,7 +79,7 @@ local own = holds_of_session(who)
 for _, of in ipairs(most > 0 and redis.call('ZREVRANGE', K_SHARES, 0, MAX_LISTED - 1) or {}) do
   wanted[key_of(of)] = true
 end
-return { 'OK', int(d.epoch), tell(limiter.limits, limiter.levels), of_key, int(redis.call('HLEN', K_KEYED)), int(d.blocked),
+return { 'OK', int(d.epoch), tell(limiter.limits, limiter.levels), of_key, int(known.count()), int(d.blocked),
   records(most), rows, holds, own, int(math.max(0, d.learning_until - now_ms)), redis.call('HGET', K_DESTINATION, 'off_reason') or '',
   int(now_ms), int(limiter.now_ms), string.match(rows[1] or '', '(%S+ %S+ %S+ %S+)$') or '', int(limiter.admitted),
   int(limiter.refused), int(redis.call('HLEN', K_HOLDS)), redis.call('HGET', K_DESTINATION, 'by_band') or '', unpack(shadows()) }

@@ -49,11 +49,31 @@ local function weight_of(key)
   return weight_among(limiter.weights, key)
 end
 
+-- The keys that count for `max_keys`. What a shadow limit says of a key is kept beside, of as many again: it keeps nobody out.
+local known = {}
+
+-- Whether a record has more than what shadow limits count.
+known.is = function(text)
+  if not limiter.shadows and limiter.shadow_keys == 0 then
+    return text ~= ''
+  end
+  for name in string.gmatch(text, '([%w_]+)[=:]') do
+    if name ~= 'GEN' and string.sub(name, 1, 2) ~= SHADOW then
+      return true
+    end
+  end
+  return false
+end
+
+known.count = function()
+  limiter.key_count = limiter.key_count or math.max(0, redis.call('HLEN', K_KEYED) - limiter.shadow_keys)
+  return limiter.key_count
+end
+
 local function has_room_for(key)
   local k = read_key(key)
-  if k.text == '' and not k.is_counted then
-    limiter.key_count = limiter.key_count or redis.call('HLEN', K_KEYED)
-    k.is_counted = limiter.key_count < limiter.max_keys
+  if not k.is_counted and not known.is(k.text) then
+    k.is_counted = known.count() < limiter.max_keys
     limiter.key_count = limiter.key_count + (k.is_counted and 1 or 0)
     return k.is_counted
   end
@@ -64,7 +84,16 @@ local function save_key(key, k)
   local text = levels_text(k.levels)
   if text == k.text then
     return
-  elseif text == '' then
+  end
+  local was, is = k.text ~= '' and not known.is(k.text), text ~= '' and not known.is(text)
+  if is and not was and limiter.shadow_keys >= limiter.max_keys then
+    text, is = '', false
+  end
+  if was ~= is then
+    limiter.shadow_keys = math.max(0, limiter.shadow_keys + (is and 1 or -1))
+    redis.call('HSET', K_DESTINATION, 'shadow_keys', int(limiter.shadow_keys))
+  end
+  if text == '' then
     redis.call('HDEL', K_KEYED, key)
   else
     if k.text == '' then

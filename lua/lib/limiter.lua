@@ -17,7 +17,8 @@ local function load_limiter(run_id)
   end
   local raw = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'key_weights', 'zone', 'unknown_keys', 'max_keys',
     'levels', 'skew_us', 'called_us', 'sweep', 'due', 'epochs', 'before', 'changed_us', 'generation', 'ledger_keys', 'front',
-    'admitted', 'refused', 'unsaid', 'lines', 'shadow_limits', 'shadow_key_limits', 'banded', 'pace', 'peak')
+    'admitted', 'refused', 'unsaid', 'lines', 'shadow_limits', 'shadow_key_limits', 'banded', 'pace', 'peak',
+    'shadow_keys')
   if K_LIMITED then
     take_settings(raw)
   end
@@ -26,7 +27,8 @@ local function load_limiter(run_id)
     changed_us = tonumber(raw[14] or 0), generation = tonumber(raw[15] or 0), names_keys = raw[16] ~= 'off',
     front = raw[17] or '', admitted = tonumber(raw[18] or 0), refused = tonumber(raw[19] or 0),
     unsaid = raw[20] or '', text = raw[1], lines = raw[21],
-    key_text = raw[2], shadow_key_text = raw[23], banded = raw[24], pace = raw[25], peak = tonumber(raw[26] or 0), last = {} }
+    key_text = raw[2], shadow_key_text = raw[23], banded = raw[24], pace = raw[25], peak = tonumber(raw[26] or 0),
+    shadow_keys = tonumber(raw[27] or 0), last = {} }
   limiter.limits, limiter.forms, limiter.adapts = parse_limits(raw[1])
   limiter.key_limits, limiter.key_forms = parse_limits(raw[2])
   limiter.shadows = (raw[22] or raw[23]) and read_shadows(raw[22], raw[23]) or nil

@@ -46,9 +46,9 @@ local function is_in_use(text)
   if (tonumber(string.match(text, 'GEN=(%d+)')) or 0) ~= limiter.generation then
     return false -- its rates were others
   end
-  for number, from in string.gmatch(text, '=(%d+)@?(%d*)') do
-    if from == '' and tonumber(number) > now_us then
-      return true
+  for name, number, from in string.gmatch(text, '([%w_]+)=(%d+)@?(%d*)') do
+    if from == '' and tonumber(number) > now_us and not (limiter.shadows and string.find(name, '^S_')) then
+      return true -- what a shadow limit is owed says nothing of what else was owed
     end
   end
   return string.find(text, ':', 1, true) ~= nil

@@ -60,15 +60,14 @@ end
 together.have_room = function(groups)
   local asked, new = {}, 0
   for key, of_key in pairs(groups) do
-    new = new + (read_key(key).text == '' and 1 or 0)
+    new = new + (known.is(read_key(key).text) and 0 or 1)
     for text, group in pairs(of_key) do
       if not together.has_room_beside(asked, key, text, group.times) then
         return false
       end
     end
   end
-  limiter.key_count = limiter.key_count or new > 0 and redis.call('HLEN', K_KEYED) or nil
-  return new == 0 or limiter.key_count + new <= limiter.max_keys
+  return new == 0 or known.count() + new <= limiter.max_keys
 end
 
 -- Admits all from `at` on that come one after the other, if all have room; returns how many these are. Where others wait, or where

@@ -7,6 +7,7 @@ _FORMS = f"{_S}::test_each_form_counts_what_it_would_have_kept_waiting_and_keeps
 _BESIDE = f"{_S}::test_a_shadow_beside_the_real_limit_judges_what_that_admits_alone"
 _KEYS = f"{_S}::test_each_key_has_shadow_limits_of_its_own"
 _SIDES = f"{_S}::test_a_shadow_that_binds_from_now_on_counts_what_is_held_and_owed"
+_KNOWN = f"{_S}::test_keys_that_only_a_shadow_limit_counts_keep_nobody_out"
 _OFF = f"{_S}::test_a_hold_off_and_a_loss_are_as_real_limits_have_them"
 
 _T = "test_shadows"
@@ -40,6 +41,11 @@ SHADOWS: Final = (
     ("P8", "hold_off", "limiter.shadows and limiter.shadows[key == NO_KEY and 1 or 2] or {}", "{}", _OFF),
     ("P3", "lib/taking", "now_ms < d.learning_until and limit.most < MOST_COUNTED", "now_ms < d.learning_until", _OFF),
     ("P10", "lib/carry_over", "redis.call('HDEL', K_DESTINATION, 'would_wait', 'shadowed')", "", _SIDES),
+    ("P8", "lib/keyed", " - limiter.shadow_keys)", ")", _KNOWN),
+    ("P12", "lib/keyed", "not known.is(k.text) then", "k.text == '' then", _KNOWN),
+    ("P12", "lib/keyed", "if is and not was and limiter.shadow_keys >= limiter.max_keys then", "if false then", _KNOWN),
+    ("P8", "lib/keyed", "(is and 1 or -1)", "1", _KNOWN),
+    ("P8", "lib/limits", "and not (limiter.shadows and string.find(name, '^S_'))", "", _KNOWN),
     # Of queues, topics, gates and buckets.
     ("P10", "lib/tried", "amount > left - sum", "sum > left", _QUEUE),
     ("P10", "lib/tried", "rate - before[name]", "rate", _QUEUE),

@@ -82,6 +82,36 @@ async def test_each_key_has_shadow_limits_of_its_own(limiter: Limiter) -> None:
     assert await limiter.left("keyed") == 0
 
 
+async def test_keys_that_only_a_shadow_limit_counts_keep_nobody_out(limiter: Limiter) -> None:
+    """Mutants: their records count for `max_keys`; a key known by its shadow alone comes in above it; they have no end
+    of their own; what is owed to a shadow keeps a key counted that owes nothing else; one that went is counted still.
+    """
+    quotas = "mails quota 9 day 0;tokens rate 0.001 5"
+    await limiter.create(FREE, "tokens rate 10 10", shadow_key_limits=quotas, max_keys="3")
+    for number in range(1, 10):
+        assert await limiter.admit(f"ann.{number}", "mails=1,tokens=1", key=f"t{number}") == "held"
+        assert await limiter.release(f"ann.{number}") == "ok"
+        await limiter.wait(200)
+        await limiter.store.sweep(limiter.address)
+    assert await limiter.left("keyed") <= 2 * 3, "as many again for shadows, and no more"
+    assert (await limiter.look()).keys == 0
+    assert await limiter.admit("bob.1", "slots=1", key="t1") == "held", "of which a shadow has something to say"
+    assert await limiter.admit("bob.2", "slots=1", key="u1") == "held"
+    assert await limiter.admit("bob.3", "slots=1", key="u2") == "held"
+    assert (await limiter.look()).keys == 3
+    assert await limiter.admit("bob.4", "slots=1", key="t2") == "keys", "max_keys binds as ever"
+    assert await limiter.admit("bob.4", "slots=1", key="u3") == "keys"
+    assert await limiter.release("bob.1") == "ok"
+    assert await limiter.admit("bob.4", "slots=1", key="u3") == "held"
+    await limiter.change(shadow_key_limits="")
+    for number in range(2, 5):
+        assert await limiter.release(f"bob.{number}") == "ok"
+    for _ in range(70):
+        await limiter.store.sweep(limiter.address)
+    assert await limiter.left("keyed") == (await limiter.look()).keys == 0
+    assert await limiter.field("shadow_keys") == b"0"
+
+
 async def test_a_shadow_that_binds_from_now_on_counts_what_is_held_and_owed(limiter: Limiter) -> None:
     """Mutants: what is held, owed or used is forgotten with the change; a shadow that is given up binds."""
     shadows = "slots at_once 2;tokens rate 10 10;mails quota 5 day 0"
