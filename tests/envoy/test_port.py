@@ -4,16 +4,20 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import pytest
 
-from headgate import InvalidValue
+from headgate import Client, InvalidValue
 from headgate_coordinator import rpc
-from headgate_coordinator.keda import messages
+from headgate_coordinator.envoy.decisions import Decisions
+from headgate_coordinator.envoy.server import RateLimits
+from headgate_coordinator.keda import messages, unread
+from headgate_coordinator.keda.scaler import Scaler
 from headgate_coordinator.rpc import RpcServer
 from tests.demo.command import environment
 from tests.sdk.session.test_transports import certificate
@@ -138,6 +142,64 @@ async def test_requests_beyond_the_bound_are_refused_at_once(monkeypatch: pytest
         gate.set()
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert sum(isinstance(answer, bytes) for answer in answers) == 3
+    await server.close()
+
+
+@contextlib.asynccontextmanager
+async def silent(port: int, method: str, connections: int) -> AsyncIterator[list[Any]]:
+    """Begin as many requests as connections may have, none of which ever says anything."""
+
+    async def nothing() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    async with contextlib.AsyncExitStack() as stack:
+        begun = []
+        for number in range(connections):
+            options = [("grpc.use_local_subchannel_pool", 1), ("headgate.number", number)]
+            channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
+            await stack.enter_async_context(channel)
+            begun += [channel.stream_unary(method)(nothing()) for _ in range(rpc.STREAMS)]
+        yield begun
+        for one in begun:
+            one.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+
+
+class Known:
+    """Decisions that have admitted the request before."""
+
+    def decide_again(self, encoded: bytes) -> bytes:
+        return encoded
+
+
+@pytest.mark.parametrize("service", ["envoy", "keda"])
+async def test_strangers_who_begin_requests_and_say_nothing_keep_nobody_out(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a proxy that is open when its limits fail lets everybody through.
+
+    Mutants: whoever has no token is asked for a message first; requests that say nothing have no bound, or no end.
+    """
+    monkeypatch.setattr(rpc, "AT_A_TIME", 64)
+    monkeypatch.setattr(unread, "WITHIN", 2.0)
+    limits = RateLimits(cast("Decisions", Known()), "sesame")
+    scaler = Scaler(cast("Client", SimpleNamespace(store=SimpleNamespace(server=None))), None, "sesame")
+    server = RpcServer([limits.handler, scaler.handler], token="sesame")
+    await server.start()
+    method = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" if service == "envoy" else SPEC
+    async with silent(server.port, method, 1) as begun:
+        await wait_until(lambda: sum(one.done() for one in begun) >= len(begun) - unread.MOST, timeout=60)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            proxies = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+            bearer = (("authorization", "Bearer sesame"),)
+            for number in range(20):
+                request = b"%d" % number
+                assert await proxies(request, metadata=bearer, timeout=60) == request
+            await wait_until(lambda: all(one.done() for one in begun), timeout=60)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await ask(channel)
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED, "and so can scalers, once these are gone"
     await server.close()
 
 

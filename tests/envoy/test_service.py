@@ -284,7 +284,12 @@ async def test_the_same_is_asked_in_json(client: headgate.Client, served: Open) 
         assert (admitted.status_code, admitted.json()["overallCode"]) == (200, "OK")
         assert (refused.status_code, refused.json()["overallCode"]) == (429, "OVER_LIMIT")
         deep = b'{"a":' * 50 + b"1" + b"}" * 50
-        for wrong in (b"", b"{", b"[]", b"\xff", deep, b'{"domain": 1}', json.dumps(body | {"x": 1}).encode()):
+        odd = json.dumps(
+            body | {"descriptors": [{"entries": [entries[0], {"key": "tenant", "value": "\ud800"}]}]}
+        ).encode()
+        for no_text in (odd, odd.replace(b"\\ud800", b"\xff")):  # what a client wrote opens no limit
+            assert (await http.post("/json", content=no_text)).status_code == 429
+        for wrong in (b"", b"{", b"[]", deep, b'{"domain": 1}', json.dumps(body | {"x": 1}).encode()):
             assert (await http.post("/json", content=wrong)).status_code == 400, wrong
         assert (await http.get("/json")).status_code == 405
         described = (await http.get("/api/v1/openapi.json")).json()["paths"]["/json"]["post"]

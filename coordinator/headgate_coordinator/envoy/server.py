@@ -11,7 +11,8 @@ from headgate import HeadgateError, InvalidValue
 from headgate_coordinator.envoy.decisions import Decisions
 from headgate_coordinator.rpc import LARGEST, bears, refuse
 
-REFUSED: Final[bytes] = RateLimitResponse(overall_code=RateLimitResponse.OVER_LIMIT).SerializeToString()
+_OVER: Final = RateLimitResponse(overall_code=RateLimitResponse.OVER_LIMIT)
+REFUSED: Final[bytes] = _OVER.SerializeToString()
 """The answer to what names no key. A proxy sends on what its client wrote, and an error lets that through where it
 fails open."""
 SERVICE: Final = "envoy.service.ratelimit.v3.RateLimitService"
@@ -39,16 +40,13 @@ class RateLimits:
     @property
     def handler(self) -> Any:
         """The service, for a gRPC server; it takes and gives bytes, for most requests have come before."""
-        method = grpc.unary_unary_rpc_method_handler(self._answer)
-        return grpc.method_handlers_generic_handler(SERVICE, {"ShouldRateLimit": method})
+        return _Door(self._answer, self._token)
 
     async def close(self) -> None:
         """Stop; what is held stays held, for as long as its leases last."""
         await self._decisions.close()
 
     async def _answer(self, request: bytes, context: Any) -> bytes:
-        if self._token is not None and not bears(context.invocation_metadata(), self._token):
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "send the node's token: authorization: Bearer <token>")
         known = self._decisions.decide_again(request)
         if known is not None:
             return known
@@ -71,10 +69,31 @@ class RateLimits:
         try:
             request = json_format.Parse(body, RateLimitRequest(), max_recursion_depth=8)
         except (json_format.ParseError, UnicodeDecodeError) as error:
+            if isinstance(error, UnicodeDecodeError) or "surrogate" in str(error):  # as REFUSED
+                return 429, json_format.MessageToJson(_OVER, indent=None)
             raise InvalidValue(f"the body is no RateLimitRequest: {error}") from None
         answer = await self._decisions.decide(request)
         status = 200 if answer.overall_code == RateLimitResponse.OK else 429
         return status, json_format.MessageToJson(answer, indent=None)
+
+
+class _Door:
+    """Lets those in who bear the token, by their first bytes: others may send no message, and would stay for that."""
+
+    def __init__(self, answer: Any, token: str | None) -> None:
+        self._answer, self._token = grpc.unary_unary_rpc_method_handler(answer), token
+        self._turn_away = grpc.stream_unary_rpc_method_handler(_turn_away)
+
+    def service(self, handler_call_details: Any) -> Any:
+        if handler_call_details.method != f"/{SERVICE}/ShouldRateLimit":
+            return None
+        if self._token is None or bears(handler_call_details.invocation_metadata, self._token):
+            return self._answer
+        return self._turn_away
+
+
+async def _turn_away(_requests: Any, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "send the node's token: authorization: Bearer <token>")
 
 
 def _read(request: bytes) -> RateLimitRequest:

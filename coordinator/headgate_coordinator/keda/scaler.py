@@ -11,6 +11,7 @@ from headgate import AccessDenied, Client, CoordinatorUnavailable, HeadgateError
 from headgate_coordinator.keda import messages
 from headgate_coordinator.keda.levels import Levels
 from headgate_coordinator.keda.trigger import SECRETS, Trigger
+from headgate_coordinator.keda.unread import Unread, parsed
 from headgate_coordinator.keda.watch import Watch
 from headgate_coordinator.rpc import is_token, peer_of, refuse
 from headgate_coordinator.security import Identity, Users
@@ -37,6 +38,7 @@ class Scaler:
         self._users, self._token = users, token
         self._operator = Identity("operator", ALL)
         self._watches: set[Watch] = set()
+        self._unread = Unread()
         self._over = False
         if users is not None:
             users.on_change(self._wake)
@@ -46,10 +48,10 @@ class Scaler:
         """The service, for a gRPC server."""
         ref = messages.ScaledObjectRef
         calls = {
-            "IsActive": _unary(self._is_active, ref),
-            "GetMetricSpec": _unary(self._spec, ref),
-            "GetMetrics": _unary(self._metrics, messages.GetMetricsRequest),
-            "StreamIsActive": grpc.unary_stream_rpc_method_handler(self._stream, ref.FromString, _bytes),
+            "IsActive": self._unary(self._is_active, ref),
+            "GetMetricSpec": self._unary(self._spec, ref),
+            "GetMetrics": self._unary(self._metrics, messages.GetMetricsRequest),
+            "StreamIsActive": grpc.stream_stream_rpc_method_handler(self._stream, None, _bytes),
         }
         return grpc.method_handlers_generic_handler(messages.SERVICE, calls)
 
@@ -80,14 +82,24 @@ class Scaler:
         one = {"metricName": trigger.name, "metricValue": math.ceil(value), "metricValueFloat": value}
         return messages.GetMetricsResponse(metricValues=[one])
 
-    async def _stream(self, ref: Any, context: Any) -> AsyncIterator[Any]:
+    def _unary(self, answer: Callable[[Any, Any], Awaitable[Any]], of: Any) -> Any:
+        async def handle(requests: AsyncIterator[bytes], context: Any) -> Any:
+            try:
+                return await answer(parsed(of, await self._unread.message(requests, context)), context)
+            except HeadgateError as error:
+                return await refuse(context, error)
+
+        return grpc.stream_unary_rpc_method_handler(handle, None, _bytes)
+
+    async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         """Say whether there is anything to do, at once and at each change."""
+        said = await self._unread.message(requests, context)
         if len(self._watches) >= MOST_STREAMS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_STREAMS} streams are open at this node")
         watch = Watch(self._client)
         self._watches.add(watch)
         try:
-            trigger, access = await self._read(ref, context)
+            trigger, access = await self._read(parsed(messages.ScaledObjectRef, said), context)
             before, due = None, None
             async with watch.on(*trigger.names):
                 while not self._over:
@@ -132,16 +144,6 @@ class Scaler:
         if self._users is None or self._users.is_open:
             return self._operator if self._token is None else None
         return self._users.anonymous()
-
-
-def _unary(answer: Callable[[Any, Any], Awaitable[Any]], of: Any) -> Any:
-    async def handle(request: Any, context: Any) -> Any:
-        try:
-            return await answer(request, context)
-        except HeadgateError as error:
-            return await refuse(context, error)
-
-    return grpc.unary_unary_rpc_method_handler(handle, of.FromString, _bytes)
 
 
 def _bytes(message: Any) -> bytes:
