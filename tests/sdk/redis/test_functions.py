@@ -1,11 +1,13 @@
 """Scripts that are called as functions, where a server has them and lets a user; where not, nobody notices."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 import redis as plain
+import redis.asyncio as plain_asyncio
 
 import headgate
 from headgate.redis import functions
@@ -121,6 +123,50 @@ async def test_a_function_that_is_gone_is_loaded_by_the_call_that_misses_it(
             assert await seller.publish() == "OK"
             assert libraries(modern) == {own("publish")}
     assert "evalsha" not in calls(modern)
+
+
+@pytest.mark.whole  # test_a_function_that_is_gone_is_loaded_by_the_call_that_misses_it
+async def test_who_flushes_scripts_and_functions_all_the_time_holds_nobody_up(modern: RedisServer) -> None:
+    """Each call may miss its script, between any two of its steps. Mutant: LOADS is 0."""
+    over = asyncio.Event()
+
+    async def flush() -> None:
+        async with plain_asyncio.Redis.from_url(modern.url) as direct:
+            while not over.is_set():
+                await direct.function_flush("SYNC")
+                await direct.script_flush("SYNC")
+                await asyncio.sleep(0.02)
+
+    async with headgate.connect(modern.url) as client, client.session() as session:
+        await client.apply("orders", limit=2000, kind="queue")
+        await client.apply("gate", kind="gate", limit=2)
+        storm = asyncio.create_task(flush())
+        gate, inside, most = await session.gate("gate"), 0, 0
+
+        async def send(number: int) -> None:
+            nonlocal inside, most
+            producer = await session.producer("orders", window=1)
+            for part in range(5):
+                async with gate.admit(timeout=60):
+                    inside, most = inside + 1, max(most, inside + 1)
+                    await producer.send(f"{number}.{part}".ljust(300), timeout=60)
+                    inside -= 1
+
+        senders = [asyncio.create_task(send(number)) for number in range(10)]
+        consumer, got = await session.consumer("orders"), list[str]()
+        while len(got) < 50:
+            message = await consumer.receive(timeout=60)
+            assert message is not None
+            got.append(str(message.body).strip())
+            await message.accept()
+        await asyncio.gather(*senders)
+        over.set()
+        await storm
+        seen = await client.store.snapshot(ORDERS)
+    assert sorted(got) == sorted(f"{number}.{part}" for number in range(10) for part in range(5))
+    assert most == 2
+    assert seen is not None
+    assert int(seen.fields["peak_bytes"]) <= 2000
 
 
 async def test_functions_outlive_a_restart_as_data_do(server: RedisServer) -> None:
