@@ -151,7 +151,7 @@ async def test_a_hundred_thousand_sessions_cost_a_call_no_more_than_ten(server: 
 
 @pytest.mark.whole  # what is done of much, a bounded piece a call, has the last one too
 async def test_a_hundred_thousand_dead_cost_a_call_no_more_than_sixteen(server: RewritingServer) -> None:
-    """Mutant: MAX_REAPED is a hundred thousand."""
+    """What changes MAX_REAPED, test_p4_reclaim.py catches."""
     few = await crowded(server, "few", 16 * 12 * CALLS, lease=BEGIN_MS - 1)
     many = await crowded(server, "many", MANY, lease=BEGIN_MS - 1)
     leases, calls = many.address.shared[2], server.calls
