@@ -16,7 +16,7 @@ sweeping.look = function(due)
   for i = 1, #found[2], 2 do
     if not keyed[found[2][i]] and not is_in_use(found[2][i + 1]) then
       take_in(found[2][i], found[2][i + 1])
-      whole = whole + 1
+      whole = whole + (levels_text(keyed[found[2][i]].levels) ~= found[2][i + 1] and 1 or 0) -- else a quota, or a shadow's
     end
   end
   limiter.sweep, limiter.due = found[1], whole * 8 > #found[2] and SWEEP_AT or 0

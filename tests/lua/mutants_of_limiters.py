@@ -188,6 +188,8 @@ LIMITERS: Final = (
      f"{_ADMIT}::test_a_hold_off_ends_by_redis_clock_and_begins_slowly"),
     ("P12", "lib/sweeping", "if not keyed[found[2][i]] and not is_in_use(found[2][i + 1]) then", "if false then",
      f"{_ADMIT}::test_keys_leave_nothing_behind"),
+    ("P12", "lib/sweeping", "(levels_text(keyed[found[2][i]].levels) ~= found[2][i + 1] and 1 or 0)", "1",
+     "test_keys_that_end::test_records_that_say_what_a_quota_has_are_not_looked_at_by_every_call"),
     ("P12", "lib/sweeping", "whole * 8 > #found[2] and SWEEP_AT or 0", "0",
      "test_keys_that_end::test_calls_of_one_key_remove_the_records_of_all_that_are_whole"),
     ("P12", "lib/sweeping", "if left <= MAX_SWEPT and limiter.peak", "if false and limiter.peak",

@@ -50,3 +50,15 @@ async def test_few_that_owe_still_take_the_memory_of_few(limiter: Limiter) -> No
     assert await limiter.left("keyed") == 8
     assert await _bytes(limiter) < 8192, "a table for 512, which were left as it was written"
     assert await limiter.taken("tokens", "late1") == 100_000 - 200, "what they owe is as it was"
+
+
+async def test_records_that_say_what_a_quota_has_are_not_looked_at_by_every_call(limiter: Limiter) -> None:
+    """They are looked at, for their window may be over, and stay. Mutant: they are taken for some that have ended."""
+    await limiter.create("mails quota 1000 day 0", "mails quota 9 day 0")
+    for number in range(1, 41):
+        assert await limiter.admit(f"ann.{number}", "mails=1", key=f"t{number}") == "held"
+        assert await limiter.release(f"ann.{number}") == "ok"
+    await limiter.store.sweep(limiter.address)
+    await limiter.store.sweep(limiter.address)
+    assert await limiter.left("keyed") == 40
+    assert await limiter.field("due") == b"0"
