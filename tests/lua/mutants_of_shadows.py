@@ -41,7 +41,7 @@ SHADOWS: Final = (
     ("P8", "hold_off", "limiter.shadows and limiter.shadows[key == NO_KEY and 1 or 2] or {}", "{}", _OFF),
     ("P3", "lib/taking", "now_ms < d.learning_until and limit.most < MOST_COUNTED", "now_ms < d.learning_until", _OFF),
     ("P10", "lib/carry_over", "redis.call('HDEL', K_DESTINATION, 'would_wait', 'shadowed')", "", _SIDES),
-    ("P8", "lib/keyed", " - limiter.shadow_keys)", ")", _KNOWN),
+    ("P8", "lib/known", " - limiter.shadow_keys)", ")", _KNOWN),
     ("P12", "lib/keyed", "not known.is(k.text) then", "k.text == '' then", _KNOWN),
     ("P12", "lib/keyed", "if is and not was and limiter.shadow_keys >= limiter.max_keys then", "if false then", _KNOWN),
     ("P8", "lib/keyed", "(is and 1 or -1)", "1", _KNOWN),

@@ -327,8 +327,8 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for name, held in pairs(levels.held) do|for name, used in pairs(levels.used) do"
         "|for name, number, from in string.gmatch(text, '([%w_]+)=(%d+)@?(%d*)') do",
         "lib/calendar": "for from, value in string.gmatch(zone_text or '', '(%d+) (%-?%d+)') do",
-        "lib/keyed": "for name, tat in pairs(levels.tat) do|for name, number in pairs(levels.used) do"
-        "|for name in string.gmatch(text, '([%w_]+)[=:]') do",
+        "lib/keyed": "for name, tat in pairs(levels.tat) do|for name, number in pairs(levels.used) do",
+        "lib/known": "for name in string.gmatch(text, '([%w_]+)[=:]') do",
         "lib/sampling": "for _, amount in ipairs(amounts_of(text)) do",
         "lib/hold": "for name, sign, number in string.gmatch(text, AMOUNT) do"
         "|for _, amount in ipairs(amounts_of(text)) do"
