@@ -13,6 +13,7 @@ from headgate.redis.scripts import parse, script_names
 from headgate.redis.secured import secure
 from headgate.redis.stores.limiters import LimiterStore
 from headgate.redis.stores.links import LinkStore
+from headgate.redis.stores.moves import MoveStore
 from headgate.redis.stores.pools import PoolStore, Slice
 from headgate.redis.stores.spools import SpoolStore
 from tests.lua.contracts.test_contract import KEYS
@@ -220,6 +221,8 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
         "resolve": await place.store.resolve(place.address, "ann", since=1, mode="ticket"),
         "pause": (await LimiterStore(place.server).pause(place.address, "ann", ms=1, reason="429"))[0],
     }
+    replies["discard"] = (await MoveStore(place.server).discard(place.address, "1-1"))[0]
+    replies["move"] = (await MoveStore(place.server).begin(place.address, "x")).code
     replies["secure"] = (await secure(place.server, place.address, "ann", MEMORY, 1)).code
     spool = SpoolStore(place.server)
     replies["hold"] = await spool.hold(place.address, ann.account(), "orders/x", 1, ttl_ms=TTL_MS)
