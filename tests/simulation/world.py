@@ -73,6 +73,7 @@ def of_this_world(world: World) -> Iterator[None]:
     """Have all modules of the product take time and chance from a world; nothing is collected meanwhile."""
     loop, chance = world.loop, world.secret
     time = types.SimpleNamespace(
+        thread_time=lambda: 0.0,
         monotonic=loop.time,
         time=lambda: DAY + loop.time() - BEGINS + loop.process.ahead,
         time_ns=lambda: round((DAY + loop.time() - BEGINS + loop.process.ahead) * 1e9),
