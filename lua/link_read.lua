@@ -40,6 +40,7 @@ elseif born() ~= tonumber(ARGV[4]) then
 end
 
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a full Redis can always drain
+d.caller = link -- a session of its name, if it is late, ends in another's call: its consumer is what reads here
 local reaped, ids = reap(), {}
 for i, entry in ipairs(redis.call('XPENDING', K_MESSAGES, c.sub, '-', int(mark), MAX_DELIVERED, cid)) do
   ids[i] = entry[1]
