@@ -31,6 +31,10 @@
            pools                 text to 3300
            reserved              'yes'
            pool_weight           1 to 1000
+           slices                1 to 48
+           sliced                1 to 48
+           slices_pool           name
+           of_slices             1 to 48
            send_rate             rate
            send_burst            1 to 2^52
            send_byte_rate        rate
@@ -97,6 +101,7 @@
 --- @include "lib/changed"
 --- @include "lib/limiter_settings"
 --- @include "lib/carry_over"
+--- @include "lib/slices"
 local run_id, mode, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local ALWAYS = { limit_bytes = 'unlimited', limit_messages = 'unlimited', ledger = 'all', ledger_keep = '10000',
   policy_version = '0' } -- what every destination has
@@ -155,6 +160,7 @@ if d then
   local carry_over_all = d.kind == 'limiter' and carry_over_limits or carry_over_shadow
   carry_over_all(settings)
 end
+share_slices(settings)
 local names, changes = {}, code == 'CREATED'
 for field in pairs(settings) do
   names[#names + 1] = field
@@ -192,7 +198,5 @@ end
 write_ledger('apply', '-', 0, 0, 0)
 save_destination()
 wake_all('settings')
-if d.stopped or is_above() then
-  recall()
-end
+if d.stopped or is_above() then recall() end
 return { code, int(d.epoch), d.kind }

@@ -9,7 +9,7 @@
   Returns {code, pool_epoch, bytes, {member, epoch, granted, returned, ...}}; bytes that were freed; members that were served
   Codes    OK, UNKNOWN (no such pool, or not a member), STALE (the destination is back)
 ]]
---- @include "lib/pool"
+--- @include "lib/serve"
 local run_id, member, epoch = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 if not load_pool(run_id) then

@@ -19,7 +19,7 @@
            policy_version  total
            policy          text to 4000
 ]]
---- @include "lib/pool"
+--- @include "lib/serve"
 local run_id, mode, pool_epoch, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local ALWAYS = { limit_bytes = 'unlimited', reserve_bytes = '0', policy_version = '0' } -- what every pool has
 local settings = {}

@@ -1,4 +1,4 @@
---- @include "lib/pool"
+--- @include "lib/serve"
 -- The line of a pool, by weighted max-min: the lower the level of a member, which is what it holds for each unit of its
 -- weight, the further in front. So whoever is served most has to wait, until all who wait are on one level.
 local MAX_COMPARED = 512

@@ -90,28 +90,3 @@ end
 local function draw(m, more)
   m.granted, p.granted = m.granted + more, p.granted + more
 end
-
--- Serve the line from its head while the room covers the need. The caller of the script delivers what was granted.
-local function serve_line(caller, own)
-  for _ = 1, MAX_SERVED do
-    local member = p.learning == 0 and redis.call('ZRANGE', K_LINE, 0, 0)[1]
-    if not member then
-      return
-    end
-    local m = member == caller and own or read_member(member)
-    if not m.known or beyond_limit(m) or (member ~= caller and now_ms - m.seen > STALE_MEMBER_MS) then
-      redis.call('ZREM', K_LINE, member) -- who still waits asks again
-    elseif m.need - m.granted <= pool_room(m) then
-      draw(m, math.max(0, m.need - m.granted))
-      redis.call('ZREM', K_LINE, member)
-      if member ~= caller then
-        save_member(member, m)
-        for _, value in ipairs({ member, int(m.epoch), int(m.granted), int(m.returned) }) do
-          served[#served + 1] = value
-        end
-      end
-    else
-      return
-    end
-  end
-end

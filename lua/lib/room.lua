@@ -95,7 +95,9 @@ local function grant(sid, s)
     return false
   end
   local held_b, held_m = held(s)
-  local more = alone and lacks or raise(s.granted, held_b, s.want, s.need, free, share(shadow_most('bytes', d.limit_bytes), s.weight))
+  -- Other slices have as many sessions, about.
+  local cap = share(shadow_most('bytes', d.limit_bytes) / (d.of_slices or 1), s.weight)
+  local more = alone and lacks or raise(s.granted, held_b, s.want, s.need, free, cap)
   local more_m = raise(s.granted_m, held_m, s.want_m, s.need_m, free_m,
     share(shadow_most('messages', d.limit_messages), s.weight))
   if more > 0 or more_m > 0 then

@@ -231,6 +231,8 @@ class Client(Administration):
     def browse(self, destination: str, *, after: str | None = None, limit: int | None = None) -> AsyncIterator[Browsed]:
         """Iterate over the stored messages, oldest first, delivered ones included; takes no credit, changes nothing.
 
+        Those of a queue with slices come slice by slice.
+
         A payload in a spool store is read back; one that cannot be is shown as a stub that says why.
 
         Args:

@@ -17,6 +17,7 @@ from headgate.core.amqp import packed
 from headgate.core.amqp import sections as amqp_sections
 from headgate.core.later import delay_ms
 from headgate.core.limits.priority import HIGHEST, USUAL, check_priority
+from headgate.core.names import shown_id
 from headgate.errors import InvalidValue, MessageFormatError
 
 Headers = Mapping[str, Any]
@@ -194,16 +195,20 @@ class Receipt:
         seq: number of the message at its destination, dense from 1; 0 when it was dropped.
         size: bytes as stored: what it counts for.
         dropped: there was no room, and so it was not stored; it is counted in the destination's ``dropped_messages``.
+        slice: number of the slice that it is in, and that ``seq`` is of; 0 for the first.
     """
 
     seq: int
     size: int
     dropped: bool = field(default=False, kw_only=True)
+    slice: int = field(default=0, kw_only=True)
 
     @property
     def id(self) -> str:
         """The message's id at its destination; empty when it was dropped."""
-        return "" if self.dropped else f"{self.seq}-{self.size}"
+        if self.dropped:
+            return ""
+        return f"{self.slice}:{self.seq}-{self.size}" if self.slice else f"{self.seq}-{self.size}"
 
     def __repr__(self) -> str:
         return "Receipt(dropped)" if self.dropped else f"Receipt({self.id})"
@@ -214,6 +219,11 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
+        """The name of the destination, or of a slice of it."""
+        ...
+
+    @property
+    def shown(self) -> str:
         """The name of the destination."""
         ...
 
@@ -265,7 +275,7 @@ class Message(Stored):
     @property
     def id(self) -> str:
         """The message's id at its destination."""
-        return self.raw_id.decode()
+        return shown_id(self._consumer.address.name, self.raw_id.decode())
 
     @property
     def is_current(self) -> bool:
@@ -279,7 +289,7 @@ class Message(Stored):
     @property
     def destination(self) -> str:
         """The name of the queue or topic that it comes from."""
-        return self._consumer.address.name
+        return self._consumer.address.shown
 
     def __repr__(self) -> str:
         return f"Message({self.id}, {self.size} bytes{', settled' if self.settled else ''})"

@@ -56,6 +56,7 @@ _POLICY = "test_policy"
 _NODES = "test_nodes"
 _USERS = "test_users"
 _LINKS, _DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_links", "test_delivery", "test_oom", "test_cluster", "test_bounds"
+_SLICED = "test_sliced_queues::test_a_queue_with_slices_lends_nothing_that_its_pool_did_not"
 _POOLS, _SLICES, _FAIR = "test_pools", "test_slices", "test_fair_pools"
 _ACTIVE, _RATES, _EXPIRY, _SLOW = "test_active", "test_delivery_rate", "test_expiry", "test_slow"
 _ALLOWED = "redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM"
@@ -551,11 +552,13 @@ MUTANTS: Final = tuple(
          f"{_POOLS}::test_a_pool_answers_as_the_model_does"),
         ("P1", "pool", "if epoch < m.epoch then", "if false then",
          f"{_POOLS}::test_a_late_report_of_a_destination_that_was_lost_is_refused"),
-        ("P1", "lib/pool", "elseif m.need - m.granted <= pool_room(m) then", "elseif true then",
+        ("P1", "lib/serve", "elseif m.need - m.granted <= pool_room(m) then", "elseif true then",
          f"{_POOLS}::test_first_come_first_served"),
+        ("P1", "lib/slices", "settings.slices_pool = whole .. '%.0'", "settings.slices_pool = nil", _SLICED),
+        ("P1", "lib/rules", "(read.slices_pool or '')", "''", _SLICED),
         ("P1", "lib/pool", "p.limit - (m.reserved == 1 and 0 or p.reserve)", "p.limit",
          f"{_POOLS}::test_the_reserve_is_for_the_reserved_who_go_first"),
-        ("P6", "lib/pool", "(member ~= caller and now_ms - m.seen > STALE_MEMBER_MS)", "false",
+        ("P6", "lib/serve", "(member ~= caller and now_ms - m.seen > STALE_MEMBER_MS)", "false",
          f"{_POOLS}::test_a_member_that_nobody_asks_for_any_more_does_not_hold_up_the_line"),
         ("P12", "lib/pool", "    if may_be_lost then\n", "    if true then\n",
          f"{_POOLS}::test_a_pool_whose_server_handed_it_over_whole_goes_on"),

@@ -8,6 +8,7 @@ import redis
 
 import headgate
 from headgate.consuming.feed import Feed
+from headgate.consuming.slices import Slices
 from headgate.message import decode
 from headgate.redis.keys import Address
 from headgate.redis.replies import Snapshot
@@ -99,5 +100,7 @@ async def outcomes(calls: Sequence[Awaitable[Any]], *, guard: float = GUARD) -> 
 def feed_of(consumer: headgate.Consumer) -> Feed:
     """Return what fetches for a consumer of one destination."""
     feed = consumer._supply
+    if isinstance(feed, Slices):
+        feed = feed.first
     assert isinstance(feed, Feed)
     return feed

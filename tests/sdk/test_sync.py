@@ -351,7 +351,7 @@ def test_settling_what_went_to_others_is_refused(threads: headgate.sync.Client) 
         producer.send("x")
         message = consumer.receive(timeout=GUARD)
         assert message is not None
-        holder = consumer._inner._supply.settlements  # type: ignore[attr-defined]
+        holder = consumer._inner._supply.first.settlements  # type: ignore[attr-defined]
         holder.generation += 1  # as after its lease was lost
         with pytest.raises(SessionExpired):
             message.accept()

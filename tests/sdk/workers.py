@@ -234,6 +234,24 @@ async def spread(client: headgate.Client, prefix: str, ttl: str, count: str, see
         await asyncio.gather(*(send(sender) for sender in senders))
 
 
+async def sliced(client: headgate.Client, destination: str, ttl: str, count: str, seed: str) -> None:
+    """Send numbered messages of all sizes to one destination, from so many sessions, for ever."""
+    dice = random.Random(int(seed))
+
+    async def send(session: headgate.Session) -> None:
+        sender = await session.producer(destination, window=300)
+        for number in range(1 << 30):
+            body, headers = str(number).rjust(dice.randrange(1, 150)), {"from": session.id}
+            # Where the machine is busy, some calls are given up before they are answered.
+            with contextlib.suppress(headgate.CreditTimeout, headgate.CoordinatorUnavailable):
+                await sender.send(body, headers=headers, timeout=dice.choice((0.1, 1, 30)))
+            await asyncio.sleep(dice.random() / 50)
+
+    sessions = [client.session(f"worker-{number}", ttl=float(ttl)) for number in range(int(count))]
+    _say("ready", *(session.id for session in sessions))
+    await asyncio.gather(*map(send, sessions))
+
+
 ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "producer": producer,
     "consumer": consumer,
@@ -244,6 +262,7 @@ ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "holds": holds,
     "numbered": numbered,
     "spread": spread,
+    "sliced": sliced,
     "tallies": tallies,
 }
 

@@ -13,7 +13,7 @@ FIELDS: Final = (
     "peak_bytes", "blocked", "consumers", "stopped", "held_off", "shut", "learning_until", "enforce", "message_seq",
     "dropped_messages", "dropped_bytes", "taken", "rate", "spooled_bytes", "reference_bytes", "later", "next_due",
     "limit_reference_bytes", "epoch", "epoch_ms", "epochs", "lost_messages", "epoch_lost", "would_wait",
-    "shadowed",
+    "shadowed", "sliced",
 )  # fmt: skip
 """The fields that are read of each destination."""
 
@@ -106,10 +106,9 @@ class Figures:
         return max(shares, default=None)
 
 
-def figures(name: str, values: Sequence[bytes | None], now_ms: float) -> Figures | None:
-    """Return what the values of :data:`FIELDS`, in their order, say; None when there is no such destination."""
-    fields = {field: value.decode() for field, value in zip(FIELDS, values, strict=True) if value is not None}
-    return from_fields(name, fields, now_ms) if "kind" in fields else None
+def named(values: Sequence[bytes | None]) -> dict[str, str]:
+    """Return the values of :data:`FIELDS`, in their order, by name."""
+    return {field: value.decode() for field, value in zip(FIELDS, values, strict=True) if value is not None}
 
 
 def from_fields(name: str, fields: Mapping[str, str], now_ms: float) -> Figures:

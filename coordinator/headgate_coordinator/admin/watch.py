@@ -17,8 +17,9 @@ from headgate.explain.limiters import explain_limiter
 from headgate.namespace.pool_limits import pool_names, pool_states
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
+from headgate.redis.stores.together import read_whole
 from headgate.spool.states import store_states
-from headgate_coordinator.admin.figures import FIELDS, Figures, figures
+from headgate_coordinator.admin.figures import FIELDS, Figures, from_fields, named
 
 _log = logging.getLogger("headgate")
 FRESH: Final = 1.0
@@ -221,8 +222,14 @@ class Watch:
             if isinstance(reply, Exception):
                 raise HeadgateError(f"{self.client.redis_url} refused to be read: {reply}")
         now_ms = int(time_there[0]) * 1000
-        found = (figures(name, values, now_ms) for name, values in zip(names, replies, strict=True))
-        return {one.name: one for one in found if one is not None}
+        found = {}
+        for name, values in zip(names, replies, strict=True):
+            if "kind" in (fields := named(values)):
+                whole = await read_whole(
+                    self.client.store.server, Address.of(self.client.namespace, name), FIELDS, fields
+                )
+                found[name] = from_fields(name, whole, now_ms)
+        return found
 
     def _flows(self, found: dict[str, Figures], now: float) -> dict[str, Flow]:
         last = self._last

@@ -5,13 +5,17 @@ from typing import Final
 
 from headgate import AccessDenied, Client, CoordinatorUnavailable, InvalidValue, UnknownDestination
 from headgate.core.limits.limit import limits_of
+from headgate.core.names import slice_name
 from headgate.redis.keys import PARTS, Address
 from headgate.redis.stores.limiters import LimiterStore
+from headgate.redis.stores.together import read_whole
 from headgate_coordinator.keda.trigger import Trigger
 from headgate_coordinator.security import Action
 from headgate_coordinator.security.access import Access
 
-_FIELDS: Final = ("kind", "pending_messages", "pending_bytes", "blocked", "limit_bytes", "rate", "limits", "next_due")
+_FIELDS: Final = (
+    "kind", "pending_messages", "pending_bytes", "blocked", "limit_bytes", "rate", "limits", "next_due", "sliced",
+)  # fmt: skip
 _LATER: Final = 1 + PARTS.index("later")
 _COUNTERS: Final = {"messages": "pending_messages", "bytes": "pending_bytes", "waiting": "blocked"}
 _LIMITED: Final = {"gate": "limit_bytes", "bucket": "rate"}
@@ -56,7 +60,10 @@ class Levels:
         value = float(fields.get(_COUNTERS[trigger.metric]) or 0)
         later, due = 0, None
         if kind == "queue" and trigger.metric == "messages" and "next_due" in fields:
-            later, due = await self._later(trigger.destination)
+            slices = range(int(fields.get("sliced", 1)))
+            found = [await self._later(slice_name(trigger.destination, number)) for number in slices]
+            later = sum(count for count, _ in found)
+            due = min((seconds for _, seconds in found if seconds is not None), default=None)
         return max(0.0, value - later), due
 
     async def _later(self, name: str) -> tuple[int, float | None]:
@@ -79,8 +86,9 @@ class Levels:
                 raise CoordinatorUnavailable(f"{name!r} cannot be read: {values}")
             if values[0] is None:
                 raise UnknownDestination(name, self._client.namespace)
+            own = {field: value.decode() for field, value in zip(_FIELDS, values, strict=True) if value is not None}
             read.append(
-                {field: value.decode() for field, value in zip(_FIELDS, values, strict=True) if value is not None}
+                await read_whole(self._client.store.server, Address.of(self._client.namespace, name), _FIELDS, own)
             )
         return read
 

@@ -8,6 +8,7 @@ asked for as Redis knows it: without the options of an address, and without its 
 from typing import Final
 
 from headgate.core.limits.user_limit import PREFIX
+from headgate.core.names import whole_name
 from headgate.redis.keys import session_prefix
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.security.permissions import EVERYTHING, Action, Grant, Identity
@@ -56,7 +57,7 @@ class Access:
         made for may receive from it. Everything else there takes the right to manage the namespace. A receiver from a
         destination may send its dead letters to where its settings say.
         """
-        identity = self.identity
+        identity, name = self.identity, whole_name(name)
         if identity is None:
             return False
         if is_reply_queue(name):

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from headgate.client import Client
 from headgate.core.limits.user_limit import UserLimit
-from headgate.core.names import decode_name, encode_name
+from headgate.core.names import decode_name, encode_name, whole_name
 from headgate.errors import HeadgateError
 from headgate.namespace.topics import Entry, is_pattern, read_pattern
 from headgate.redis.keys import Address, index_keys, made_key
@@ -74,7 +74,7 @@ class Making:
             InvalidName: nothing can be called so.
             CoordinatorUnavailable: Redis does not answer.
         """
-        name, identity = destination.partition("?")[0], access.identity
+        name, identity = whole_name(destination.partition("?")[0]), access.identity
         if identity is None or access.manages_all or is_reply_queue(name):
             yield
             return

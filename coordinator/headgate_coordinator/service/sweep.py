@@ -58,7 +58,7 @@ class Sweep:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        nodes, names = await self._nodes(), await self._client.destinations()
+        nodes, names = await self._nodes(), await self._client.every_slice()
         mine = self._falls_here(names, nodes)
         for at in range(0, len(mine), PAGE):
             await self._reap(mine[at : at + PAGE])

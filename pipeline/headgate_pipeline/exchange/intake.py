@@ -9,7 +9,7 @@ from typing import Final
 from headgate.client import Client
 from headgate.consuming.consumer import Consumer
 from headgate.core.window import Window
-from headgate.errors import AccessDenied, CoordinatorUnavailable, SessionExpired
+from headgate.errors import AccessDenied, CoordinatorUnavailable, PolicyError, SessionExpired
 from headgate.message import Message
 from headgate.redis.keys import Address
 from headgate.session.session import Session
@@ -60,6 +60,9 @@ class Intake:
 
     async def _open(self) -> None:
         o = self._options
+        snapshot = await self._connection.client.store.snapshot(Address.of(o.namespace, o.destination), waiters=0)
+        if snapshot is not None and "sliced" in snapshot.fields:  # its messages have no numbers in one order
+            raise PolicyError(f"{o.destination!r} has slices, and a stream reads a queue with one; name another")
         self._session = self._connection.client.session("spark", ttl=o.ttl)
         self._consumer = await self._session.consumer(
             o.destination, window=self._window, subscription=o.subscription or None, durable=bool(o.subscription)

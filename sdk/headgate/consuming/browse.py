@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Final
 
+from headgate.core.names import shown_id, slice_name
 from headgate.core.segment import Reference, is_reference
 from headgate.errors import InvalidValue, SpoolUnavailable
 from headgate.message import Stored
@@ -46,12 +47,26 @@ async def browse(
     """Yield stored messages, oldest first, a page at a time; see :meth:`Client.browse`."""
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise InvalidValue(f"limit: {limit!r}; use a number from 1, or None for all")
-    last = after
-    if after is not None and not re.fullmatch(r"\d{1,16}-\d{1,16}", after, re.ASCII):
+    match = re.fullmatch(r"(?:(\d{1,2}):)?(\d{1,16}-\d{1,16})", after, re.ASCII) if after is not None else None
+    if after is not None and match is None:
         raise InvalidValue(f"after: {after!r}; use the id of a message")
     snapshot = await store.snapshot(address, waiters=0, consumers=1)
-    page = int((snapshot.fields if snapshot else {}).get("browser_window") or PAGE)
-    left = limit
+    fields = snapshot.fields if snapshot else {}
+    page = int(fields.get("browser_window") or PAGE)
+    begin, last = (int(match[1] or 0), match[2]) if match else (0, None)
+    for number in range(begin, int(fields.get("sliced", begin + 1))):
+        part = Address.of(address.namespace, slice_name(address.name, number)) if number else address
+        async for message in _slice(store, spooling, part, last if number == begin else None, limit, page):
+            yield message
+            limit = None if limit is None else limit - 1
+        if limit == 0:
+            return
+
+
+async def _slice(
+    store: Store, spooling: Spooling, address: Address, last: str | None, left: int | None, page: int
+) -> AsyncIterator[Browsed]:
+    """Yield the messages of one slice."""
     while left is None or left > 0:
         count = page if left is None else min(page, left)
         entries = await store.browse(address, after=last, count=count)
@@ -60,7 +75,7 @@ async def browse(
             last = id_.decode()
             shown = await look.at(last, stored) if is_reference(stored) else stored
             if shown is not None:
-                yield Browsed(last, shown, expires_ms, due_ms)
+                yield Browsed(shown_id(address.name, last), shown, expires_ms, due_ms)
         if len(entries) < count:
             return
         left = None if left is None else left - count

@@ -18,11 +18,30 @@ from headgate.units import parse_timeout
 class Supply(Protocol):
     """A source of a consumer's messages: a feed, or one for each topic."""
 
-    address: Address
-    session: str
-    subscription: str
-    durable: bool
-    is_slow: bool
+    @property
+    def address(self) -> Address:
+        """The destination, or the pattern in its place."""
+        ...
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        ...
+
+    @property
+    def subscription(self) -> str:
+        """The subscription's name."""
+        ...
+
+    @property
+    def durable(self) -> bool:
+        """Whether the subscription stays when its last consumer goes."""
+        ...
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it settles too little of what there is for it."""
+        ...
 
     @property
     def source(self) -> Source:
@@ -228,7 +247,7 @@ class Consumer:
             if source.failure is not None:
                 raise source.failure
             if source.closed:
-                raise Closed(f"the consumer of {self.address.name!r} is closed")
+                raise Closed(f"the consumer of {self.address.shown!r} is closed")
             if not buffer:
                 if source.denied is not None:
                     raise source.denied

@@ -17,7 +17,7 @@ from headgate.consuming.terms import Owner, Terms, refusal
 from headgate.context import Context
 from headgate.core.credit import Lease
 from headgate.core.fetching import Call, Exchange, Fetching, Holding
-from headgate.core.sharing import Share, SharedWindow
+from headgate.core.sharing import Lead, Share, SharedWindow, Takers
 from headgate.core.window import Allowance, Window
 from headgate.credit.account import CLOSE_WITHIN
 from headgate.errors import AccessDenied, Closed, DestinationDamaged, HeadgateError, SlowConsumer
@@ -61,7 +61,7 @@ class Feed:
     ) -> None:
         self.address = address
         self.session = context.session
-        self.subscription, self.durable, self._wants = terms.subscription, terms.durable, terms.wants
+        self.terms, self.subscription, self.durable = terms, terms.subscription, terms.durable
         self.encoded_subscription = terms.encoded_subscription
         self.is_slow = False
         self.lost_since: float | None = None
@@ -91,7 +91,7 @@ class Feed:
     def __repr__(self) -> str:
         holding = self._machine.holding
         state = "closed" if self.closed else f"{holding.messages} messages held, {holding.window!r}"
-        return f"Feed({self.address.name!r}, {state})"
+        return f"Feed({self.address.shown!r}, {state})"
 
     @property
     def id(self) -> str:
@@ -170,14 +170,16 @@ class Feed:
         self._wake.set()
         return in_background(self._tell_window(), self._configuring, f"headgate {self.id}")
 
-    def check_open(self) -> None:
-        """Refuse what can only be done while it is open.
+    def share(self, takers: Takers) -> SharedWindow:
+        """Let others have parts of its window from now on; returns it."""
+        shared = SharedWindow(self.window, takers, self._machine.holding)
+        self._machine.leads = lambda held: Lead(shared, self._wake.set, held)
+        return shared
 
-        Raises:
-            Closed: it is closed.
-        """
+    def check_open(self) -> None:
+        """Refuse what can only be done while it is open, by raising :class:`Closed`."""
         if self.closed:
-            raise Closed(f"the consumer of {self.address.name!r} is closed")
+            raise Closed(f"the consumer of {self.address.shown!r} is closed")
 
     def look(self) -> None:
         """Fetch now; an answer that is under way does not count as the last that there is."""
@@ -221,7 +223,7 @@ class Feed:
     def forked(self) -> None:
         """Refuse from now on: what is here was delivered to the parent process."""
         self.settlements.closed = self._machine.closing = True
-        self.settlements.failure = Closed(f"the consumer of {self.address.name!r} cannot be used: {FORKED}")
+        self.settlements.failure = Closed(f"the consumer of {self.address.shown!r} cannot be used: {FORKED}")
         self._sink.clear()
 
     def _hear(self, words: list[str]) -> None:
@@ -243,7 +245,8 @@ class Feed:
     def _judged(self, *, slow: bool) -> None:
         if slow != self.is_slow:
             self.is_slow = slow
-            _log.warning("consumer %s of %r is %s", self.id, self.address.name, "slow" if slow else "not slow any more")
+            words = "slow" if slow else "not slow any more"
+            _log.warning("consumer %s of %r is %s", self.id, self.address.shown, words)
             if slow:
                 self.on_slow(self)
 
@@ -278,7 +281,7 @@ class Feed:
 
     def _missing(self, error: BaseException) -> None:
         if isinstance(error, DestinationDamaged):  # waiting does not mend it
-            _log.error("consumer %s of %r ends: %s", self.id, self.address.name, error)
+            _log.error("consumer %s of %r ends: %s", self.id, self.address.shown, error)
             raise error
         self.lost_since, self.settlements.trouble = self.lost_since or self._loop.time(), error
         self._steps.made()
@@ -318,7 +321,7 @@ class Feed:
         answer = await self._store.attach(
             self.address, self.session, number=self._number, subscription=self.encoded_subscription,
             durable=self.durable, window=self.window.text if started else Window.paused.text,
-            ttl_ms=self._lease.ttl_ms, selector=self._wants,
+            ttl_ms=self._lease.ttl_ms, selector=self.terms.wants,
         )  # fmt: skip
         self._attached_paused = not started
         return answer
@@ -337,7 +340,7 @@ class Feed:
                 self._strays.attached(int(kind))
                 self._machine.attached()
                 return
-            if refused := refusal(code, kind, self.address.name, self.subscription):
+            if refused := refusal(code, kind, self.address.shown, self.subscription):
                 raise refused
             if code == "UNKNOWN":
                 await self._owner.ensure(self.settlements.generation > 1 and not self._removed)
@@ -374,7 +377,7 @@ class Feed:
             # Settled first: what is delivered finds the room that these leave.
             self._machine.answered(call, now)
             if self._tracing is not None and call.going:
-                self._tracing.settled(self.address.name, call.going, began)
+                self._tracing.settled(self.address.shown, call.going, began)
             self.settlements.made(call, answer.epoch)
             self.settlements.deliver(messages := answer.messages)
             found_all = self._machine.fetched(
@@ -390,7 +393,7 @@ class Feed:
         self._sink.expired()
         if answer.code == "SLOW":
             self._judged(slow=True)
-            raise SlowConsumer(self.address.name, self.id)
+            raise SlowConsumer(self.address.shown, self.id)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits is told

@@ -33,6 +33,15 @@ class Source(Protocol):
         ...
 
 
+class Filling(Protocol):
+    """A feed, as far as where it delivers needs it."""
+
+    @property
+    def settlements(self) -> Holder:
+        """The holder of what it delivers."""
+        ...
+
+
 class Inbox:
     """Messages that nobody has begun, and those who wait for one.
 
@@ -92,19 +101,44 @@ class Inbox:
         return True
 
 
+def take_own(buffer: deque[Message], holder: Holder, most: int) -> list[Message]:
+    """Take out of a buffer up to ``most`` messages that came to one holder, the newest first."""
+    own = [message for message in reversed(buffer) if message.is_of(holder)][:most]
+    if own:
+        taken = set(map(id, own))
+        kept = [message for message in buffer if id(message) not in taken]
+        buffer.clear()
+        buffer.extend(kept)
+    return own
+
+
 class Tray:
-    """The sink of one feed of an inbox: all of it, or a lane where several feeds fill it."""
+    """The sink of one feed of an inbox: all of it, or a lane where several feeds fill it.
+
+    Feeds of slices fill it all together; then each takes out only what came over it.
+    """
 
     started = True
 
-    def __init__(self, inbox: Inbox, buffer: deque[Message]) -> None:
+    def __init__(self, inbox: Inbox, buffer: deque[Message], feed: Filling | None = None) -> None:
         self._inbox = inbox
         self._buffer = buffer
+        self._feed = feed
         self.deliver = buffer.append
         self.room = inbox.room
         self.stir = inbox.stir
-        self.clear = self.expired = buffer.clear
         self.close = inbox.close if buffer is inbox.buffer else inbox.stir
+
+    def clear(self) -> None:
+        """Forget what nobody has begun."""
+        if self._feed is None:
+            self._buffer.clear()
+        else:
+            take_own(self._buffer, self._feed.settlements, len(self._buffer))
+
+    def expired(self) -> None:
+        """Forget what others were given."""
+        self.clear()
 
     @property
     def asked(self) -> int:
@@ -139,5 +173,8 @@ class Tray:
     def take_back(self, holder: Holder, most: int) -> list[Message]:
         """Take out up to ``most`` messages of one holder that nobody has begun, the newest first."""
         buffer = self._buffer
-        back = [buffer.pop() for _ in range(min(most, len(buffer)))]
+        if self._feed is not None:
+            back = take_own(buffer, holder, most)
+        else:
+            back = [buffer.pop() for _ in range(min(most, len(buffer)))]
         return back + self._inbox.take_from_threads(holder, most - len(back)) if len(back) < most else back

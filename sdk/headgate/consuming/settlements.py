@@ -204,7 +204,7 @@ class Settlements:
             return InvalidValue(f"{message!r} cannot be settled twice")
         if not message.is_current:
             return self._given_away(message)
-        went_back = f"the consumer of {self.address.name!r} is closed; message {message.id} went back"
+        went_back = f"the consumer of {self.address.shown!r} is closed; message {message.id} went back"
         return self.failure or Closed(went_back)
 
     async def confirm(
@@ -222,7 +222,7 @@ class Settlements:
             if self.securing is not None and message.raw_id not in self._machine.held:
                 raise self.securing.late(f"the settlement of message {message.id}", patience) from None
             raise CoordinatorUnavailable(
-                f"message {message.id} of {self.address.name!r} is not known to be settled after {patience:g} s: "
+                f"message {message.id} of {self.address.shown!r} is not known to be settled after {patience:g} s: "
                 f"{self._holdup}; it is settled once that is over, unless the session's lease ends before"
             ) from None
 
@@ -243,12 +243,12 @@ class Settlements:
                         target, dying = self._queued, bool(self._dead_letters)
         except TimeoutError:
             raise CoordinatorUnavailable(
-                f"settlements on {self.address.name!r} are not confirmed yet: {self._holdup}"
+                f"settlements on {self.address.shown!r} are not confirmed yet: {self._holdup}"
             ) from None
         if self._expirations != expired:
-            raise SessionExpired(self.address.name, self._session, "what was not settled yet went to other consumers")
+            raise SessionExpired(self.address.shown, self._session, "what was not settled yet went to other consumers")
         if self._flushed < target:
-            raise self.failure or Closed(f"the consumer of {self.address.name!r} was closed")
+            raise self.failure or Closed(f"the consumer of {self.address.shown!r} was closed")
         if self.securing is not None and self._epoch:
             await self.securing.up_to_now(self._epoch, until)
 
@@ -281,7 +281,7 @@ class Settlements:
     def fail(self, error: BaseException) -> HeadgateError:
         """End: the consumer cannot go on; returns the error for those who wait."""
         failure = (
-            error if isinstance(error, HeadgateError) else HeadgateError(f"{self.address.name!r} failed: {error!r}")
+            error if isinstance(error, HeadgateError) else HeadgateError(f"{self.address.shown!r} failed: {error!r}")
         )
         self.failure = failure
         self.lose(lambda _: failure)
@@ -311,7 +311,7 @@ class Settlements:
         await self._dead_letters.close()
         if self.securing is not None:
             await self.securing.close(SECURE_WITHIN)
-        self.lose(lambda _: Closed(f"the consumer of {self.address.name!r} was closed"))
+        self.lose(lambda _: Closed(f"the consumer of {self.address.shown!r} was closed"))
 
     def _queue(self, outcome: Outcome, message: Message, future: Future | None) -> None:
         self._outcomes.append((outcome, message, future))
@@ -323,7 +323,7 @@ class Settlements:
         if self._dead_letters.target is not None:
             self._dead_letters.put(Dead(message, reason, attempts, future))
         else:
-            _log.warning("message %s of %r was dropped: %s", message.id, self.address.name, reason)
+            _log.warning("message %s of %r was dropped: %s", message.id, self.address.shown, reason)
             self._queue("rejected", message, future)
 
     def _buried(self, dead: Dead) -> None:
@@ -337,4 +337,4 @@ class Settlements:
         return str(self.trouble or self._dead_letters.trouble or "Redis has not answered yet")
 
     def _given_away(self, message: Message) -> HeadgateError:
-        return SessionExpired(self.address.name, self._session, f"message {message.id} was given to another consumer")
+        return SessionExpired(self.address.shown, self._session, f"message {message.id} was given to another consumer")

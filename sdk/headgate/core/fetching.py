@@ -6,7 +6,7 @@ by its number, and gives again what it gave.
 """
 
 from collections import deque
-from collections.abc import Sized
+from collections.abc import Callable, Collection, Sized
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
@@ -184,6 +184,7 @@ class Fetching(Generic[T]):
         lost_reply: whether the reply to the last fetch, or a part of it, is still to come.
         reattach: whether the lease is over.
         settings_changed: whether the settings are to be read.
+        leads: returns what takes the place of ``holding`` once no call is on its way, given what is held; else None.
         window_known: whether Redis knows the window; before somebody asks for the first message it may stay ``paused``.
     """
 
@@ -196,6 +197,7 @@ class Fetching(Generic[T]):
         self.closing = self.resting = self.lost_reply = self.reattach = False
         self.settings_changed = self.window_known = True
         self.look_at = 0.0
+        self.leads: Callable[[Collection[T]], Allowance] | None = None
         self._recalling = recalling
         self._looked_at = self._flushed_at = 0.0
         self._after = FIRST_PAGE
@@ -250,6 +252,8 @@ class Fetching(Generic[T]):
             now: seconds.
             doubts: whether Redis may hold something in this consumer's name of which the consumer does not know.
         """
+        if self.leads is not None and not self.lost_reply:
+            self.holding, self.leads = self.leads(self.held.values()), None
         if self.reattach:  # first: nothing else is answered before
             return Call.ATTACH
         if self.settings_changed:  # before messages, for they say what is done with those that failed

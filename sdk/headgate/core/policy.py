@@ -317,4 +317,6 @@ def _belongs(setting: str, kind: str | None) -> bool:
         return True
     if kind == "bucket":
         return setting in BUCKET_FIELDS
-    return setting not in ("rate", "burst") and (kind != "gate" or setting not in MESSAGE_FIELDS)
+    if setting in ("rate", "burst") or (kind == "topic" and setting == "slices"):
+        return False
+    return kind != "gate" or setting not in MESSAGE_FIELDS

@@ -26,6 +26,7 @@ from headgate.core.limits.forms import (
 from headgate.core.limits.limit import check_key_limits, limits_of
 from headgate.core.limits.priority import MAX_OVERTAKEN
 from headgate.core.limits.shadow import IN_SHADOW, check_shadows, enforce_limits
+from headgate.core.limits.slices import check_slices
 from headgate.core.limits.tried import SHADOW_LIMITS, check_shadow
 from headgate.core.spellings import (
     COUNT,
@@ -45,6 +46,7 @@ from headgate.core.spellings import (
     RATE,
     SHARE,
     SIZE,
+    SLICES,
     SUBSCRIPTIONS,
     TEXT,
     WEIGHT,
@@ -157,6 +159,7 @@ class Settings:
         "``yes`` when it may use what its pools keep in reserve; ``no`` when not.")
     pool_weight: int | str | None = _row(WEIGHT, doc=
         "its share of a pool beside others that wait for it, 1 to 1000; 1 when it does not say.")
+    slices: int | str | None = _row(SLICES, kinds=MESSAGES, doc="of a queue, slots that it is spread over, up to 48.")
     send_rate: float | str | None = _row(RATE, path="rate.messages", kinds=MESSAGES, doc=
         "messages a second that may be sent, shared by all hosts.")
     send_burst: int | str | None = _row(COUNT, path="rate.burst", kinds=MESSAGES, doc=
@@ -297,6 +300,7 @@ class Settings:
         check_levels(out, out)
         if out.get("fair_by"):
             check_turns(out, out)
+        check_slices(out, out)
         for name in STORES:
             if out.get(name) and out.get("when_full", "spool") != "spool":
                 text = f"nothing goes to {getattr(self, name)!r}, for when_full is not 'spool'; set both, or neither"

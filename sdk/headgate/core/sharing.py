@@ -1,11 +1,11 @@
 """One window over several destinations, whose fetches take turns, and one buffer from which each is served in turn."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final, Protocol, TypeVar
 
 from headgate.core.fetching import Holding
-from headgate.core.window import Window
+from headgate.core.window import Allowance, Window
 
 T = TypeVar("T")
 _NONE: Final = (0, 0)
@@ -31,8 +31,8 @@ class SharedWindow:
         total: what they hold, under the window that they share.
     """
 
-    def __init__(self, window: Window, takers: Takers) -> None:
-        self.total = Holding(window)
+    def __init__(self, window: Window, takers: Takers, total: Allowance | None = None) -> None:
+        self.total = total if isinstance(total, Holding) else Holding(window)
         self.line: dict[Share, None] = {}
         self.under_way: dict[Share, int] = {}
         self._takers = takers
@@ -156,6 +156,18 @@ class Share:
         if self not in self.of.line:
             return (1, 1)
         return self.of.room(0, 0) if next(iter(self.of.line)) is self else _NONE
+
+
+class Lead(Share):
+    """The part of who had the window alone before, and still changes it for all."""
+
+    def __init__(self, of: SharedWindow, wake: Callable[[], None], held: Collection[Any]) -> None:
+        super().__init__(of, wake)
+        self.messages, self.bytes = len(held), sum(message.size for message in held)
+
+    def configure(self, window: Window) -> None:
+        """Change the window of all."""
+        self.of.configure(window)
 
 
 class Rotation(deque[T]):

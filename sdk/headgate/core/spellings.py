@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from headgate.core.durability import Durability
 from headgate.core.full import WhenFull
-from headgate.core.names import encode_name
+from headgate.core.names import MOST_SLICES, encode_name, given_name
 from headgate.core.window import Window
 from headgate.errors import InvalidValue, PolicyError
 from headgate.units import (
@@ -83,6 +83,13 @@ def _at_most(most: int) -> Spell:
     return spell
 
 
+def _slices(value: Any, what: str) -> str:
+    size = _size(value, what)
+    if not 1 <= int(size) <= MOST_SLICES:
+        raise InvalidValue(f"{value!r}; use 1 to {MOST_SLICES}", setting=what)
+    return size
+
+
 def _number(value: Any, what: str) -> str:
     try:
         number = float(value)
@@ -140,12 +147,12 @@ def _text(value: Any, what: str) -> str:
 
 
 def _name(value: Any, what: str) -> str:
-    encode_name(value, what)
+    given_name(value, what)
     return str(value)
 
 
 def _pools(value: Any, what: str) -> str:
-    names = [encode_name(name, what) for name in str(value).split()]
+    names = [given_name(name, what) for name in str(value).split()]
     if not names or len(names) > MOST_POOLS or len(set(names)) != len(names):
         raise InvalidValue(f"{value!r}; use 1 to {MOST_POOLS} different names, separated by blanks", setting=what)
     return " ".join(names)
@@ -172,6 +179,7 @@ CREDIT: Final = Form(_at_most(MAX_WINDOW), "Size")
 WEIGHT: Final = Form(_at_most(MAX_WEIGHT), "Count")
 SUBSCRIPTIONS: Final = Form(_at_most(MAX_SUBSCRIPTIONS), "Count")
 KEPT: Final = Form(lambda value, what: str(parse_size(value, what)), "Kept")
+SLICES: Final = Form(_slices, "Count")
 SHARE: Final = Form(_share, "Share")
 GROWTH: Final = Form(_growth, "Growth")
 NUMBER: Final = Form(_number, "Number")
@@ -181,7 +189,7 @@ PATIENCE: Final = Form(_patience, "Patience")
 WHEN_FULL: Final = Form(_when_full, "WhenFull")
 DURABILITY: Final = Form(lambda value, what: Durability.parse(value, what).text, "DurabilityText")
 NAME: Final = Form(_name, "Name")
-ENCODED: Final = Form(encode_name, "Name")
+ENCODED: Final = Form(given_name, "Name")
 POOLS: Final = Form(_pools, "Pools")
 FLAG: Final = Form(_flag, "Flag")
 TEXT: Final = Form(_text)

@@ -133,7 +133,7 @@ class CreditAccount:
 
     def _waited(self, item: Outgoing, error: BaseException | None = None) -> None:
         seconds = self._loop.time() - item.since if item.since else 0.0
-        self.waits.ended("credit", self.address.name, seconds, outcome_of(error), error, item.span)
+        self.waits.ended("credit", self.address.shown, seconds, outcome_of(error), error, item.span)
 
     def secure(self, durability: Durability) -> None:
         """Confirm from now on only what is as safe as that."""
@@ -168,7 +168,7 @@ class CreditAccount:
         self.attendance.notice(self._loop.time(), None)
         await self.confirming.close()
         for item in waiting:
-            tell(item, Closed(f"the producer of {self.address.name!r} was closed before there was credit"))
+            tell(item, Closed(f"the producer of {self.address.shown!r} was closed before there was credit"))
         with contextlib.suppress(HeadgateError, asyncio.TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 self._wake.set()
@@ -190,7 +190,7 @@ class CreditAccount:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):  # a defect; nobody may wait for ever because of it
             self.closed = True
-            failed = HeadgateError(f"{self.address.name!r} failed: {error!r}")
+            failed = HeadgateError(f"{self.address.shown!r} failed: {error!r}")
             if isinstance(error, SessionExpired):  # no defect: a session that resumes ends with its account
                 failed = error
             self.outbox.clear(lambda item, _: tell(item, failed))
@@ -228,7 +228,7 @@ class CreditAccount:
     def submit(self, item: Outgoing) -> bool:
         """Put a message in line; returns whether it is paid. Its ``done`` hears the rest."""
         if self.closed:
-            raise Closed(f"the producer of {self.address.name!r} {self.why_closed}")
+            raise Closed(f"the producer of {self.address.shown!r} {self.why_closed}")
         self._wake.set()
         waiters = self.waiters
         if self._holds_messages and self.outbox.add(item):  # the way of most messages: nothing has to ask for the time

@@ -13,6 +13,7 @@ from headgate.core.account.calls import Acquire, Call, Credit, Leave, Look, Make
 from headgate.core.account.machine import Account
 from headgate.core.credit import CreditLine, Lease
 from headgate.core.durability import Durability, Held
+from headgate.core.names import is_slice, slice_number
 from headgate.core.outbox import Batch, Outgoing
 from headgate.core.segment import MARKED
 from headgate.credit.attendance import Attendance
@@ -86,7 +87,8 @@ class Calls:
         self.steps = Steps()
         self.topic = False
         self.securing: Securing | None = None
-        self.failures = Failures(address.name, session, outlook, confirming)
+        self._slice = slice_number(address.name)
+        self.failures = Failures(address.shown, session, outlook, confirming)
         self.account = self.failures.account = Account(
             address.name, session, credit, Lease(options.ttl), options.idle, outlook, self.failures, self,
             any_incarnation, resumes=options.resumes, holds_messages=holds_messages,
@@ -242,13 +244,13 @@ class Calls:
             waits = self._confirming.link
             for seq, item in enumerate(items, answer.first):
                 if waits:
-                    confirm(Receipt(seq, item.size), item)
+                    confirm(Receipt(seq, item.size, slice=self._slice), item)
                 elif not item.done.done():
-                    item.done.set_result(Receipt(seq, item.size))
+                    item.done.set_result(Receipt(seq, item.size, slice=self._slice))
             return
         since, parts = self.account.stored_at, []
         for seq, item in enumerate(items, answer.first):
-            receipt = Receipt(seq, item.size)
+            receipt = Receipt(seq, item.size, slice=self._slice)
             until = min(item.deadline, since + item.safe_within)
             parts.append(Part(partial(confirm, receipt, item), item.done, until, receipt))
         securing.wrote(Written(answer.epoch, batch.seq + len(items) - 1, parts, since), held)
@@ -288,7 +290,7 @@ class Calls:
             self.stir()
 
     def _beyond_pool(self, pool: str, limit: int) -> None:
-        self.account.beyond_pool(pool, limit)
+        self.account.beyond_pool("" if is_slice(pool) else pool, limit)
         self.stir()
 
     def _pools_asked(self, head: Outgoing) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from headgate.core.account.waiters import EXPLAIN_AFTER, EXPLAIN_EVERY
 from headgate.core.full import BLOCK, WhenFull
 from headgate.core.limits.fairness import fair_keys
+from headgate.core.limits.slices import pools_of
 from headgate.core.outbox import Batch, Outgoing
 from headgate.core.selector.wanted import Wanted
 from headgate.credit.notices import Listeners, Notices
@@ -64,8 +65,8 @@ class Outlook:
         self, store: Store, links: Links, address: Address, session: str, listeners: Listeners, losses: Losses
     ) -> None:
         self.listeners = listeners
-        self.notices = Notices(address.name, session, listeners)
-        self.confirmations = Notices(address.name, session, listeners)
+        self.notices = Notices(address.shown, session, listeners)
+        self.confirmations = Notices(address.shown, session, listeners)
         self.when_full = BLOCK
         self.hard = self.pooled = False
         self.store = self.store_nonpersistent = self.fair_by = ""
@@ -74,7 +75,7 @@ class Outlook:
         self.dropped = self.dropped_bytes = 0
         self.unreported = False
         self.report_at = 0.0
-        self.self_wait = SelfWait(address.name, session)
+        self.self_wait = SelfWait(address.shown, session)
         self.consumers: Collection[Any] = ()
         self.waits: Callable[[], None] = _nothing
         """Called when a send begins to wait."""
@@ -101,7 +102,7 @@ class Outlook:
         self.when_full = WhenFull.parse(fields.get("when_full", ""))
         self.fair_by = fields.get("fair_by", "")
         self.wanted.adopt(fields.get("selectors", ""))
-        self.hard, self.pooled = bool(fields.get("hard_bytes")), bool(fields.get("pools"))
+        self.hard, self.pooled = bool(fields.get("hard_bytes")), bool(pools_of(fields))
         self.store = fields.get("store", "") if self.when_full.spools else ""
         self.store_nonpersistent = fields.get("store_nonpersistent", "")
         limit = fields.get("limit_bytes", "")
@@ -128,10 +129,10 @@ class Outlook:
         """
         now = time.monotonic()
         if self._seen is None or now - self._seen_at >= unless_seconds:
-            seen = await self._store.snapshot(self._address, session=self._session, entries=LOOK_BACK)
+            seen = await self._store.snapshot(self._address.whole, session=self._session, entries=LOOK_BACK)
             if fully:
                 few = seen is not None and seen.sessions <= FEW
-                self._lessees = await self._store.lessees(self._address, *leased(seen)) if seen and few else {}
+                self._lessees = await self._store.lessees(self._address.whole, *leased(seen)) if seen and few else {}
                 forwarded = seen is not None and any(map(is_link, seen.consumers))
                 self._hops = await self._links.behind(self._explain(seen), seen) if seen and forwarded else ()
                 self._seen_at = now
@@ -177,7 +178,7 @@ class Outlook:
     def _explain(
         self, seen: Snapshot, size: int | None = None, *, paid: bool = False, durable: bool | None = None
     ) -> Explanation:
-        name, session = self._address.name, self._session
+        name, session = self._address.shown, self._session
         return explain(name, seen, self._lessees, session=session, need=size, paid=paid, durable=durable)
 
     def find_deadlock(self, line: Iterable[Outgoing]) -> Outgoing | None:

@@ -269,7 +269,7 @@ class Securing:
 
     def _loss(self) -> CoordinatorUnavailable:
         return CoordinatorUnavailable(
-            f"a failover or a restart of Redis may have lost what was written to {self._address.name!r} before "
+            f"a failover or a restart of Redis may have lost what was written to {self._address.shown!r} before "
             f"{self.durability.text!r} had it; do it again (a message may be there, or a consumer may have had it)",
             answered=True,
         )

@@ -92,9 +92,10 @@ def _state(facts: Facts, cause: Cause, *, binds: bool) -> State:
     return "full" if binds else "open"
 
 
-def leased(snapshot: Snapshot) -> tuple[int, int]:
-    """Return the bytes and messages of credit that all sessions together hold."""
-    return int(snapshot.fields["leased_bytes"]), int(snapshot.fields["leased_messages"])
+def leased(snapshot: Snapshot) -> tuple[int, int, int]:
+    """Return the bytes and messages of credit that all sessions together hold, and over how many slices."""
+    fields = snapshot.fields
+    return int(fields["leased_bytes"]), int(fields["leased_messages"]), int(fields.get("sliced", 1))
 
 
 def as_consumer(explanation: Explanation, consumer: str, snapshot: Snapshot) -> Explanation:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate._util.keywords import explains
+from headgate.core.names import given_name, is_slice
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue, PolicyError, UnknownDestination
 from headgate.namespace.deadlocks import FoundDeadlock, read_deadlocks
@@ -17,6 +18,7 @@ from headgate.redis.keys import Address, parse_key
 from headgate.redis.replies import Recount
 from headgate.redis.store import Store
 from headgate.redis.stores.notes import NoteStore
+from headgate.redis.stores.together import added
 from headgate.settings import DEFAULT, Settings, settings_of
 from headgate.spool.states import StoreState, store_states
 from headgate.spool.stores import store_fields
@@ -58,6 +60,7 @@ class Administration(ABC):
             settings = settings_of(values)
         elif values:
             raise PolicyError("give Settings or values by name, not both")
+        given_name(destination)
         address = Address.of(self.namespace, destination)
         self._check_connected()
         await self._registry.apply(address, settings)
@@ -237,6 +240,10 @@ class Administration(ABC):
 
     async def destinations(self) -> list[str]:
         """Return the names of all destinations of the namespace."""
+        return [name for name in await self.every_slice() if not is_slice(name)]
+
+    async def every_slice(self) -> list[str]:
+        """Return the names of all destinations of the namespace, and of their slices; for sweeps of all of them."""
         keys = await self.store.server.scan(f"hg:{{{self.namespace}/*}}")
         return [parsed[1] for key in keys if (parsed := parse_key(key))]
 
@@ -251,12 +258,18 @@ class Administration(ABC):
 
     async def recount(self, destination: str, *, repair: bool = False) -> Recount:
         """Count a destination's pending and leased from the ground truth, and repair its counters on request."""
-        return await self.store.recount(Address.of(self.namespace, destination), repair=repair)
+        found = [await self.store.recount(part, repair=repair) for part in await self._slices(destination)]
+        return found[0] if len(found) == 1 or found[0].code == "UNKNOWN" else added(found)
 
     async def purge(self, destination: str) -> int:
         """Remove all messages of a destination, delivered or not; returns how many."""
-        messages, _ = await self.store.remove(Address.of(self.namespace, destination), everything=False)
-        return messages
+        removed = [await self.store.remove(part, everything=False) for part in await self._slices(destination)]
+        return sum(messages for messages, _ in removed)
+
+    async def _slices(self, destination: str) -> list[Address]:
+        address = Address.of(self.namespace, destination)
+        await self._registry.refresh(address)
+        return self._registry.slices(address)
 
     async def delete_message(self, destination: str, message: str) -> None:
         """Delete one message of a queue or a topic, of a topic for all subscriptions, unless somebody has it in hand.
@@ -318,11 +331,21 @@ class Administration(ABC):
         address = Address.of(self.namespace, destination)
         self._check_connected()
         await self._registry.index.withdraw(address)  # first: wildcard consumers then see that it was removed, not lost
-        snapshot = await self.store.snapshot(address, waiters=0, consumers=1)
+        slices = await self._slices(destination)
+        for part in slices:
+            await self._remove(part)
+        if len(slices) > 1:
+            await self._registry.unshare(address)
+
+    async def _remove(self, address: Address) -> None:
+        key = address.shared[0]
+        words = ("epoch", "pools", "slices_pool")
+        epoch, *pools = await self.store.server.command(key, "HMGET", key, *words)
         await self.store.remove(address, everything=True)
         self._registry.forget(address)
-        if snapshot and (names := snapshot.fields.get("pools")):
-            await self._pools.release(address, names, int(snapshot.fields["epoch"]))
+        names = b" ".join(filter(None, pools)).decode()
+        if epoch and names:
+            await self._pools.release(address, names, int(epoch))
 
     async def unsubscribe(self, destination: str, subscription: str) -> None:
         """Remove a durable subscription with all that it has not settled.

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from headgate.core.names import decode_name
+from headgate.core.names import decode_name, slices_pool
 from headgate.core.policy import Policy, origin_text, origins
 from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue, PolicyError
 from headgate.namespace.pool_slices import ASK_AT_ONCE, Pools
@@ -195,6 +195,24 @@ class PolicyPools:
 
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
+        self._shared: dict[str, str] = {}
+
+    async def share(self, whole: Address, limit: str) -> None:
+        """Let the slices of a destination have so much together, as the state spells it, unless that is so already."""
+        pool = PoolAddress.of(whole.namespace, slices_pool(whole.name))
+        if self._shared.get(pool.key) == limit:
+            return  # what Redis loses of a pool, those who draw from it put back
+        if (await self._pools.store.fields(pool)).get("limit_bytes") == limit:
+            await self._pools.remember(pool)
+        else:
+            await _set(self._pools, pool, {"limit_bytes": limit})
+        self._shared[pool.key] = limit
+
+    async def unshare(self, whole: Address) -> None:
+        """Delete the pool of a destination that was removed on purpose."""
+        name = slices_pool(whole.name)
+        self._shared.pop(PoolAddress.of(whole.namespace, name).key, None)
+        await remove_pool(self._pools, name)
 
     async def check(self, policy: Policy) -> None:
         """Raise PolicyError if a pool cannot be set, e.g. a percent of a maxmemory that Redis does not have."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from headgate._util.tasks import stop
-from headgate.core.names import decode_name, encode_name
+from headgate.core.names import MOST_SLICES, decode_name, encode_name, is_slice, slice_name, whole_name
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address, PoolAddress, parse_key
 from headgate.redis.stores.pools import Drawn, PoolStore, Share, Slice
@@ -28,6 +28,8 @@ _ALL: Final = ""
 """Among the members that were asked: all of them were, once."""
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.2
+_SLICES_PAUSE: Final = 0.04
+"""The same where slices of one destination share its limit: what is free at one is to be as good as free at all."""
 _CLOSE_WITHIN: Final = 0.5
 
 Tell = Callable[[str, int], None]
@@ -99,7 +101,7 @@ class Pools:
                             return
                     self._tell_asked(address.key, begun)
                     await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
+                    pause = min(2 * pause, _LONGEST_PAUSE if not is_slice(decode_name(name)) else _SLICES_PAUSE)
         finally:
             del self._until[address.key]
             self._tell_asked(address.key)
@@ -219,7 +221,9 @@ class Pools:
     async def ask_back(self, pool: PoolAddress, share: Share, pool_epoch: int, lacks: int, *, owe: bool = False) -> int:
         """Ask one member for so many bytes of its slice, and tell the pool; returns how many it gave back."""
         address = Address.of(self.namespace, decode_name(share.member))
-        target = share.returned + min(lacks, share.held)
+        # Slices of one queue are all alike: one that has much gives a part of it, and not each message's bytes.
+        part = share.held // 4 if is_slice(pool.name) and not owe else 0
+        target = share.returned + min(max(lacks, part), share.held)
         held = await self.store.slice(
             address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, target=target,
             debt="owe" if owe else "keep",
@@ -287,8 +291,7 @@ class Pools:
 
         Returns whether the pool serves again; it does not while holders somewhere may still claim what they had.
         """
-        keys = await self.store.server.scan(f"hg:{{{self.namespace}/*}}")
-        names = [parsed[1] for key in keys if (parsed := parse_key(key))]
+        names = await self._candidates(pool)
         for at in range(0, len(names), ASK_AT_ONCE):
             asking = (self._report(pool, name, pool_epoch) for name in names[at : at + ASK_AT_ONCE])
             if not all(await asyncio.gather(*asking)):
@@ -304,6 +307,13 @@ class Pools:
         code, epoch, _, served = await self.store.set(pool, {}, mode="ready", pool_epoch=pool_epoch)
         await self.deliver(pool, served, epoch)
         return code == "OK"
+
+    async def _candidates(self, pool: PoolAddress) -> list[str]:
+        """Return the names of the destinations that may hold something of a pool."""
+        if is_slice(pool.name):
+            return [slice_name(whole_name(pool.name), number) for number in range(MOST_SLICES)]
+        keys = await self.store.server.scan(f"hg:{{{self.namespace}/*}}")
+        return [parsed[1] for key in keys if (parsed := parse_key(key))]
 
     async def _report(self, pool: PoolAddress, name: str, pool_epoch: int) -> bool:
         held = await self.store.slice(Address.of(self.namespace, name), encode_name(pool.name), pool_epoch=pool_epoch)

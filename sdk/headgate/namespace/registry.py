@@ -9,10 +9,11 @@ from typing import Final
 
 from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
-from headgate.core.limits import OF_KINDS, check_key_limits, limits_of
-from headgate.core.limits.fairness import check_turns
+from headgate.core.limits.slices import is_sliced, pools_of
+from headgate.core.names import is_slice, slice_name
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import AccessDenied, PolicyConflict, PolicyError
+from headgate.namespace.checks import check_links, check_together
 from headgate.namespace.defaults import durability_of
 from headgate.namespace.losses import Losses
 from headgate.namespace.policy_follower import GOVERNED, Policies, due, kind_of, without
@@ -22,11 +23,14 @@ from headgate.namespace.topics import Index
 from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import Address, parse_key
 from headgate.redis.store import Store
-from headgate.settings import FIELD_OF, KINDS, STORES, Settings, check_levels, check_spool
+from headgate.settings import FIELD_OF, KINDS, STORES, Settings
 from headgate.spool import Spooling
 from headgate.spool.policy import PolicyStores
 
-REMEMBERED: Final = (*FIELD_OF.values(), "policy_version", "policy", "held_off", "ramp", "off_reason")
+REMEMBERED: Final = (
+    *FIELD_OF.values(), "policy_version", "policy", "held_off", "ramp", "off_reason",
+    "sliced", "slices_pool", "of_slices",
+)  # fmt: skip
 """All that somebody set, and nothing that the scripts count: what a lost destination is made again with."""
 SELECTORS: Final = "selectors"
 """The selectors of subscriptions, which these say themselves where the destination is made again."""
@@ -86,12 +90,13 @@ class Registry:
             CoordinatorUnavailable: Redis does not answer.
         """
         policy = await self.policies.current()
-        if not self.may_make(address.name) and not await self._read(address, "kind"):
+        if not self.may_make(address.shown) and not await self._read(address, "kind"):
             raise PolicyError(f"{address.name!r} is gone, and is not to be made again")
         if kinds[0] in LIMITS and not self.fields(address):
             await self._see_that_it_is_limited(policy, address, kinds[0])
         known = {name: value for name, value in self.fields(address).items() if name != SELECTORS}
-        settings = known or {**otherwise, **self._new(policy, address, kinds)}
+        of_whole = await self._of_whole(address.whole) if is_slice(address.name) else _NOTHING
+        settings = known or of_whole or {**otherwise, **self._new(policy, address, kinds)}
         _, kind = await self._store.apply(
             address, settings, mode="recover" if recover else "ensure", ttl_ms=self._ttl_ms
         )
@@ -101,9 +106,23 @@ class Registry:
             await self.index.enter(address)
         await self.refresh(address)
         fields = self.fields(address)
-        if fields and due(self.policies.policy, address.name, fields) is not None:
+        if fields and due(self.policies.policy, address.shown, fields) is not None:
             await self.conform([address])
+        await self._share(address)
         return kind
+
+    async def _share(self, address: Address) -> None:
+        """See that the slices of a destination share the limit that it has, if it has slices."""
+        fields = self.fields(address)
+        if "sliced" in fields:
+            with contextlib.suppress(AccessDenied):  # who may not set pools goes by what others set
+                await self._pools.share(address, fields["limit_bytes"])
+
+    async def _of_whole(self, whole: Address) -> Mapping[str, str]:
+        """Return the settings of a destination, for a slice of it."""
+        if not self.fields(whole):
+            await self.refresh(whole)
+        return {name: value for name, value in self.fields(whole).items() if name != "sliced"}
 
     async def _see_that_it_is_limited(self, policy: Policy, address: Address, kind: str) -> None:
         """Raise UnknownDestination for a limiter, or with ``strict`` a gate or a bucket, that nothing limits."""
@@ -135,7 +154,7 @@ class Registry:
         names = (*REMEMBERED, SELECTORS) if known else _GOVERNANCE
         changes = []
         for address, fields in zip(addresses, await self._read_each(addresses, names), strict=True):
-            settings = due(self.policies.policy, address.name, fields) if "kind" in fields else None
+            settings = due(self.policies.policy, address.shown, fields) if "kind" in fields else None
             if settings is not None:
                 changes.append((address, settings))
             elif fields and address.key in self._known:
@@ -152,6 +171,10 @@ class Registry:
         for address, fields in zip(changed, await self._read_each(changed, (*REMEMBERED, SELECTORS)), strict=True):
             if fields:
                 self._remember(address, fields)
+        for address, settings in changes:
+            if "slices" in settings and not is_slice(address.name):
+                await self.refresh(address)
+                await self._share(address)
 
     async def apply_policy(self, policy: Policy, expected: int | None) -> int:
         """Switch, and bring every destination of the namespace under the policy; any client may finish what one began.
@@ -189,6 +212,11 @@ class Registry:
                 raise PolicyError(f"{rule.match} ({rule.origins.get('durability', 'policy')}): {error}") from None
         await self._pools.check(policy)
         await self.stores.check(policy)
+        sources = [link for link in policy.links if link.pattern is None]
+        addresses = [Address.of(self._namespace, link.source) for link in sources]
+        for link, fields in zip(sources, await self._read_each(addresses, ("sliced",)), strict=True):
+            if "sliced" in fields:
+                raise PolicyError(f"{link.origin}: {link.source!r} has slices, and a link reads a queue with one")
 
     async def _newest_version(self) -> int:
         """Return the highest policy version that any destination has: above that in force, if Redis lost one."""
@@ -205,7 +233,7 @@ class Registry:
     async def effective(self, address: Address) -> Resolved:
         """Return what the policy says about a destination of the kind that it has, or would have."""
         policy = await self.policies.current()
-        return policy.resolve(address.name, await self.kind(address))
+        return policy.resolve(address.shown, await self.kind(address))
 
     async def kind(self, address: Address) -> str | None:
         """Return the kind of a destination; None where there is none.
@@ -234,16 +262,10 @@ class Registry:
                 kinds = (given["kind"],) if "kind" in given else ("bucket",) if "rate" in given else KINDS
                 fields = self._new(policy, address, kinds) | given
                 fields["policy"] = without(fields.get("policy", ""), given)
-            rates = [of.get(name) for of in (fields, stored) for name in LIMITS["bucket"]]
-            if given.get("kind") == "bucket" and not any(rates):
-                raise PolicyError(f"{address.name!r}: a bucket needs a rate")
-            if given.get("kind") == "limiter" and not (fields.get("limits") or stored.get("limits")):
-                raise PolicyError(f"{address.name!r}: a limiter needs limits")
             try:
-                check_levels({**stored, **fields}, given)
-                check_spool({**stored, **fields}, given)
-                check_turns({**stored, **fields}, given)
-                _check_key_limits({**stored, **fields})
+                check_together({**stored, **fields}, given)
+                if is_sliced(given):
+                    check_links(policy, address)
                 for setting in STORES:
                     await self.spooling.spools.check(given.get(setting, ""), setting)
             except PolicyError as error:
@@ -255,12 +277,25 @@ class Registry:
                 if kind == "topic":
                     await self.index.enter(address)
                 await self.refresh(address)
+                await self._share(address)
+                for part in self.slices(address)[1:]:
+                    own = {name: value for name, value in fields.items() if name != "kind"}
+                    await self._store.apply(part, own, mode="change", ttl_ms=self._ttl_ms)
                 return
         raise PolicyError(f"{address.name!r} changes all the time; apply again")
 
     def pools(self, address: Address) -> str:
         """Return the encoded names of a destination's pools, separated by blanks, as far as is known here."""
-        return self.fields(address).get("pools", "")
+        return pools_of(self.fields(address))
+
+    def slices(self, address: Address) -> list[Address]:
+        """Return the slices that a destination ever had, as far as is known here, the first of them itself."""
+        count = int(self.fields(address).get("sliced", 1))
+        return [Address.of(address.namespace, slice_name(address.name, number)) for number in range(count)]
+
+    async def unshare(self, address: Address) -> None:
+        """Delete the pool of the slices of a destination that was removed on purpose."""
+        await self._pools.unshare(address)
 
     def forget(self, address: Address) -> None:
         """Forget a destination that was removed on purpose."""
@@ -292,8 +327,8 @@ class Registry:
     @staticmethod
     def _new(policy: Policy, address: Address, kinds: tuple[str, ...]) -> dict[str, str]:
         """Return the settings of a destination that does not exist yet."""
-        kind = kind_of(policy, address.name, kinds)
-        resolved = policy.resolve(address.name, kind)
+        kind = kind_of(policy, address.shown, kinds)
+        resolved = policy.resolve(address.shown, kind)
         settings = {"kind": kind}
         if resolved.origins:
             settings |= {field: value for field, value in resolved.fields.items() if value != GOVERNED.get(field)}
@@ -356,17 +391,11 @@ class Registry:
     async def _keep(self, address: Address) -> None:
         await self.refresh(address)
         fields = self.fields(address)
-        if "kind" in fields and due(self.policies.policy, address.name, fields) is not None:
-            with contextlib.suppress(AccessDenied):
+        with contextlib.suppress(AccessDenied):
+            if "kind" in fields and due(self.policies.policy, address.shown, fields) is not None:
                 await self.conform([address])
+            await self._share(address)
 
 
 def _named(names: Sequence[str], values: Sequence[bytes | None]) -> dict[str, str]:
     return {name: value.decode() for name, value in zip(names, values, strict=True) if value is not None}
-
-
-def _check_key_limits(fields: Mapping[str, str]) -> None:
-    """See that the limits of each key of a gate or a bucket are some that it has."""
-    of_kind = OF_KINDS.get(fields.get("kind", ""))
-    if of_kind is not None and fields.get("key_limits"):
-        check_key_limits(of_kind, limits_of(fields["key_limits"]))

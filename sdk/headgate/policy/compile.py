@@ -215,6 +215,8 @@ def _belonging(rule: Destination, values: Values, source: Source, problems: list
             problems.append(
                 source.problem(path, "belongs to a queue or a topic, not to a gate, which holds no messages")
             )
+        elif rule.kind == "topic" and setting == "slices":
+            problems.append(source.problem(path, "belongs to a queue: a topic has one slice; leave it out"))
         elif rule.kind != "bucket" and setting in ("rate", "burst"):
             problems.append(
                 source.problem(path, f"{setting} is of a bucket: write kind = 'bucket'; what all senders together may "

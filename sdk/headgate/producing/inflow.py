@@ -52,7 +52,7 @@ class Inflow:
     @property
     def destination(self) -> str:
         """The destination's name."""
-        return self.account.address.name
+        return self.account.address.shown
 
     def room(self, size: float) -> float | None:
         """Return how many more messages of so many bytes there is room for; None where one would wait for others.

@@ -61,7 +61,7 @@ class Producer:
     @property
     def destination(self) -> str:
         """The destination's name."""
-        return self._account.address.name
+        return self._account.address.shown
 
     @property
     def in_hand(self) -> int:

@@ -4,6 +4,7 @@
 destination one hash slot; neither they nor glob characters can occur in what they enclose.
 """
 
+import binascii
 import hashlib
 import re
 import secrets
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from headgate.core.names import decode_name, encode_name
+from headgate.core.names import decode_name, encode_name, is_slice, slices_pool, whole_name
 from headgate.errors import InvalidName
 
 PARTS: Final = (
@@ -137,6 +138,29 @@ def move_id(source: "Address", target: "Address") -> str:
     return link_id(f"moved {source.name}>{target.name}")
 
 
+SLOTS: Final = 16384
+_TWELFTHS: Final = (0, 4, 8, 2, 6, 10, 1, 5, 9, 3, 7, 11)
+"""Places of slices on the ring, from the first: 3, 6 and 12 of them lie evenly, and so does each round after."""
+_NEAR: Final = SLOTS // 128
+_TRIES: Final = 4096
+
+
+def slot_of(tag: str) -> int:
+    """Return the slot of a Redis Cluster that keys with this hash tag are in."""
+    return binascii.crc_hqx(tag.encode(), 0) % SLOTS
+
+
+@lru_cache(maxsize=4096)
+def _slice_tag(namespace: str, encoded: str) -> str:
+    """Return the hash tag of a slice: with a number behind its name that puts it where it belongs on the ring."""
+    whole, _, number = encoded.rpartition("%.")
+    round_, place = divmod(int(number), len(_TWELFTHS))
+    beyond = (_TWELFTHS[place] + round_ / 4) * SLOTS / len(_TWELFTHS)
+    wanted = int(slot_of(f"{namespace}/{whole}") + beyond) % SLOTS
+    tags = (f"{namespace}/{encoded}%.{salt}" for salt in range(_TRIES))
+    return next((tag for tag in tags if (slot_of(tag) - wanted) % SLOTS < _NEAR), f"{namespace}/{encoded}")
+
+
 @lru_cache(maxsize=1024)  # all sessions at a destination share them
 def _shared(key: str) -> tuple[bytes, ...]:
     return (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
@@ -162,8 +186,23 @@ class Address:
         Raises:
             InvalidName: the namespace or the name cannot be used.
         """
-        key = f"hg:{{{check_namespace(namespace)}/{encode_name(name)}}}"
+        tag = f"{check_namespace(namespace)}/{encode_name(name)}"
+        if "#" in name:
+            if name == slices_pool(whole_name(name)):
+                raise InvalidName(f"destination {name!r}: slices are numbered from 1, and the first is the whole's own")
+            tag = _slice_tag(namespace, encode_name(name))
+        key = f"hg:{{{tag}}}"
         return cls(namespace, name, key, _shared(key))
+
+    @property
+    def whole(self) -> "Address":
+        """The destination that this is a slice of; itself where it is none."""
+        return Address.of(self.namespace, whole_name(self.name)) if is_slice(self.name) else self
+
+    @property
+    def shown(self) -> str:
+        """The name that people know it by: of a slice, that of the whole."""
+        return whole_name(self.name)
 
     @classmethod
     def of_channel(cls, namespace: str, channel: str) -> "Address":
@@ -232,12 +271,17 @@ class PoolAddress:
             InvalidName: the namespace or the name cannot be used.
         """
         key = f"hg:{{{check_namespace(namespace)}}}:pool:{encode_name(name, 'pool')}"
+        if "#" in name:  # in a slot of its own, where no other pool is in its way
+            if name != slices_pool(whole_name(name)):
+                raise InvalidName(f"pool {name!r}: a slice has no pool of its own")
+            key = f"hg:{{{namespace}/{encode_name(name, 'pool')}}}:pool"
         return cls(namespace, name, key, (key.encode(), *(f"{key}:{part}".encode() for part in POOL_PARTS)))
 
 
 def parse_pool_key(key: str) -> tuple[str, str] | None:
     """Return (namespace, name) when the key is a pool's own hash, else None."""
     match = re.fullmatch(r"hg:\{([a-z0-9-]+)\}:pool:([A-Za-z0-9._~%-]+)", key)
+    match = match or re.fullmatch(r"hg:\{([a-z0-9-]+)/([A-Za-z0-9._~%-]+%\.0)\}:pool", key)
     return (match[1], decode_name(match[2])) if match else None
 
 

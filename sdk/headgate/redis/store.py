@@ -3,40 +3,34 @@
 import asyncio
 import heapq
 import itertools
-import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from headgate.core.names import decode_name
+from headgate.core.names import decode_name, slice_name
 from headgate.core.selector.wanted import AS_IT_IS
 from headgate.core.settings_table import STORES
-from headgate.errors import AccessDenied, TooManySubscriptions
+from headgate.errors import TooManySubscriptions
 from headgate.message import had_before
 from headgate.redis.backend import Backend
-from headgate.redis.keys import Address, PoolAddress
+from headgate.redis.keys import Address
 from headgate.redis.replies import (
     STORE_FIELDS,
     Account,
     Credit,
     Deliveries,
-    PoolRecord,
     Recount,
     Snapshot,
     held,
     no_credit,
-    pairs,
     records,
 )
 from headgate.redis.rounds import Rounds
 from headgate.redis.scripts import script
+from headgate.redis.stores.pools_read import PoolsRead
+from headgate.redis.stores.together import together
 
 Beyond = Literal["refuse", "hard", "spool"]
-POOL_FRESH: Final = 1.0
-"""Seconds for which a pool that was read is read no more: many destinations of one client may wait for it."""
-HOLDERS: Final = 4
-"""How many destinations that hold slices of a pool are known by name: three others, and the one that waits."""
 LESSEES: Final = 10
 """How many sessions that hold credit are named at the most."""
 _LEAVE: Final = {(False, False): "stay", (True, False): "leave", (False, True): "resume", (True, True): "keep"}
@@ -50,7 +44,7 @@ class Store:
     def __init__(self, server: Backend) -> None:
         self.server = server
         self.rounds = Rounds(server)
-        self._pools_read: dict[str, tuple[float, PoolRecord]] = {}
+        self._pools = PoolsRead(server)
 
     async def _call(
         self, name: str, address: Address, session: str, values: dict[str, Any], rest: Iterable[Any] = (), *,
@@ -251,6 +245,11 @@ class Store:
         reply = await self._call("drop", address, session, {"session": session, "messages": messages, "bytes": size})
         return str(reply[0].decode())
 
+    async def place(self, address: Address) -> int:
+        """Return the slice that the next session is to send to; see ``lua/place.lua``."""
+        reply = await self._call("place", address, "-", {})
+        return int(reply[1])
+
     async def reap(self, address: Address) -> tuple[str, int]:
         """Sweep once; returns the code and in how many ms the next lease ends."""
         reply = await self._call("reap", address, "-", {})
@@ -274,7 +273,22 @@ class Store:
     async def snapshot(
         self, address: Address, *, waiters: int = 10, session: str = "", consumers: int = 100, entries: int = 0
     ) -> Snapshot | None:
-        """Read the destination at one instant; None when there is no such destination."""
+        """Read the destination at one instant; None when there is no such destination.
+
+        One that is spread over slices is read as one: each slice at an instant of its own.
+        """
+        whole = await self._snapshot(address, waiters, session, consumers, entries)
+        if whole is None or "sliced" not in whole.fields:
+            return whole
+        names = (slice_name(address.name, number) for number in range(1, int(whole.fields["sliced"])))
+        reads = (
+            self._snapshot(Address.of(address.namespace, name), waiters, session, consumers, entries) for name in names
+        )
+        return together([whole, *(one for one in await asyncio.gather(*reads) if one is not None)])
+
+    async def _snapshot(
+        self, address: Address, waiters: int, session: str, consumers: int, entries: int
+    ) -> Snapshot | None:
         op = script("snapshot")
         values = {"waiters": waiters, "session": session, "consumers": consumers, "entries": entries}
         reply = await self.server.call(op, address.keys("-"), op.pick(values))
@@ -285,7 +299,7 @@ class Store:
         if fields.get("when_full") == "spool":
             seen = replace(seen, stores={of: await self._spool(address, fields[of]) for of in STORES if fields.get(of)})
         if fields.get("pools") and fields.get("blocked") != "0":
-            seen = replace(seen, pools=await self._pools(address, fields))
+            seen = replace(seen, pools=await self._pools.of(address.namespace, fields["pools"]))
         return seen
 
     async def _spool(self, address: Address, store: str) -> dict[str, str]:
@@ -293,40 +307,21 @@ class Store:
         reply = await self.server.command(key, "HMGET", key, *STORE_FIELDS)
         return {name: value.decode() for name, value in zip(STORE_FIELDS, reply, strict=True) if value is not None}
 
-    async def _pools(self, address: Address, fields: Mapping[str, str]) -> dict[str, PoolRecord]:
-        read = (self._pool(PoolAddress.of(address.namespace, decode_name(name))) for name in fields["pools"].split())
-        return dict(zip(fields["pools"].split(), await asyncio.gather(*read), strict=True))
-
-    async def _pool(self, pool: PoolAddress) -> PoolRecord:
-        read_at, known = self._pools_read.get(pool.key, (-math.inf, None))
-        now = time.monotonic()
-        if known is not None and now - read_at < POOL_FRESH:
-            return known
-        if known is not None:
-            self._pools_read[pool.key] = now, known  # those who ask during the call take what was there
-        found = await self._read_pool(pool)
-        self._pools_read[pool.key] = now, found
-        return found
-
-    async def _read_pool(self, pool: PoolAddress) -> PoolRecord:
-        flat = await self.server.command(pool.keys[0], "HGETALL", pool.key)
-        fields = {name: value.decode() for name, value in pairs(flat).items()}
-        try:
-            # One piece, however many members there are: those that hold most of a usual pool are among them.
-            _, members = await self.server.command(pool.keys[0], "HSCAN", pool.keys[1], b"0", "COUNT", 500)
-        except AccessDenied:
-            return PoolRecord(fields)
-        slices = ((int(one["granted"]) - int(one["returned"]), name) for name, one in records(members).items())
-        return PoolRecord(fields, tuple((decode_name(name), held) for held, name in heapq.nlargest(HOLDERS, slices)))
-
-    async def lessees(self, address: Address, leased: int, leased_m: int) -> dict[str, dict[str, str]]:
+    async def lessees(self, address: Address, leased: int, leased_m: int, slices: int = 1) -> dict[str, dict[str, str]]:
         """Return the records of the sessions that hold most credit; reads a piece at a time, changes nothing.
 
         Args:
             address: the destination.
             leased: bytes that all of them hold together; once as much was found, the rest is not read.
             leased_m: the same in messages.
+            slices: that it is spread over.
         """
+        names = (slice_name(address.name, number) for number in range(1, slices))
+        parts = [address, *(Address.of(address.namespace, name) for name in names)]
+        found = await asyncio.gather(*(self._lessees(part, leased, leased_m) for part in parts))
+        return {sid: record for one in reversed(found) for sid, record in one.items()}
+
+    async def _lessees(self, address: Address, leased: int, leased_m: int) -> dict[str, dict[str, str]]:
         key = address.shared[1]
         found: list[tuple[int, int, bytes, bytes]] = []
         cursor = b"0"

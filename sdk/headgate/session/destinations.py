@@ -10,6 +10,7 @@ from typing import Final
 from headgate.context import Context
 from headgate.core.account.calls import Totals
 from headgate.core.credit import CreditLine
+from headgate.core.names import slice_name
 from headgate.credit.account import CLOSE_WITHIN, CreditAccount
 from headgate.credit.calls import Ensure
 from headgate.credit.notices import Listeners
@@ -52,6 +53,7 @@ class Presences:
         self._quotas: dict[str, Quota] = {}
         self._listeners = listeners
         self._all: dict[str, Presence] = {}
+        self._placed: dict[str, Address] = {}
         self.limiters: dict[str, Limiter] = {}
         """Those that are open, by key."""
         self.ties = Ties(NoteStore(context.store.server, context.namespace), self._all.values, self.limiters.values)
@@ -127,6 +129,9 @@ class Presences:
         async with self.opening(presence.address.name):
             ensure = self.ensure(presence.address, kinds)
             presence.kind = await ensure(False)
+            if (at := await self._place(presence)) is not presence:
+                presence, ensure = at, self.ensure(at.address, kinds)
+                presence.kind = await ensure(False)
             await presence.following.begin()
             self.context.store.server.promise(presence.following.defaults.durability)
             account = presence.account
@@ -161,6 +166,21 @@ class Presences:
                 wish = presence.following.use(account, window, weight)
             account.users += 1
         return account, wish
+
+    async def _place(self, whole: Presence) -> Presence:
+        """Return the session's presence at the one slice of a destination that it sends to, for as long as it lives.
+
+        Messages that it sent to another slice would overtake those that wait in this one. A session that is resumed
+        finds what it stored in the first slice, however many there are by then.
+        """
+        address, registry = whole.address, self.context.registry
+        if "sliced" not in registry.fields(address):
+            return whole
+        if address.key not in self._placed:
+            stays = whole.account is not None or self.context.options.resumes
+            number = 0 if stays else await self.context.store.place(address)
+            self._placed[address.key] = Address.of(address.namespace, slice_name(address.name, number))
+        return self.at(self._placed[address.key].name)
 
     def _writer(self, account: CreditAccount) -> Writer | NodeWriter | None:
         if not self.context.spooling.reaches:

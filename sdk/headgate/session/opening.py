@@ -11,6 +11,7 @@ from headgate.consuming.consumer import Consumer, Supply
 from headgate.consuming.feed import Feed
 from headgate.consuming.inbox import Inbox, Tray
 from headgate.consuming.sink import Sink
+from headgate.consuming.slices import Receivers, Slices
 from headgate.consuming.terms import Owner, Terms
 from headgate.consuming.wildcard import Crowd, Lanes, Topics
 from headgate.core.addresses.pattern import with_parent
@@ -19,11 +20,12 @@ from headgate.core.durability import MEMORY, Durability
 from headgate.core.names import encode_name
 from headgate.core.selector.messages import Matcher
 from headgate.core.selector.wanted import word_of
-from headgate.core.sharing import Rotation
+from headgate.core.sharing import Rotation, SharedWindow
 from headgate.core.window import Window
 from headgate.errors import HeadgateError, PolicyError
 from headgate.message import Message
 from headgate.namespace.topics import Entry, is_pattern, read_pattern
+from headgate.redis.keys import Address
 from headgate.session.destination import Presence
 from headgate.session.destinations import Presences
 from headgate.units import parse_rate
@@ -87,8 +89,11 @@ class Consumers:
             )
         inbox = Inbox(own)
         pacing = inbox.pacing if own is None else None
-        feed = await self.feed(request, lambda _: Tray(inbox, inbox.buffer), pacing=pacing)
-        consumer = make(inbox, feed)
+        feed = await self.feed(request, lambda one: Tray(inbox, inbox.buffer, one), pacing=pacing)
+        supply: Supply = feed
+        if feed.subscription == "queue":
+            supply = await self.slices(feed, inbox, lambda one: Tray(inbox, inbox.buffer, one))
+        consumer = make(inbox, supply)
         feed.on_slow = lambda _: self._tell_slow(consumer)
         if feed.is_slow:  # already
             feed.on_slow(feed)
@@ -142,6 +147,38 @@ class Consumers:
                 await self._closed(presence, feed)
                 raise
         return feed
+
+    async def slices(self, first: Feed, takers: Receivers, sink: Callable[[Feed], Sink]) -> Slices:
+        """Return the feeds of all slices of a queue, under the window of the first.
+
+        Args:
+            first: the feed of the queue, which is its first slice; it is closed where the others cannot be opened.
+            takers: those who receive from all of them.
+            sink: returns where each feed delivers.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        presences = self._presences
+
+        async def open_feed(address: Address, shared: SharedWindow) -> Feed:
+            presence = presences.at(address.name)
+            ensure = presences.ensure(address, ("queue",))
+            owner = Owner(presence.next_number, ensure, presences.ensure_messages, self._closes(presence))
+            feed = Feed(presences.context, address, first.terms, owner, sink, shared=shared)
+            async with presences.opening(first.address.name):
+                presence.kind = await ensure(False)
+                presence.join(feed)
+                try:
+                    await feed.start()
+                except BaseException:
+                    await feed.close()
+                    raise
+            return feed
+
+        feeds = Slices(first, takers, presences.context.registry, open_feed)
+        await feeds.start()
+        return feeds
 
     async def topics(
         self,

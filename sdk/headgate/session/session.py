@@ -15,6 +15,7 @@ from headgate.core.addresses.url_options import split_address
 from headgate.core.credit import CreditLine
 from headgate.core.durability import MEMORY, Durability
 from headgate.core.full import WhenFull
+from headgate.core.names import given_name
 from headgate.core.selector.messages import matcher
 from headgate.core.selector.parser import Selector
 from headgate.core.window import Window
@@ -128,7 +129,7 @@ class Session:
             producer: Producer = traced
         else:
             producer = Producer(account, wish, timeout=patience, rate=own, when_full=how)
-        self._presences.at(destination).following.send(producer)
+        self._presences.at(account.address.name).following.send(producer)
         return producer
 
     async def inflow(self, destination: str, *, window: int, kind: str) -> Inflow:
@@ -141,7 +142,7 @@ class Session:
         """
         destination, url_options = split_address(destination, self._context.options.connection)
         account, wish = await self._account(destination, window, None, kinds_from(kind))
-        presence = self._presences.at(destination)
+        presence = self._presences.at(account.address.name)
         inflow = Inflow(account, wish, presence.kind, rate=url_options.producer_rate)
         presence.following.send(inflow)
         return inflow
@@ -370,5 +371,6 @@ class Session:
         self, destination: str, window: int | str | None, weight: int | None, kinds: tuple[str, ...]
     ) -> tuple[CreditAccount, Wish]:
         self._check_open()
+        given_name(destination)
         size, share = read_window(window), read_weight(weight)
         return await self._presences.account(self._presences.at(destination), size, share, kinds, self.credit_line)

@@ -401,9 +401,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     "at most 256 weights": {
         "lib/weights": "for pattern, weight in string.gmatch(weights, '([^=;]+)=(%d+)') do",
     },
-    "at most 4 pools, at most 20 rules": {
+    "at most 5 pools, at most 20 rules": {
         "lib/rules": "for _, name in ipairs(read.pools) do|for name in string.gmatch(read.rules, '%S+') do"
-        "|for name in string.gmatch(read.pools, '%S+') do",
+        "|for name in string.gmatch((read.pools or '') .. ' ' .. (read.slices_pool or ''), '%S+') do",
         "slice": "for _, name in ipairs(d.pools or {}) do",
     },
     "at most MAX_LEASES, which is asked before": {

@@ -15,7 +15,8 @@ from headgate.namespace.topics import read_pattern
 from headgate.session.opening import Consumers, Request
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import TooManyTopics
-from headgate_coordinator.node.ends.receiver import ClientSink, Outlet, Supply
+from headgate_coordinator.node.ends.receiver import Outlet
+from headgate_coordinator.node.ends.sinks import ClientSink, Supply
 
 MOST_TOPICS: Final = 1024
 """Topics that the receivers by pattern of one connection are on, each counted for itself."""

@@ -3,17 +3,14 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, TOO_LARGE, Fate, Link, Outcome, Terminus
-from headgate.consuming.feed import Feed
 from headgate.core.later import MOST_LATER
 from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatError, SessionExpired, SlowConsumer
 from headgate.message import Holder, Message, accept, to_amqp
 from headgate.message import Outcome as Settlement
-from headgate.redis.keys import Address
 from headgate.session.destinations import kinds_from
 from headgate.session.opening import Consumers, Request
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
@@ -21,6 +18,7 @@ from headgate_coordinator.node.conditions import TooManyTopics, condition_of
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.reattaching import unsubscribe
 from headgate_coordinator.node.ends.selecting import Selecting
+from headgate_coordinator.node.ends.sinks import Supply, by_name
 from headgate_coordinator.node.ends.temporary import kind_of, make, remove
 from headgate_coordinator.node.ends.traced import Deliveries
 from headgate_coordinator.node.host import Connection
@@ -32,114 +30,7 @@ _SAYS: Final[dict[Outcome, Settlement]] = {
 }  # fmt: skip
 
 
-class Supply(Protocol):
-    """A source of a link's messages: the feed of one destination, or those of all topics that a pattern matches."""
-
-    address: Address
-    subscription: str
-    durable: bool
-
-    @property
-    def recalls(self) -> int:
-        """Messages that are here but for their payloads, which a spool store has."""
-        ...
-
-    @property
-    def seeks(self) -> bool:
-        """Whether a look may bring something, by the window."""
-        ...
-
-    def look(self) -> None:
-        """Fetch now."""
-
-    def resume(self) -> None:
-        """Look what is due: there is more credit, or what was handed back may be fetched again."""
-
-    async def close(self) -> None:
-        """Give back what the client was not sent."""
-
-
-class ClientSink:
-    """A sink of a client's link, whose credit says how much is wanted."""
-
-    resumes = False
-
-    def __init__(self, outlet: "Outlet", feed: Feed, buffer: deque[Message]) -> None:
-        self._outlet, self._feed, self._buffer = outlet, feed, buffer
-        self.deliver, self.clear = buffer.append, buffer.clear
-
-    @property
-    def asked(self) -> int:
-        """For how many messages the link has credit."""
-        return self._outlet.asked
-
-    @property
-    def waits(self) -> int:
-        """One, if the client has credit and nothing in hand: what it does with what it has, nobody here knows."""
-        return 1 if self._outlet.asked and not self._feed.held_messages else 0
-
-    @property
-    def received(self) -> int:
-        """How many messages went to the client."""
-        return self._outlet.handed
-
-    @property
-    def started(self) -> bool:
-        """Whether the client ever gave credit: a receiver that asks for nothing is not started."""
-        return self._outlet.started
-
-    def stir(self) -> None:
-        """Do nothing: nobody waits here, and the client hears of what lasts."""
-
-    def close(self) -> None:
-        """Do nothing: the client hears of the end by :attr:`Feed.on_end`, or the link goes on without this feed."""
-
-
-class LinkSink(ClientSink):
-    """The sink of a link's only feed, which fetches no more than the link has credit for, and hands it on at once."""
-
-    def __init__(self, outlet: "Outlet", feed: Feed) -> None:
-        super().__init__(outlet, feed, outlet.buffer)
-        outlet.supply = feed
-        feed.on_end = lambda _, error: outlet.failed(error)
-
-    def room(self, most: int) -> int:
-        """Return how many of ``most`` messages there is credit for, beside those that are here."""
-        return min(most, self._outlet.credit - len(self._buffer) - self._feed.recalls)
-
-    def delivered(self, *, found_all: bool) -> None:
-        """Hand on what came, and give back credit that is to be used up if nothing is left."""
-        self._outlet.pump()
-        if found_all:
-            self._outlet.exhausted()
-
-    def recalled(self) -> None:
-        """Hand on what came from a store, and then see whether there is more for credit that is to be used up."""
-        self._outlet.pump()
-        if not self._feed.recalls and self._outlet.drains:
-            self._feed.look()
-
-    def take_back(self, holder: Holder, most: int) -> list[Message]:
-        """Take out up to ``most`` messages that were not sent, the newest first."""
-        del holder
-        return [self._buffer.pop() for _ in range(min(most, len(self._buffer)))]
-
-    def expired(self) -> None:
-        """Forget what others were given."""
-        self.clear()
-        self._outlet.expired(self._feed.settlements)
-
-
 Opening = Callable[["Outlet", Consumers, Request], Awaitable[Supply]]
-
-
-async def by_name(outlet: "Outlet", consumers: Consumers, request: Request) -> Supply:
-    """Open the feed of one destination.
-
-    Raises:
-        HeadgateError: it cannot receive from there.
-    """
-    return await consumers.feed(request, partial(LinkSink, outlet))
 
 
 class Outlet(LinkEnd):

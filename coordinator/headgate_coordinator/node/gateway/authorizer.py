@@ -359,7 +359,7 @@ class Permits:
         if match[2] is None:
             return match[3] is None
         mine = match[3] is None or self.manages_all or is_session_of(match[3], self.prefix)
-        name = read_name(match[2][1:])
+        name = read_name(match[2][1:].partition("%.")[0])  # of a slice, that of the whole
         return mine and name is not None and self.has(ANY, name)
 
 
@@ -382,11 +382,8 @@ def _named(encoded: str) -> str:
 
 def _split(key: str) -> tuple[str, str]:
     """Return the key of a place, and which part of it another key is."""
-    head, brace, tail = key.partition("}")
-    if "/" in head:
-        return head + brace, tail.removeprefix(":")
-    pool = re.fullmatch(r"(:pool:[^:]+)(?::(.*))?", tail)
-    return (head + brace + pool[1], pool[2] or "") if pool else (key, "")
+    place = re.fullmatch(r"([^}]*/[^}]*\}(?::pool)?|[^}]*\}:pool:[^:]+)(?::(.*))?", key)
+    return (place[1], place[2] or "") if place else (key, "")
 
 
 def _is_store(place: Address) -> bool:

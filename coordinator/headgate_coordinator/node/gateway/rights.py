@@ -35,6 +35,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "node": NOBODY,
     "note": frozenset({SENDS, TAKES}),  # of waits, and of its own consumers, where it takes, or holds
     "pause": frozenset({SENDS}),  # as hold_off
+    "place": frozenset({SENDS}),
     "policy": frozenset({MANAGES}),
     "pool": frozenset({SENDS}),  # who does not manage has the node do it
     "pool_forget": frozenset({MANAGES}),

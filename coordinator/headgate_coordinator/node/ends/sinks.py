@@ -1,0 +1,207 @@
+"""The sinks of a client's link that receives, and its source: one feed, or one for each slice of a queue."""
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from headgate.consuming.feed import Feed
+from headgate.consuming.inbox import take_own
+from headgate.consuming.slices import Slices
+from headgate.message import Holder, Message
+from headgate.redis.keys import Address
+from headgate.session.opening import Consumers, Request
+
+if TYPE_CHECKING:
+    from headgate_coordinator.node.ends.receiver import Outlet
+
+
+class Supply(Protocol):
+    """A source of a link's messages: the feed of one destination, or those of all topics that a pattern matches."""
+
+    address: Address
+    subscription: str
+    durable: bool
+
+    @property
+    def recalls(self) -> int:
+        """Messages that are here but for their payloads, which a spool store has."""
+        ...
+
+    @property
+    def seeks(self) -> bool:
+        """Whether a look may bring something, by the window."""
+        ...
+
+    def look(self) -> None:
+        """Fetch now."""
+
+    def resume(self) -> None:
+        """Look what is due: there is more credit, or what was handed back may be fetched again."""
+
+    async def close(self) -> None:
+        """Give back what the client was not sent."""
+
+
+class ClientSink:
+    """A sink of a client's link, whose credit says how much is wanted."""
+
+    resumes = False
+
+    def __init__(self, outlet: "Outlet", feed: Feed, buffer: deque[Message]) -> None:
+        self._outlet, self._feed, self._buffer = outlet, feed, buffer
+        self.deliver, self.clear = buffer.append, buffer.clear
+
+    @property
+    def asked(self) -> int:
+        """For how many messages the link has credit."""
+        return self._outlet.asked
+
+    @property
+    def waits(self) -> int:
+        """One, if the client has credit and nothing in hand: what it does with what it has, nobody here knows."""
+        return 1 if self._outlet.asked and not self._feed.held_messages else 0
+
+    @property
+    def received(self) -> int:
+        """How many messages went to the client."""
+        return self._outlet.handed
+
+    @property
+    def started(self) -> bool:
+        """Whether the client ever gave credit: a receiver that asks for nothing is not started."""
+        return self._outlet.started
+
+    def stir(self) -> None:
+        """Do nothing: nobody waits here, and the client hears of what lasts."""
+
+    def close(self) -> None:
+        """Do nothing: the client hears of the end by :attr:`Feed.on_end`, or the link goes on without this feed."""
+
+
+class LinkSink(ClientSink):
+    """The sink of a link's only feed, which fetches no more than the link has credit for, and hands it on at once."""
+
+    def __init__(self, outlet: "Outlet", feed: Feed) -> None:
+        super().__init__(outlet, feed, outlet.buffer)
+        outlet.supply = feed
+        feed.on_end = lambda _, error: outlet.failed(error)
+
+    def room(self, most: int) -> int:
+        """Return how many of ``most`` messages there is credit for, beside those that are here."""
+        return min(most, self._outlet.credit - len(self._buffer) - self._feed.recalls)
+
+    def delivered(self, *, found_all: bool) -> None:
+        """Hand on what came, and give back credit that is to be used up if nothing is left."""
+        self._outlet.pump()
+        if found_all:
+            self._outlet.exhausted()
+
+    def recalled(self) -> None:
+        """Hand on what came from a store, and then see whether there is more for credit that is to be used up."""
+        self._outlet.pump()
+        if not self._feed.recalls and self._outlet.drains:
+            self._feed.look()
+
+    def take_back(self, holder: Holder, most: int) -> list[Message]:
+        """Take out up to ``most`` messages that were not sent, the newest first."""
+        del holder
+        return [self._buffer.pop() for _ in range(min(most, len(self._buffer)))]
+
+    def expired(self) -> None:
+        """Forget what others were given."""
+        self.clear()
+        self._outlet.expired(self._feed.settlements)
+
+
+class SliceSink(LinkSink):
+    """The sink of the feed of one slice of a queue, of all of which the link has one: they fill one buffer."""
+
+    def __init__(self, outlet: "Outlet", unseen: set[Feed], feed: Feed) -> None:
+        supply = outlet.supply
+        super().__init__(outlet, feed)
+        outlet.supply = supply or feed
+        self.clear = self._clear
+        self._unseen = unseen
+
+    def delivered(self, *, found_all: bool) -> None:
+        """Hand on what came, and give back credit that is to be used up if nothing is left at any slice."""
+        self._outlet.pump()
+        if found_all:
+            self._unseen.discard(self._feed)
+            if not self._unseen:
+                self._outlet.exhausted()
+
+    def take_back(self, holder: Holder, most: int) -> list[Message]:
+        """Take out up to ``most`` messages of the slice that were not sent, the newest first."""
+        return take_own(self._buffer, holder, most)
+
+    def _clear(self) -> None:
+        take_own(self._buffer, self._feed.settlements, len(self._buffer))
+
+
+class LinkSlices:
+    """A source of a link's messages: the feeds of all slices of a queue; of most queues there is one."""
+
+    def __init__(self, outlet: "Outlet", unseen: set[Feed], slices: Slices) -> None:
+        self.address, self.subscription, self.durable = slices.address, slices.subscription, slices.durable
+        self._outlet, self._unseen, self._slices = outlet, unseen, slices
+
+    @property
+    def recalls(self) -> int:
+        """Messages that are here but for their payloads, which a spool store has."""
+        return sum(feed.recalls for feed in self._slices.feeds)
+
+    @property
+    def seeks(self) -> bool:
+        """Whether a look may bring something, by the window."""
+        return any(feed.seeks for feed in self._slices.feeds)
+
+    def look(self) -> None:
+        """Have every slice looked at, and say when that is done."""
+        self._unseen.update(self._slices.feeds)
+        for feed in self._slices.feeds:
+            feed.look()
+
+    def resume(self) -> None:
+        """Look what is due: there is more credit, or what was handed back may be fetched again."""
+        for feed in self._slices.feeds:
+            feed.resume()
+
+    async def close(self) -> None:
+        """Give back what the client was not sent."""
+        await self._slices.close()
+
+
+class LinkTakers:
+    """The link, as the window that the feeds of all slices share sees it."""
+
+    def __init__(self, outlet: "Outlet") -> None:
+        self._outlet = outlet
+
+    @property
+    def asked(self) -> int:
+        """For how many messages the link has credit."""
+        return self._outlet.asked
+
+    def room(self, most: int) -> int:
+        """Return how many of ``most`` messages there is credit for, beside those that are here."""
+        return min(most, self._outlet.credit - len(self._outlet.buffer))
+
+    def stir(self) -> None:
+        """Do nothing: nobody waits here, and the client hears of the end."""
+
+
+async def by_name(outlet: "Outlet", consumers: Consumers, request: Request) -> Supply:
+    """Open the feed of one destination.
+
+    Raises:
+        HeadgateError: it cannot receive from there.
+    """
+    unseen: set[Feed] = set()
+    sink = partial(SliceSink, outlet, unseen)
+    feed = await consumers.feed(request, sink)
+    if feed.subscription != "queue":
+        return feed
+    unseen.add(feed)
+    outlet.supply = LinkSlices(outlet, unseen, await consumers.slices(feed, LinkTakers(outlet), sink))
+    return outlet.supply

@@ -1,0 +1,38 @@
+--- @include "lib/pool"
+-- The way out of a pool's line: served from its head.
+local SLICES_CHUNK_BYTES = 67108864 -- of a pool that the slices of one queue have for themselves, whoever waits beside
+
+-- Slices of one queue get more than they need: what each has is as good as what all have, for they ask one another for it.
+local function beyond_need(m)
+  if not string.find(K_POOL, '/', 1, true) then
+    return 0
+  end
+  local most = math.min(pool_room(m), p.limit / 8, SLICES_CHUNK_BYTES)
+  return math.max(0, math.floor(most / (2 * (redis.call('HLEN', K_MEMBERS) + 1))))
+end
+
+-- Serve the line from its head while the room covers the need. The caller of the script delivers what was granted.
+local function serve_line(caller, own)
+  for _ = 1, MAX_SERVED do
+    local member = p.learning == 0 and redis.call('ZRANGE', K_LINE, 0, 0)[1]
+    if not member then
+      return
+    end
+    local m = member == caller and own or read_member(member)
+    if not m.known or beyond_limit(m) or (member ~= caller and now_ms - m.seen > STALE_MEMBER_MS) then
+      redis.call('ZREM', K_LINE, member) -- who still waits asks again
+    elseif m.need - m.granted <= pool_room(m) then
+      draw(m, math.max(0, m.need - m.granted))
+      draw(m, beyond_need(m))
+      redis.call('ZREM', K_LINE, member)
+      if member ~= caller then
+        save_member(member, m)
+        for _, value in ipairs({ member, int(m.epoch), int(m.granted), int(m.returned) }) do
+          served[#served + 1] = value
+        end
+      end
+    else
+      return
+    end
+  end
+end

@@ -1,0 +1,185 @@
+"""A queue's consumer: the feed of the queue, and one of each slice more that it has, under one window."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from headgate._util.reconnect import until_answered
+from headgate._util.tasks import stop
+from headgate.consuming.feed import Feed
+from headgate.consuming.settlements import Settlements
+from headgate.core.sharing import SharedWindow, Takers
+from headgate.core.window import Window
+from headgate.errors import Closed, HeadgateError
+from headgate.explain.self_wait import Use
+from headgate.namespace.registry import Registry
+from headgate.redis.keys import Address
+
+_log = logging.getLogger("headgate")
+
+
+class Receivers(Takers, Protocol):
+    """Those who receive what the feeds of all slices fetch."""
+
+    def stir(self) -> None:
+        """Have those who wait look again: nothing comes any more."""
+
+
+Open = Callable[[Address, SharedWindow], Awaitable[Feed]]
+
+
+class Slices:
+    """The feeds of one consumer at all slices of a queue; one that has no others is that of the queue alone.
+
+    Args:
+        first: the feed of the queue itself, which is its first slice.
+        takers: those who receive.
+        registry: says how many slices there are.
+        open_feed: opens the feed of another slice.
+    """
+
+    def __init__(self, first: Feed, takers: Receivers, registry: Registry, open_feed: Open) -> None:
+        self.first = first
+        self.feeds = [first]
+        self.is_closed = False
+        self._takers, self._registry, self._open = takers, registry, open_feed
+        self._shared: SharedWindow | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open the feeds of the slices that there are, and follow how many that is.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        await self._registry.follow(self.first.address, self._changed)
+        try:
+            await self._widen()
+        except BaseException:
+            await self.close()
+            raise
+
+    @property
+    def address(self) -> Address:
+        """The queue."""
+        return self.first.address
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self.first.session
+
+    @property
+    def subscription(self) -> str:
+        """The subscription's name, ``queue``."""
+        return self.first.subscription
+
+    @property
+    def durable(self) -> bool:
+        """Whether the subscription stays."""
+        return self.first.durable
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it settles too little of what there is at one of them."""
+        return any(feed.is_slow for feed in self.feeds)
+
+    @property
+    def source(self) -> Settlements:
+        """The lease of the first, which shows whether messages still come."""
+        return self.first.source
+
+    @property
+    def id(self) -> str:
+        """The consumer's name in the state."""
+        return self.first.id
+
+    @property
+    def use(self) -> Use:
+        """Which task uses it."""
+        return self.first.use
+
+    @property
+    def window(self) -> Window:
+        """The window in force."""
+        return self.first.window
+
+    @property
+    def held_messages(self) -> int:
+        """Messages delivered and not settled."""
+        return sum(feed.held_messages for feed in self.feeds)
+
+    @property
+    def held_bytes(self) -> int:
+        """Their bytes."""
+        return sum(feed.held_bytes for feed in self.feeds)
+
+    @property
+    def topics(self) -> list[str]:
+        """The name of the queue."""
+        return self.first.topics
+
+    def configure(self, *, window: Window) -> Awaitable[None]:
+        """Change the window, which all feeds share; see :meth:`Consumer.configure`."""
+        told = [feed.configure(window=window) for feed in self.feeds]
+        return told[0] if len(told) == 1 else asyncio.gather(*map(asyncio.ensure_future, told))  # type: ignore[return-value]
+
+    def resume(self) -> None:
+        """Look whether to fetch: somebody waits."""
+        if self._shared is None:
+            self.first.resume()
+            return
+        self._shared.freed()
+        for feed in self.feeds:
+            feed.resume()
+
+    async def flush(self, *, timeout: float | str = 5.0) -> None:
+        """Wait until every settlement made so far is in Redis; see :meth:`Consumer.flush`."""
+        for error in await asyncio.gather(
+            *(feed.flush(timeout=timeout) for feed in self.feeds), return_exceptions=True
+        ):
+            if error is not None:
+                raise error
+
+    async def close(self) -> None:
+        """Settle what was settled, give the rest back; about 1 s at the most."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        await stop(self._task)
+        await self._registry.unfollow(self.first.address, self._changed)
+        await asyncio.gather(*(feed.close() for feed in self.feeds))
+
+    def _changed(self, fields: Mapping[str, str]) -> None:
+        del fields
+        if len(self._missing()) and (self._task is None or self._task.done()) and not self.is_closed:
+            self._task = asyncio.create_task(self._keep_up(), name=f"headgate slices {self.first.id}")
+
+    def _missing(self) -> list[Address]:
+        return self._registry.slices(self.first.address)[len(self.feeds) :]
+
+    async def _keep_up(self) -> None:
+        try:
+            await until_answered(lambda _: None)(self._widen)
+        except HeadgateError as error:
+            if not self.is_closed:
+                self._end(error)
+
+    async def _widen(self) -> None:
+        for address in self._missing():
+            if self._shared is None:
+                self._shared = self.first.share(self._takers)
+            feed = await self._open(address, self._shared)
+            feed.on_end = lambda _, error: self._end(error)
+            feed.on_slow = lambda _: self.first.on_slow(self.first)
+            self.feeds.append(feed)
+
+    def _end(self, error: BaseException) -> None:
+        """End with one of the feeds: a consumer that leaves out a slice would leave messages there for ever."""
+        source = self.first.source
+        if source.failure is None and not source.closed:
+            _log.error("consumer %s of %r ends: %s", self.first.id, self.first.address.name, error)
+            source.failure = error if isinstance(error, HeadgateError) else Closed(str(error))
+            self._takers.stir()
+            self.first.on_end(self.first, source.failure)

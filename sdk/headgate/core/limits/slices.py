@@ -1,0 +1,83 @@
+"""Slices of a queue: what can be set beside them, because all slices together keep it and not each one alone."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headgate.errors import PolicyError
+
+_ALONE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
+    "limit_messages": ("limit_messages", frozenset({"", "unlimited"})),
+    "hard_bytes": ("hard_limit", frozenset({""})),
+    "resume_bytes": ("resume_at", frozenset({""})),
+    "resume_messages": ("resume_at_messages", frozenset({""})),
+    "oversize": ("oversize", frozenset({"", "refuse"})),
+    "enforce": ("enforce", frozenset({"", "always"})),
+    "deadlock": ("deadlock", frozenset({"", "none", "alert"})),
+    "store": ("store", frozenset({""})),
+    "store_nonpersistent": ("store_nonpersistent", frozenset({""})),
+    "send_rate": ("send_rate", frozenset({""})),
+    "send_byte_rate": ("send_byte_rate", frozenset({""})),
+    "delivery_rate": ("delivery_rate", frozenset({""})),
+    "slow_multiple": ("slow_multiple", frozenset({""})),
+    "slow_rate": ("slow_rate", frozenset({""})),
+    "fair_by": ("fair_by", frozenset({""})),
+    "confirm": ("confirm", frozenset({""})),
+    "shadow": ("shadow", frozenset({""})),
+}
+"""Fields that each slice would keep for itself: the setting of each, and its values that say nothing."""
+
+
+def is_sliced(fields: Mapping[str, str]) -> bool:
+    """Return whether a destination with these fields has, or ever had, more than one slice."""
+    return any(fields.get(name, "1") not in ("", "1") for name in ("slices", "sliced"))
+
+
+_SUMMED: Final = frozenset({
+    "pending_bytes", "pending_messages", "leased_bytes", "leased_messages", "peak_bytes", "blocked", "message_seq",
+    "dropped_messages", "dropped_bytes", "taken", "later", "orphans", "epochs", "lost_messages", "epoch_lost",
+    "ledger_seq", "weight",
+})  # fmt: skip
+"""Fields of slices that say together what those of a whole destination say."""
+_HIGHEST: Final = frozenset({"consumers", "active", "learning_until", "epoch_ms", "largest_bytes"})
+_LOWEST: Final = frozenset({"next_due"})
+_OWN: Final = frozenset({"slices_pool", "placed", "of_slices"})
+"""Fields that say how a destination is spread, and nothing of what it is."""
+
+
+def whole_fields(slices: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the fields of a destination from those of all its slices, the first of them first."""
+    whole = {name: value for name, value in slices[0].items() if name not in _OWN}
+    for names, together in ((_SUMMED, sum), (_HIGHEST, max), (_LOWEST, min)):
+        for name in names:
+            if said := [int(fields[name]) for fields in slices if fields.get(name)]:
+                whole[name] = str(together(said))
+    if whole.get("limit_bytes", "").isdigit() and "peak_bytes" in whole:  # slices are not at their peaks together
+        whole["peak_bytes"] = str(min(int(whole["peak_bytes"]), int(whole["limit_bytes"])))
+    return whole
+
+
+def pools_of(fields: Mapping[str, str]) -> str:
+    """Return the encoded names of the pools that a destination is in, that of its slices included, with blanks between.
+
+    >>> pools_of({"pools": "memory", "slices_pool": "orders%.0"})
+    'memory orders%.0'
+    """
+    return f"{fields.get('pools', '')} {fields.get('slices_pool', '')}".strip()
+
+
+def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """See that nothing is set beside slices that each of them would keep for itself; about what is given.
+
+    Raises:
+        PolicyError: something is, which is named.
+    """
+    if not is_sliced(fields):
+        return
+    if fields.get("kind") in ("topic", "bucket", "limiter") and given.get("slices", "1") not in ("", "1"):
+        raise PolicyError(f"a {fields['kind']} has one slice, only queues have more; leave it out", setting="slices")
+    for field, (setting, idle) in _ALONE.items():
+        if fields.get(field, "") not in idle and {field, "slices"} & set(given):
+            raise PolicyError(
+                f"{setting} beside slices: each slice would keep to it alone; leave out one of the two",
+                settings=(setting, "slices"),
+            )

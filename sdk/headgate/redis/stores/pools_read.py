@@ -1,0 +1,54 @@
+"""Pools as those see them who wait for what one lends: read at most so often, however many wait."""
+
+import asyncio
+import heapq
+import math
+import time
+from typing import Final
+
+from headgate.core.names import decode_name
+from headgate.errors import AccessDenied
+from headgate.redis.backend import Backend
+from headgate.redis.keys import PoolAddress
+from headgate.redis.replies import PoolRecord, pairs, records
+
+POOL_FRESH: Final = 1.0
+"""Seconds for which a pool that was read is read no more: many destinations of one client may wait for it."""
+HOLDERS: Final = 4
+"""How many destinations that hold slices of a pool are known by name: three others, and the one that waits."""
+
+
+class PoolsRead:
+    """The pools that were read a moment ago."""
+
+    def __init__(self, server: Backend) -> None:
+        self._server = server
+        self._known: dict[str, tuple[float, PoolRecord]] = {}
+
+    async def of(self, namespace: str, encoded: str) -> dict[str, PoolRecord]:
+        """Return pools by their encoded names, which have blanks between."""
+        names = encoded.split()
+        read = (self._pool(PoolAddress.of(namespace, decode_name(name))) for name in names)
+        return dict(zip(names, await asyncio.gather(*read), strict=True))
+
+    async def _pool(self, pool: PoolAddress) -> PoolRecord:
+        read_at, known = self._known.get(pool.key, (-math.inf, None))
+        now = time.monotonic()
+        if known is not None and now - read_at < POOL_FRESH:
+            return known
+        if known is not None:
+            self._known[pool.key] = now, known  # those who ask during the call take what was there
+        found = await self._read_pool(pool)
+        self._known[pool.key] = now, found
+        return found
+
+    async def _read_pool(self, pool: PoolAddress) -> PoolRecord:
+        flat = await self._server.command(pool.keys[0], "HGETALL", pool.key)
+        fields = {name: value.decode() for name, value in pairs(flat).items()}
+        try:
+            # One piece, however many members there are: those that hold most of a usual pool are among them.
+            _, members = await self._server.command(pool.keys[0], "HSCAN", pool.keys[1], b"0", "COUNT", 500)
+        except AccessDenied:
+            return PoolRecord(fields)
+        slices = ((int(one["granted"]) - int(one["returned"]), name) for name, one in records(members).items())
+        return PoolRecord(fields, tuple((decode_name(name), held) for held, name in heapq.nlargest(HOLDERS, slices)))

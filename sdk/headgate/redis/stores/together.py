@@ -1,0 +1,106 @@
+"""A destination that is spread over slices, read as one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from headgate.core.ledger import columns
+from headgate.core.limits.slices import whole_fields
+from headgate.core.names import slice_name
+from headgate.redis.backend import Backend
+from headgate.redis.keys import Address
+from headgate.redis.replies import Recount, Snapshot
+
+_NAMES = frozenset({"sub", "window", "durable", "inc", "weight", "from", "until", "epoch", "pool"})
+"""Of records, what is the same at each slice, or means nothing when it is added."""
+
+
+def together(slices: Sequence[Snapshot]) -> Snapshot:
+    """Return the snapshot of a whole destination from those of its slices, read one after the other."""
+    first = slices[0]
+    own = max(slices, key=lambda one: (one.place > 0, int(one.own.get("weight", 0)), bool(one.own)))  # where it sends
+    fields = whole_fields([one.fields for one in slices])
+    waiters = sorted((waiter for one in slices for waiter in one.waiters), key=lambda waiter: _since(waiter[1]))
+    names = [name for name, _ in waiters]
+    session = own.waiters[own.place - 1][0] if 0 < own.place <= len(own.waiters) else None
+    pool = first.fields.get("slices_pool")
+    return replace(
+        first,
+        fields=fields,
+        waiters=waiters,
+        place=names.index(session) + 1 if session is not None else own.place,
+        sessions=sum(one.sessions for one in slices),
+        consumers=_added([one.consumers for one in slices]),
+        subscriptions=_added([one.subscriptions for one in slices], alike=True),
+        own=own.own,
+        slices={name: record for name, record in _added([one.slices for one in slices]).items() if name != pool},
+        groups=_groups(slices),
+        ledger=tuple(sorted((entry for one in slices for entry in one.ledger), key=_written, reverse=True)),
+        pools={name: record for one in slices for name, record in one.pools.items() if name != pool},
+    )
+
+
+async def read_whole(
+    server: Backend, address: Address, names: Sequence[str], fields: Mapping[str, str]
+) -> dict[str, str]:
+    """Return some fields of a destination with what its other slices add to them.
+
+    Args:
+        server: the way to Redis.
+        address: the destination.
+        names: of the fields, ``sliced`` among them.
+        fields: what it has of them itself.
+    """
+    if "sliced" not in fields:
+        return dict(fields)
+    slices = (slice_name(address.name, number) for number in range(1, int(fields["sliced"])))
+    keys = [Address.of(address.namespace, name).shared[0] for name in slices]
+    replies = await server.burst([(key, (b"HMGET", key, *names)) for key in keys])
+    found = [dict(fields)]
+    for key, reply in zip(keys, replies, strict=True):
+        moved = isinstance(reply, Exception)
+        values = await server.command(key, "HMGET", key, *names) if moved else reply
+        found.append({name: value.decode() for name, value in zip(names, values, strict=True) if value is not None})
+    return whole_fields(found)
+
+
+def added(counts: Sequence[Recount]) -> Recount:
+    """Return what was counted at all slices of a destination, added up; that of one alone whose counters differ."""
+    known = [one for one in counts if one.code != "UNKNOWN"]
+    if wrong := [one for one in known if not one.equal]:
+        return wrong[0]  # another may differ by as much the other way
+    return Recount("OK", _sums([one.stored for one in known]), _sums([one.counted for one in known]))
+
+
+def _sums(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*rows, strict=True)))
+
+
+def _since(record: Mapping[str, str]) -> int:
+    return int(record.get("since") or 0)
+
+
+def _written(entry: str) -> int:
+    known = columns(entry)
+    return int(known["time"]) if known else 0
+
+
+def _added(found: Sequence[Mapping[str, Mapping[str, str]]], *, alike: bool = False) -> dict[str, dict[str, str]]:
+    """Return records by name, those of one name added up; with ``alike`` the first of them stands for all."""
+    records: dict[str, dict[str, str]] = {}
+    for by_name in found:
+        for name, record in by_name.items():
+            into = records.setdefault(name, dict(record))
+            if into != record and not alike:
+                for key, value in record.items():
+                    if key not in _NAMES and value.isdigit() and into.get(key, "").isdigit():
+                        into[key] = str(int(into[key]) + int(value))
+    return records
+
+
+def _groups(slices: Sequence[Snapshot]) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for one in slices:
+        for name, (unsettled, last) in one.groups.items():
+            before = found.get(name, (0, 0))
+            found[name] = before[0] + unsettled, before[1] + last
+    return found

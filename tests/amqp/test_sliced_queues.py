@@ -1,0 +1,76 @@
+"""A queue over several slots, over a node: AMQP clients, and SDKs behind it, know of one queue."""
+
+from functools import partial
+from typing import Any
+
+import headgate
+from headgate.amqp.link import Link
+from tests.amqp.client import Peer, read
+from tests.amqp.nodes import NodeProcess
+from tests.sdk.observing import GUARD, field
+from tests.support.waiting import wait_until
+
+
+async def test_amqp_clients_receive_from_all_slices_those_included_that_come_later(
+    node: NodeProcess, client: headgate.Client
+) -> None:
+    got: dict[str, list[int]] = {}
+
+    def take(link: Link, message: bytes, delivery: Any) -> None:
+        name, _, number = read(message).partition(" ")
+        got.setdefault(name, []).append(int(number))
+        link.settle(delivery)
+
+    def all_came(count: int) -> bool:
+        return sum(map(len, got.values())) == count
+
+    await client.apply("orders", kind="queue", limit="64kB")
+    peer = await Peer.connect(node.port)
+    await peer.receiver("orders", take, credit=500)
+    sessions = list[headgate.Session]()
+    for slices in (1, 4):
+        await client.apply("orders", slices=slices)
+        sessions += [client.session(f"s{slices}-{number}") for number in range(4)]
+        for at, session in enumerate(sessions):
+            producer = await session.producer("orders")
+            before = len(got.get(f"{at}", ()))
+            for number in range(before, before + 10):
+                await producer.send(f"{at} {number}", timeout=GUARD)
+        count = 40 if slices == 1 else 120
+        await wait_until(partial(all_came, count), timeout=GUARD)
+    assert all(numbers == sorted(numbers) for numbers in got.values()), "each session's in order"
+    sending = await peer.sender("orders")
+    for number in range(5):
+        assert (await peer.send(sending, f"amqp {number}"))[0] == "accepted"
+    await wait_until(lambda: got.get("amqp") == [0, 1, 2, 3, 4], timeout=GUARD)
+    await peer.close()
+    for session in sessions:
+        await session.close()
+    assert await field(client, "orders", "pending_bytes") == 0
+
+
+async def test_an_sdk_behind_a_node_sends_to_its_slice_and_receives_from_all(
+    node: NodeProcess, client: headgate.Client
+) -> None:
+    await client.apply("orders", kind="queue", limit=5000, slices=3)
+    url = f"amqp://127.0.0.1:{node.port}"
+    async with (
+        headgate.connect(url, namespace=client.namespace) as behind,
+        behind.session("in") as into,
+    ):
+        consumer = await into.consumer("orders", window=5)
+        sessions = [behind.session(f"s{number}") for number in range(3)]
+        for session in sessions:
+            producer = await session.producer("orders", window=100)
+            for number in range(5):
+                await producer.send(f"{number}" + "x" * 500, timeout=GUARD)
+                message = await consumer.receive(timeout=GUARD)
+                assert message is not None
+                assert message.destination == "orders"
+                await message.accept(confirm=True)
+        assert len(await client.every_slice()) == 3
+        assert [message.id async for message in behind.browse("orders")] == []
+        told = await behind.explain("orders")
+        assert told.limits[0].limit == 5000
+        for session in sessions:
+            await session.close()
