@@ -57,6 +57,7 @@ _NODES = "test_nodes"
 _USERS = "test_users"
 _LINKS, _DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_links", "test_delivery", "test_oom", "test_cluster", "test_bounds"
 _SLICED = "test_sliced_queues::test_a_queue_with_slices_lends_nothing_that_its_pool_did_not"
+_PLACED = "test_sliced_queues::test_sessions_are_placed_in_turn"
 _POOLS, _SLICES, _FAIR = "test_pools", "test_slices", "test_fair_pools"
 _ACTIVE, _RATES, _EXPIRY, _SLOW = "test_active", "test_delivery_rate", "test_expiry", "test_slow"
 _ALLOWED = "redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM"
@@ -556,6 +557,7 @@ MUTANTS: Final = tuple(
          f"{_POOLS}::test_first_come_first_served"),
         ("P1", "lib/slices", "settings.slices_pool = whole .. '%.0'", "settings.slices_pool = nil", _SLICED),
         ("P1", "lib/rules", "(read.slices_pool or '')", "''", _SLICED),
+        ("P7", "place", "(placed + 1) % slices", "placed % slices", _PLACED),
         ("P1", "lib/pool", "p.limit - (m.reserved == 1 and 0 or p.reserve)", "p.limit",
          f"{_POOLS}::test_the_reserve_is_for_the_reserved_who_go_first"),
         ("P6", "lib/serve", "(member ~= caller and now_ms - m.seen > STALE_MEMBER_MS)", "false",

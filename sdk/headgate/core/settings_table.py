@@ -207,18 +207,14 @@ class Settings:
         "where a write must be before it is confirmed: ``memory``, ``fsync``, ``replicas:1``, ``fsync replicas:1``.")
     producer_window: int | str | None = _row(CREDIT, path="producer.window", doc=
         "bytes of credit that a producer keeps in hand when it does not say.")
-    producer_rate: float | str | None = _row(RATE, path="producer.rate", doc=
-        "messages a second of each producer.")
-    producer_byte_rate: float | str | None = _row(RATE, path="producer.byte_rate", doc=
-        "bytes a second of each producer.")
-    producer_weight: int | str | None = _row(WEIGHT, path="producer.weight", doc=
-        "share of a producer that does not say.")
+    producer_rate: float | str | None = _row(RATE, path="producer.rate", doc="messages a second of each producer.")
+    producer_byte_rate: float | str | None = _row(RATE, path="producer.byte_rate", doc="bytes a second of each producer.")
+    producer_weight: int | str | None = _row(WEIGHT, path="producer.weight", doc="share of a producer that does not say.")
     producer_timeout: float | str | None = _row(PATIENCE, field="producer_timeout_ms", path="producer.timeout", doc=
         'seconds that a send waits when it does not say, or ``"unlimited"``.')
     consumer_window: Window | int | str | None = _row(WINDOW, path="consumer.window", kinds=MESSAGES, doc=
         "window of a consumer that does not say; see :meth:`Window.of`.")
-    consumer_rate: float | str | None = _row(RATE, path="consumer.rate", doc=
-        "messages a second of each consumer.")
+    consumer_rate: float | str | None = _row(RATE, path="consumer.rate", doc="messages a second of each consumer.")
     durable_window: Window | int | str | None = _row(WINDOW, path="consumer.durable.window", kinds=MESSAGES, doc=
         "window of a consumer of a durable subscription of a topic.")
     browser_window: int | str | None = _row(COUNT, path="consumer.browser.window", doc=
