@@ -208,8 +208,8 @@ class Settings:
     producer_window: int | str | None = _row(CREDIT, path="producer.window", doc=
         "bytes of credit that a producer keeps in hand when it does not say.")
     producer_rate: float | str | None = _row(RATE, path="producer.rate", doc="messages a second of each producer.")
-    producer_byte_rate: float | str | None = _row(RATE, path="producer.byte_rate", doc="bytes a second of each producer.")
-    producer_weight: int | str | None = _row(WEIGHT, path="producer.weight", doc="share of a producer that does not say.")
+    producer_byte_rate: float | str | None = _row(RATE, path="producer.byte_rate", doc="bytes a second of each one.")
+    producer_weight: int | str | None = _row(WEIGHT, path="producer.weight", doc="share of one that does not say.")
     producer_timeout: float | str | None = _row(PATIENCE, field="producer_timeout_ms", path="producer.timeout", doc=
         'seconds that a send waits when it does not say, or ``"unlimited"``.')
     consumer_window: Window | int | str | None = _row(WINDOW, path="consumer.window", kinds=MESSAGES, doc=
