@@ -2,7 +2,7 @@
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from headgate.consuming.feed import Feed
 from headgate.consuming.inbox import take_own
@@ -10,9 +10,6 @@ from headgate.consuming.slices import Slices
 from headgate.message import Holder, Message
 from headgate.redis.keys import Address
 from headgate.session.opening import Consumers, Request
-
-if TYPE_CHECKING:
-    from headgate_coordinator.node.ends.receiver import Outlet
 
 
 class Supply(Protocol):
@@ -42,12 +39,44 @@ class Supply(Protocol):
         """Give back what the client was not sent."""
 
 
+class Receiving(Protocol):
+    """The end of a client's link, as far as its sinks need it."""
+
+    buffer: deque[Message]
+    supply: Supply | None
+    credit: int
+    asked: int
+    handed: int
+
+    @property
+    def started(self) -> bool:
+        """Whether its client ever gave credit."""
+        ...
+
+    @property
+    def drains(self) -> bool:
+        """Whether its client wants to hear when nothing is left."""
+        ...
+
+    def pump(self) -> None:
+        """Send what is here."""
+
+    def exhausted(self) -> None:
+        """Give the credit back to a client that wants it used up."""
+
+    def expired(self, holder: Holder) -> None:
+        """Forget what others were given meanwhile."""
+
+    def failed(self, error: BaseException) -> None:
+        """End the link."""
+
+
 class ClientSink:
     """A sink of a client's link, whose credit says how much is wanted."""
 
     resumes = False
 
-    def __init__(self, outlet: "Outlet", feed: Feed, buffer: deque[Message]) -> None:
+    def __init__(self, outlet: Receiving, feed: Feed, buffer: deque[Message]) -> None:
         self._outlet, self._feed, self._buffer = outlet, feed, buffer
         self.deliver, self.clear = buffer.append, buffer.clear
 
@@ -81,7 +110,7 @@ class ClientSink:
 class LinkSink(ClientSink):
     """The sink of a link's only feed, which fetches no more than the link has credit for, and hands it on at once."""
 
-    def __init__(self, outlet: "Outlet", feed: Feed) -> None:
+    def __init__(self, outlet: Receiving, feed: Feed) -> None:
         super().__init__(outlet, feed, outlet.buffer)
         outlet.supply = feed
         feed.on_end = lambda _, error: outlet.failed(error)
@@ -116,7 +145,7 @@ class LinkSink(ClientSink):
 class SliceSink(LinkSink):
     """The sink of the feed of one slice of a queue, of all of which the link has one: they fill one buffer."""
 
-    def __init__(self, outlet: "Outlet", unseen: set[Feed], feed: Feed) -> None:
+    def __init__(self, outlet: Receiving, unseen: set[Feed], feed: Feed) -> None:
         supply = outlet.supply
         super().__init__(outlet, feed)
         outlet.supply = supply or feed
@@ -142,7 +171,7 @@ class SliceSink(LinkSink):
 class LinkSlices:
     """A source of a link's messages: the feeds of all slices of a queue; of most queues there is one."""
 
-    def __init__(self, outlet: "Outlet", unseen: set[Feed], slices: Slices) -> None:
+    def __init__(self, outlet: Receiving, unseen: set[Feed], slices: Slices) -> None:
         self.address, self.subscription, self.durable = slices.address, slices.subscription, slices.durable
         self._outlet, self._unseen, self._slices = outlet, unseen, slices
 
@@ -175,7 +204,7 @@ class LinkSlices:
 class LinkTakers:
     """The link, as the window that the feeds of all slices share sees it."""
 
-    def __init__(self, outlet: "Outlet") -> None:
+    def __init__(self, outlet: Receiving) -> None:
         self._outlet = outlet
 
     @property
@@ -191,7 +220,7 @@ class LinkTakers:
         """Do nothing: nobody waits here, and the client hears of the end."""
 
 
-async def by_name(outlet: "Outlet", consumers: Consumers, request: Request) -> Supply:
+async def by_name(outlet: Receiving, consumers: Consumers, request: Request) -> Supply:
     """Open the feed of one destination.
 
     Raises:
