@@ -280,6 +280,27 @@ async def test_a_stream_hears_of_what_is_due_of_who_waits_and_of_what_came_while
         assert (await orders.read()).result is False
 
 
+async def test_a_stream_hears_of_each_slice_of_a_queue(
+    cluster_url: str, cleanup_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutants: only the first slice is followed, or all at one server; those that come later are not."""
+    monkeypatch.setattr(watching, "AGAIN_AFTER", 3600)
+    async with headgate.connect(cluster_url, namespace=cleanup_namespace) as client, _served(client) as keda:
+        await client.apply("orders")
+        stream = keda.stream(destination="orders", target=1)
+        assert (await stream.read()).result is False
+        await client.apply("orders", slices=3)
+        for number in range(3):
+            async with client.session() as session:
+                receipt = await (await session.producer("orders")).send(b"x")
+                assert receipt.slice == number
+                assert (await stream.read()).result is True
+                assert await keda.value(destination="orders", target=1) == 1
+            assert await client.purge("orders") == 1
+            assert (await stream.read()).result is False
+        stream.cancel()
+
+
 async def _told(client: headgate.Client) -> AsyncIterator[Awaitable[Any]]:
     """Give, for each connection that has changes told, what ends it."""
     async with await client.store.server.subscriber() as server:  # type: ignore[attr-defined]

@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from headgate import AccessDenied, Client
 from headgate._util.tasks import stop
 from headgate.redis.backend import AGAIN
 from headgate.redis.keys import Address
+from headgate.redis.stores.together import slices_of
 from headgate_coordinator.keda.changes import Changes
 
 PACE: Final = 0.5
@@ -31,8 +33,8 @@ class Watch:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._changes = Changes(self._dial)
-        self._key = b""
+        self._slices: list[Address] = []
+        self._changes: list[tuple[Changes, list[tuple[str, bytes]]]] = []
         self._woken = asyncio.Event()
         self._looked = float("-inf")
         self._warned = self._moved = False
@@ -41,7 +43,7 @@ class Watch:
     async def on(self, *names: str) -> AsyncIterator[None]:
         """Watch a destination, and what else there is that limits its workers."""
         addresses = [Address.of(self._client.namespace, name) for name in names]
-        self._key = addresses[0].shared[0]
+        self._slices = addresses[:1]
         channels = tuple(address.channels("")[1] for address in addresses)
         hints = self._client.parts.wake_ups
         try:
@@ -49,7 +51,7 @@ class Watch:
             yield
         finally:
             await hints.unsubscribe(channels, self._hear)
-            await self._changes.close()
+            await self._hang_up()
 
     def wake(self) -> None:
         """Have it looked at now."""
@@ -59,11 +61,14 @@ class Watch:
         """Note that it is looked at after this: of what is written from now on :meth:`wait` tells."""
         self._woken.clear()
         self._looked = time.monotonic()
-        if self._moved:
+        slices = await slices_of(self._client.store.server, self._slices[0])
+        if self._moved or slices != self._slices or not self._changes:
             self._moved = False
-            await self._changes.close()
+            await self._hang_up()
+            self._slices, self._changes = slices, await self._by_server(slices)
         try:
-            await self._changes.follow(("HLEN", self._key))
+            for changes, reads in self._changes:
+                await changes.follow(*reads)
         except AccessDenied as error:
             if not self._warned:
                 _log.warning("%s; until then KEDA hears of work up to %g s late", error, UNTOLD)
@@ -71,11 +76,12 @@ class Watch:
 
     async def wait(self, most: float | None) -> None:
         """Wait until it is worth a look, for so many seconds at the most."""
-        told = self._changes.told
+        told = all(changes.told for changes, _ in self._changes)
         patience = AGAIN_AFTER if told else UNTOLD
         waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._woken.wait(), name="headgate watch")]
         if told:
-            waits.append(asyncio.create_task(self._changes.heard(), name="headgate changes"))
+            heard = (changes.heard() for changes, _ in self._changes)
+            waits += [asyncio.create_task(one, name="headgate changes") for one in heard]
         try:
             await asyncio.wait(
                 waits, timeout=patience if most is None else min(most, patience), return_when=asyncio.FIRST_COMPLETED
@@ -85,9 +91,24 @@ class Watch:
                 await stop(one)
         await asyncio.sleep(max(0.0, self._looked + PACE - time.monotonic()))
 
-    async def _dial(self) -> Any:
+    async def _by_server(self, slices: Sequence[Address]) -> list[tuple[Changes, list[tuple[str, bytes]]]]:
+        """Return a connection to each server where a slice is, and what it reads to be told of those slices."""
+        found: dict[Any, tuple[Changes, list[tuple[str, bytes]]]] = {}
+        for address in slices:
+            key = address.shared[0]
+            pool = (await self._dial(key)).connection_pool if len(slices) > 1 else None
+            place = pool and tuple(pool.connection_kwargs.get(word) for word in ("host", "port"))
+            found.setdefault(place, (Changes(partial(self._dial, key)), []))[1].append(("HLEN", key))
+        return list(found.values())
+
+    async def _hang_up(self) -> None:
+        for changes, _ in self._changes:
+            await changes.close()
+        self._changes = []
+
+    async def _dial(self, key: bytes) -> Any:
         server: Any = self._client.store.server  # a node's is Redis itself, which other ways to the state have not
-        return await server.subscriber(self._key, protocol=3)
+        return await server.subscriber(key, protocol=3)
 
     def _hear(self, words: list[str]) -> None:
         if words[0] == AGAIN:  # another server may be in charge now

@@ -63,6 +63,16 @@ async def read_whole(
     return whole_fields(found)
 
 
+async def slices_of(server: Backend, whole: Address) -> list[Address]:
+    """Return the slices that a destination ever had, the first of them itself.
+
+    Raises:
+        CoordinatorUnavailable: Redis does not answer.
+    """
+    count = int(await server.command(whole.shared[0], "HGET", whole.shared[0], "sliced") or 1)
+    return [Address.of(whole.namespace, slice_name(whole.name, number)) for number in range(count)]
+
+
 def added(counts: Sequence[Recount]) -> Recount:
     """Return what was counted at all slices of a destination, added up; that of one alone whose counters differ."""
     known = [one for one in counts if one.code != "UNKNOWN"]
