@@ -106,6 +106,20 @@ async def exchange(client: headgate.Client) -> None:
             pass
         bucket = await session.bucket("emails")
         await bucket.take(1)
+    await spread(client)
+
+
+async def spread(client: headgate.Client) -> None:
+    """Fill a queue over three slots, as a service does that has to wait at each of them for what others hold."""
+    await client.apply("wide", limit=1000, slices=3)
+    async with client.session() as a, client.session() as b, client.session() as c:
+        consumer = await a.consumer("wide")
+        for session in (a, b, c) * 2:
+            await (await session.producer("wide")).send(b"x" * 700, timeout=30)
+            message = await consumer.receive(timeout=30)
+            assert message is not None
+            await message.accept()
+    assert len([name for name in await client.every_slice() if name.startswith("wide")]) == 3
 
 
 async def _swept(client: headgate.Client) -> bool:
@@ -144,6 +158,13 @@ async def operate(client: headgate.Client) -> None:
     await single_messages(client)
     await client.purge("orders")
     await client.remove("news.us")
+    await client.apply("broad", limit="1MiB", slices=2)
+    await client.apply("broad", limit="2MiB", slices=4)
+    await client.explain("broad")
+    assert [message async for message in client.browse("broad")] == []
+    assert await client.purge("broad") == 0
+    assert (await client.recount("broad")).equal
+    await client.remove("broad")
 
 
 async def test_the_sdk_does_all_that_a_service_does(guarded: Guarded) -> None:
@@ -180,6 +201,7 @@ async def test_metrics_only_look(guarded: Guarded) -> None:
         await client.apply("orders", limit="1MiB", pools="memory")
         await client.set_pool("memory", limit="1MiB")
         await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 1}})
+        await spread(client)
     async with guarded.client("sdk") as service, service.session() as session, guarded.client("metrics") as client:
         limiter = await session.limiter("llm", in_hand=False)
         hold = await limiter.admit(slots=1, key="t1")
@@ -195,6 +217,7 @@ async def test_metrics_only_look(guarded: Guarded) -> None:
         told = await client.explain("llm", key="t1")
         assert (told.blocked, told.cause) == (1, "limit-at-once")
         await client.explain("orders")
+        assert (await client.explain("wide")).limits[0].limit == 1000
         assert (await client.policy()).version == 0
         assert guarded.denied() == []
         with pytest.raises(AccessDenied, match="headgate acl"):
