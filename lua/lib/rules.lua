@@ -37,10 +37,14 @@ end
 local function load_rules(read)
   local NUMBERS = { 'active', 'shut', 'send_burst', 'send_tat', 'send_byte_burst', 'send_byte_tat', 'send_us', 'delivery_burst',
     'delivery_tat', 'sorted' }
-  local names = {}
-  for name in string.gmatch(read.rules, '%S+') do
-    names[#names + 1] = name
+  local function words(text)
+    local found = {}
+    for word in string.gmatch(text, '%S+') do
+      found[#found + 1] = word
+    end
+    return found
   end
+  local names = words(read.rules)
   for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(names))) do
     read[names[i]] = tonumber(value) or value or nil
   end
@@ -48,11 +52,7 @@ local function load_rules(read)
     read[NUMBERS[i]] = tonumber(value or 0)
   end
   if read.pools or read.slices_pool then
-    local pools = {}
-    for name in string.gmatch((read.pools or '') .. ' ' .. (read.slices_pool or ''), '%S+') do
-      pools[#pools + 1] = name
-    end
-    read.pools = pools
+    read.pools = words((read.pools or '') .. ' ' .. (read.slices_pool or ''))
   end
   read.set_bytes, read.set_messages = read.limit_bytes, read.limit_messages
   read.resume_bytes = level(read.resume_bytes, read.set_bytes)

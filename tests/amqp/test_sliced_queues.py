@@ -5,6 +5,7 @@ from typing import Any
 
 import headgate
 from headgate.amqp.link import Link
+from headgate.redis.stores.together import every_slice
 from tests.amqp.client import Peer, read
 from tests.amqp.nodes import NodeProcess
 from tests.sdk.observing import GUARD, field
@@ -68,7 +69,7 @@ async def test_an_sdk_behind_a_node_sends_to_its_slice_and_receives_from_all(
                 assert message is not None
                 assert message.destination == "orders"
                 await message.accept(confirm=True)
-        assert len(await client.every_slice()) == 3
+        assert len(await every_slice(client.store.server, client.namespace)) == 3
         assert [message.id async for message in behind.browse("orders")] == []
         told = await behind.explain("orders")
         assert told.limits[0].limit == 5000

@@ -60,7 +60,7 @@ SHADOWS: Final = (
     ("P10", "acquire", "  charge_shadow_grant(lacks, lacks_m, leased, leased_m)", "", _GATE),
     ("P10", "acquire", "d.kind == 'gate' and s.since == 0", "d.kind == 'gate'",
      f"{_T}::test_a_gate_counts_nobody_who_waited_for_its_real_limit"),
-    ("P1", "lib/room", "share(shadow_most('bytes', d.limit_bytes), s.weight)", "share(d.limit_bytes, s.weight)", _GATE),
+    ("P1", "lib/room", "share(shadow_most('bytes', d.limit_bytes) /", "share(d.limit_bytes /", _GATE),
     ("P10", "lib/carry_over", "'would_wait', 'shadowed', 'levels')", "'levels')", _ANEW),
     ("P12", "lib/rules", "'next_due', 'shadow' }", "'next_due' }", _QUEUE),
     ("P12", "lib/limiter_settings", "are_alike(settings.shadow)", "true",

@@ -239,7 +239,10 @@ async def sliced(client: headgate.Client, destination: str, ttl: str, count: str
     dice = random.Random(int(seed))
 
     async def send(session: headgate.Session) -> None:
-        sender = await session.producer(destination, window=300)
+        sender = None
+        while sender is None:
+            with contextlib.suppress(headgate.CoordinatorUnavailable):  # a master may be away
+                sender = await session.producer(destination, window=300)
         for number in range(1 << 30):
             body, headers = str(number).rjust(dice.randrange(1, 150)), {"from": session.id}
             # Where the machine is busy, some calls are given up before they are answered.

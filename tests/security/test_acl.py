@@ -12,6 +12,7 @@ import headgate
 from headgate import policy
 from headgate.errors import AccessDenied, InvalidName, InvalidValue
 from headgate.redis.scripts import script, script_names
+from headgate.redis.stores.together import every_slice
 from headgate_coordinator.operate import audit, status
 from headgate_coordinator.security.acl import ROLES, Role, acl_line, commands_of, scripts_of
 from headgate_coordinator.security.document import User
@@ -119,7 +120,9 @@ async def spread(client: headgate.Client) -> None:
             message = await consumer.receive(timeout=30)
             assert message is not None
             await message.accept()
-    assert len([name for name in await client.every_slice() if name.startswith("wide")]) == 3
+    assert (
+        len([name for name in await every_slice(client.store.server, client.namespace) if name.startswith("wide")]) == 3
+    )
 
 
 async def _swept(client: headgate.Client) -> bool:

@@ -14,6 +14,7 @@ from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
+from headgate.redis.stores.together import every_slice
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.fleet.reply_queues import owner_of
 
@@ -58,7 +59,7 @@ class Sweep:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        nodes, names = await self._nodes(), await self._client.every_slice()
+        nodes, names = await self._nodes(), await every_slice(self._client.store.server, self._client.namespace)
         mine = self._falls_here(names, nodes)
         for at in range(0, len(mine), PAGE):
             await self._reap(mine[at : at + PAGE])

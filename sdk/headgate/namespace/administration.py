@@ -14,11 +14,11 @@ from headgate.namespace.pool_limits import PoolState, apply_pools, pool_states, 
 from headgate.namespace.pool_slices import Pools
 from headgate.namespace.registry import Registry
 from headgate.namespace.topics import is_pattern
-from headgate.redis.keys import Address, parse_key
+from headgate.redis.keys import Address
 from headgate.redis.replies import Recount
 from headgate.redis.store import Store
 from headgate.redis.stores.notes import NoteStore
-from headgate.redis.stores.together import added
+from headgate.redis.stores.together import added, every_slice
 from headgate.settings import DEFAULT, Settings, settings_of
 from headgate.spool.states import StoreState, store_states
 from headgate.spool.stores import store_fields
@@ -240,12 +240,7 @@ class Administration(ABC):
 
     async def destinations(self) -> list[str]:
         """Return the names of all destinations of the namespace."""
-        return [name for name in await self.every_slice() if not is_slice(name)]
-
-    async def every_slice(self) -> list[str]:
-        """Return the names of all destinations of the namespace, and of their slices; for sweeps of all of them."""
-        keys = await self.store.server.scan(f"hg:{{{self.namespace}/*}}")
-        return [parsed[1] for key in keys if (parsed := parse_key(key))]
+        return [name for name in await every_slice(self.store.server, self.namespace) if not is_slice(name)]
 
     async def deadlocks(self) -> list[FoundDeadlock]:
         """Return the deadlocks that nodes saw in the last minute; those that are there still first, the oldest first.

@@ -72,7 +72,7 @@ class Losses:
         if self._reported.get(address.key) != epoch:
             self.met(address)
         self._reported[address.key] = epoch
-        event = StateLoss(address.name, epoch, lost, time.time())
+        event = StateLoss(address.shown, epoch, lost, time.time())
         _log.warning("%s", event)
         for callback in tuple(self._callbacks.values()):
             self._guarded.call(callback, event)

@@ -15,6 +15,7 @@ from headgate import CreditTimeout, InvalidName, PolicyError
 from headgate.core.names import slice_name
 from headgate.redis.keys import Address, PoolAddress, parse_key, slot_of
 from headgate.redis.stores.pools import PoolStore, Slice
+from headgate.redis.stores.together import every_slice
 from tests.sdk.observing import GUARD, look
 from tests.sdk.workers import Worker
 from tests.support.faultproxy import FaultProxy
@@ -117,7 +118,7 @@ async def test_slices_are_one_queue_to_everybody(client: headgate.Client, other:
         assert await client.pools() == [], "their pool is nobody's to set"
         await asyncio.gather(*(session.close() for session in sessions))
     await client.remove("orders")
-    assert await client.every_slice() == []
+    assert await every_slice(client.store.server, client.namespace) == []
 
 
 async def test_the_limit_is_of_all_slices_and_credit_goes_where_it_is_asked_for(client: headgate.Client) -> None:
@@ -282,7 +283,7 @@ async def test_no_kill_at_any_moment_overdraws_the_limit_or_leaks_of_it(
     await cluster.purge("orders")
 
     async def back() -> bool:
-        for name in await cluster.every_slice():
+        for name in await every_slice(cluster.store.server, cluster.namespace):
             address = Address.of(cluster.namespace, name)
             await cluster.store.reap(address)
             await cluster._pools.give_back(address, "orders%.0")

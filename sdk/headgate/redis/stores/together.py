@@ -7,7 +7,7 @@ from headgate.core.ledger import columns
 from headgate.core.limits.slices import whole_fields
 from headgate.core.names import slice_name
 from headgate.redis.backend import Backend
-from headgate.redis.keys import Address
+from headgate.redis.keys import Address, parse_key
 from headgate.redis.replies import Recount, Snapshot
 
 _NAMES = frozenset({"sub", "window", "durable", "inc", "weight", "from", "until", "epoch", "pool"})
@@ -71,6 +71,16 @@ async def slices_of(server: Backend, whole: Address) -> list[Address]:
     """
     count = int(await server.command(whole.shared[0], "HGET", whole.shared[0], "sliced") or 1)
     return [Address.of(whole.namespace, slice_name(whole.name, number)) for number in range(count)]
+
+
+async def every_slice(server: Backend, namespace: str) -> list[str]:
+    """Return the names of all destinations of a namespace, and of their slices; for sweeps of all of them.
+
+    Raises:
+        CoordinatorUnavailable: Redis does not answer.
+    """
+    keys = await server.scan(f"hg:{{{namespace}/*}}")
+    return [parsed[1] for key in keys if (parsed := parse_key(key))]
 
 
 def added(counts: Sequence[Recount]) -> Recount:

@@ -1,0 +1,118 @@
+"""A queue over slots of three masters, killed again and again with processes that send: limit and order hold."""
+
+import asyncio
+import random
+from contextlib import ExitStack, suppress
+from functools import partial
+from itertools import pairwise
+
+import pytest
+
+import headgate
+from headgate.core.names import slice_name
+from headgate.redis.keys import Address
+from headgate.redis.stores.pools import PoolStore, Slice
+from tests.faults.deployments import Replicated, is_linked, is_master
+from tests.faults.traffic import GUARD
+from tests.sdk.workers import Worker
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+POOL, SLICES, LIMIT = "orders%.0", 6, 3000
+
+
+async def read(client: headgate.Client) -> list[Slice]:
+    """Return what each slice holds; waits while a master is away."""
+    store, found = PoolStore(client.store.server), list[Slice]()
+    for number in range(SLICES):
+        address = Address.of(client.namespace, slice_name("orders", number))
+        while len(found) == number:
+            with suppress(headgate.CoordinatorUnavailable):
+                found.append(await store.slice(address, POOL))
+    return found
+
+
+async def used(client: headgate.Client) -> int:
+    """Return the bytes pending and leased at all slices together, at a moment when nothing moves."""
+    before, after = await read(client), await read(client)
+    while before != after:
+        before, after = after, await read(client)
+    return sum(one.used for one in after)
+
+
+class Seen:
+    """What a consumer got: in the order of each session, and how many came again although they had been accepted."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, list[int]] = {}
+        self.again = 0
+        self.count = 0
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+
+    async def consume(self, consumer: headgate.Consumer) -> None:
+        while True:
+            with suppress(headgate.CoordinatorUnavailable, headgate.SessionExpired):
+                async for message in consumer:
+                    sender, number = message.headers["from"], int(message.body)
+                    known = self.numbers.setdefault(sender, [])
+                    if number in known:
+                        self.again += message.size
+                    else:
+                        known.append(number)
+                    self.count += 1
+                    await self.goes_on.wait()
+                    await message.accept()
+
+    async def more(self, count: int) -> None:
+        """Wait until so many more have come, and one."""
+        until = self.count + count
+        await wait_until(lambda: self.count > until, timeout=GUARD)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 21))])
+async def test_no_kill_of_masters_and_senders_overdraws_the_limit(
+    cluster: Replicated, cleanup_namespace: str, seed: int
+) -> None:
+    dice, seen = random.Random(seed), Seen()
+    async with headgate.connect(cluster.url, namespace=cleanup_namespace) as client, client.session("in") as session:
+        await client.apply("orders", kind="queue", limit=LIMIT, slices=SLICES)
+        consuming = asyncio.ensure_future(seen.consume(await session.consumer("orders", window=5)))
+        with ExitStack() as stack:
+
+            def begin(number: int) -> Worker:
+                return stack.enter_context(Worker("sliced", cluster.url, client.namespace, "orders", 1, 3, number))
+
+            workers = [begin(number) for number in range(2)]
+            for worker in workers:
+                await asyncio.to_thread(worker.ready)
+
+            async def judge() -> None:
+                """See what there is while everybody stands still. What a failover brought back is beyond the limit."""
+                seen.goes_on.clear()
+                for worker in workers:
+                    worker.sigstop()
+                there = await used(client)
+                assert there <= LIMIT + seen.again
+                for worker in workers:
+                    worker.sigcont()
+                seen.goes_on.set()
+
+            pairs = list(zip(cluster.masters, cluster.replicas, strict=True))
+            dice.shuffle(pairs)
+            for round_, (master, replica) in enumerate(pairs[:2]):
+                await seen.more(dice.randrange(20, 60))
+                await judge()
+                await wait_until(partial(is_linked, replica), timeout=GUARD)
+                master.kill9()
+                if dice.random() < 0.5:
+                    workers.pop(0).kill9()
+                    workers.append(begin(10 + round_))
+                await wait_until(partial(is_master, replica), timeout=GUARD)
+                await seen.more(dice.randrange(20, 60))
+                await judge()
+            for worker in workers:
+                worker.kill9()
+        consuming.cancel()
+        assert all(one < other for numbers in seen.numbers.values() for one, other in pairwise(numbers))
+        assert (await client.recount("orders")).equal
