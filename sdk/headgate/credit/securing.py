@@ -277,7 +277,7 @@ class Securing:
     def late(self, what: str, waited: float, receipt: Receipt | None = None) -> NotDurable:
         """Return the error for a write that was not known to be safe after so many seconds."""
         return NotDurable(
-            self._address.name,
+            self._address.shown,
             what,
             durability=self.durability.text,
             replicas=self.held.replicas,

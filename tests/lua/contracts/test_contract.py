@@ -402,8 +402,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/weights": "for pattern, weight in string.gmatch(weights, '([^=;]+)=(%d+)') do",
     },
     "at most 5 pools, at most 20 rules": {
-        "lib/rules": "for _, name in ipairs(read.pools) do|for name in string.gmatch(read.rules, '%S+') do"
-        "|for name in string.gmatch((read.pools or '') .. ' ' .. (read.slices_pool or ''), '%S+') do",
+        "lib/rules": "for _, name in ipairs(read.pools) do|for word in string.gmatch(text, '%S+') do",
         "slice": "for _, name in ipairs(d.pools or {}) do",
     },
     "at most MAX_LEASES, which is asked before": {

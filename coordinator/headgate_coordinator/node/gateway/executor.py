@@ -202,7 +202,7 @@ class Desk:
             await registry.refresh(address)
             most = int(registry.fields(address).get("producer_weight") or 1)
             if weight > most:
-                what = f"weight {weight} is more than the producer_weight of {address.name!r}, {most}"
+                what = f"weight {weight} is more than the producer_weight of {address.shown!r}, {most}"
                 self._permits.need(frozenset({Action.MANAGE}), address.name, what)
 
     async def _look_for_dead_letters(self, denied: AccessDenied) -> bool:
@@ -265,7 +265,7 @@ class Desk:
         if not target or self._permits.manages_all:
             return
         policy = await registry.policies.look()
-        if policy.resolve(address.name, settings.get("kind")).fields.get("dead_letter") != target:
+        if policy.resolve(address.shown, settings.get("kind")).fields.get("dead_letter") != target:
             await registry.refresh(address)
             if registry.fields(address).get("dead_letter") != target:
                 self._permits.need(frozenset({Action.PRODUCE, Action.MANAGE}), target, "having dead letters sent there")
