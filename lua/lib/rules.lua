@@ -35,6 +35,12 @@ local function level(set, limit)
 end
 
 local function load_rules(read)
+  read.set_bytes, read.set_messages = read.limit_bytes, read.limit_messages
+  local pool, of = string.match(read.rules, '^=(%S+) (%d+)$')
+  if pool then
+    read.pools, read.of_slices, read.shut = { pool }, of + 0, 0
+    return judge_rules(read)
+  end
   local NUMBERS = { 'active', 'shut', 'send_burst', 'send_tat', 'send_byte_burst', 'send_byte_tat', 'send_us', 'delivery_burst',
     'delivery_tat', 'sorted' }
   local function words(text)
@@ -54,7 +60,6 @@ local function load_rules(read)
   if read.pools or read.slices_pool then
     read.pools = words((read.pools or '') .. ' ' .. (read.slices_pool or ''))
   end
-  read.set_bytes, read.set_messages = read.limit_bytes, read.limit_messages
   read.resume_bytes = level(read.resume_bytes, read.set_bytes)
   read.resume_messages = level(read.resume_messages, read.set_messages)
   read.fair = read.kind == 'queue' and (read.fair_by or read.fair_left) or nil
@@ -62,18 +67,21 @@ local function load_rules(read)
   judge_rules(read)
 end
 
--- The names of the rules among the fields of a destination, as the field `rules` keeps them.
+-- The names of the rules among the fields of a destination, as the field `rules` keeps them; where slices are all, what
+-- they say instead, for then no call reads more.
 local function name_rules()
   local RULES = { 'enforce', 'stopped', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'slices_pool', 'of_slices', 'store', 'send_rate',
     'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate', 'held_off', 'ramp',
     'fair_by', 'fair_weights', 'fair_left', 'max_overtaken', 'bands', 'aging', 'reserve', 'shed', 'order', 'fail_if_late',
     'next_due', 'shadow' }
-  local names = {}
+  local names, said = {}, {}
   for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(RULES))) do
     local unused = RULES[i] == 'store' and redis.call('HGET', K_DESTINATION, 'when_full') ~= 'spool'
     if value and value ~= 'always' and value ~= 'refuse' and not unused then
       names[#names + 1] = RULES[i]
+      said[#names] = value
     end
   end
-  return table.concat(names, ' ')
+  local slices_alone = #names == 2 and names[1] == 'slices_pool'
+  return slices_alone and '=' .. table.concat(said, ' ') or table.concat(names, ' ')
 end

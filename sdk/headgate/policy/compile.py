@@ -202,7 +202,9 @@ def _belonging(rule: Destination, values: Values, source: Source, problems: list
     for setting, (_, path) in list(values.items()):
         if setting == "enforce" and rule.kind == "bucket" and values[setting][0] == IN_SHADOW:
             continue
-        if rule.kind == "bucket" and setting != "kind" and FIELD_OF[setting] not in BUCKET_FIELDS:
+        if rule.kind not in (None, "queue") and setting == "slices":
+            problems.append(source.problem(path, f"belongs to a queue: a {rule.kind} has one slice; leave it out"))
+        elif rule.kind == "bucket" and setting != "kind" and FIELD_OF[setting] not in BUCKET_FIELDS:
             problems.append(
                 source.problem(path, "means nothing for a bucket; that takes rate, burst, shadow, per_key and ledger")
             )
@@ -215,8 +217,6 @@ def _belonging(rule: Destination, values: Values, source: Source, problems: list
             problems.append(
                 source.problem(path, "belongs to a queue or a topic, not to a gate, which holds no messages")
             )
-        elif rule.kind == "topic" and setting == "slices":
-            problems.append(source.problem(path, "belongs to a queue: a topic has one slice; leave it out"))
         elif rule.kind != "bucket" and setting in ("rate", "burst"):
             problems.append(
                 source.problem(path, f"{setting} is of a bucket: write kind = 'bucket'; what all senders together may "

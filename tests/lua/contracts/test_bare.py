@@ -14,6 +14,7 @@ from headgate.redis.text.hastening import bare, enclose, lessen
 
 SAME_CODE: Final = "return string.dump(loadstring(ARGV[1], '=x')) == string.dump(loadstring(ARGV[2], '=x')) and 1"
 BIG: Final = {
+    "acquire",
     "admit",
     "apply",
     "attach",

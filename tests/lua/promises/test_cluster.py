@@ -232,8 +232,9 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
     assert await spool.spent(place.address) == (0, 0, [])
     assert set(replies.values()) == {"UNKNOWN"}
     assert await place.store.snapshot(place.address) is None
+    assert await place.store.place(place.address) == 0
     assert await place.store.remove(place.address, everything=True) == (0, 0)
-    assert set(script_names()) - set(replies) - set(KEYS) == {"apply", "snapshot", "remove", "spent"}
+    assert set(script_names()) - set(replies) - set(KEYS) == {"apply", "place", "snapshot", "remove", "spent"}
 
 
 async def test_pools_keep_to_their_keys_too_and_say_unknown(cluster_url: str, namespace: str) -> None:

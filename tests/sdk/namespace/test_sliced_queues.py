@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headgate
-from headgate import CreditTimeout, InvalidName, PolicyError
+from headgate import CreditTimeout, InvalidName, PolicyError, policy
 from headgate.core.names import slice_name
 from headgate.redis.keys import Address, PoolAddress, parse_key, slot_of
 from headgate.redis.stores.pools import PoolStore, Slice
@@ -314,9 +314,20 @@ async def test_what_a_slice_would_keep_alone_is_refused(client: headgate.Client,
 
 
 async def test_slices_are_of_queues_and_nobody_names_them(client: headgate.Client) -> None:
-    for kind in ("topic", "gate"):
-        with pytest.raises(PolicyError, match="slices"):
-            await client.apply("events", kind=kind, slices=2)
+    for kind, others in (
+        ("topic", {}),
+        ("gate", {}),
+        ("bucket", {"rate": 5}),
+        ("limiter", {"limits": {"slots": {"at_once": 1}}}),
+    ):
+        with pytest.raises(PolicyError, match=f"^(slices|'events').* belongs to a queue: a {kind} has one slice"):
+            await client.apply("events", kind=kind, slices=2, **others)
+        await client.apply("events", kind=kind, **others)
+        with pytest.raises(PolicyError, match=f"slices.* belongs to a queue: a {kind} has one slice"):
+            await client.apply("events", slices=2)
+        await client.remove("events")
+    with pytest.raises(PolicyError, match=r"policy.toml:4: destination\[1\].slices: belongs to a queue: a gate"):
+        policy.loads('[[destination]]\nmatch = "door"\nkind = "gate"\nslices = 2\n')
     await client.apply("orders", kind="queue", slices=2)
     with pytest.raises(InvalidName, match="stands for a slice; name 'orders'"):
         await client.apply("orders#1", limit=5)

@@ -73,8 +73,9 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     """
     if not is_sliced(fields):
         return
-    if fields.get("kind") in ("topic", "bucket", "limiter") and given.get("slices", "1") not in ("", "1"):
-        raise PolicyError(f"a {fields['kind']} has one slice, only queues have more; leave it out", setting="slices")
+    kind = fields.get("kind", "queue")
+    if kind != "queue" and given.get("slices", "1") not in ("", "1"):
+        raise PolicyError(f"belongs to a queue: a {kind} has one slice; leave it out", setting="slices")
     for field, (setting, idle) in _ALONE.items():
         if fields.get(field, "") not in idle and {field, "slices"} & set(given):
             raise PolicyError(
