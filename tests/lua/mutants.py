@@ -57,6 +57,8 @@ _NODES = "test_nodes"
 _USERS = "test_users"
 _LINKS, _DELIVERY, _OOM, _CLUSTER, _BOUNDS = "test_links", "test_delivery", "test_oom", "test_cluster", "test_bounds"
 _SLICED = "test_sliced_queues::test_a_queue_with_slices_lends_nothing_that_its_pool_did_not"
+_IN_IT = "test_sliced_queues::test_nobody_takes_a_slice_out_of_the_pool"
+_SHARE = "test_sliced_queues::test_a_session_keeps_no_more_in_hand_than_its_share_of_one_slice"
 _PLACED = "test_sliced_queues::test_sessions_are_placed_in_turn"
 _POOLS, _SLICES, _FAIR = "test_pools", "test_slices", "test_fair_pools"
 _ACTIVE, _RATES, _EXPIRY, _SLOW = "test_active", "test_delivery_rate", "test_expiry", "test_slow"
@@ -556,7 +558,12 @@ MUTANTS: Final = tuple(
         ("P1", "lib/serve", "elseif m.need - m.granted <= pool_room(m) then", "elseif true then",
          f"{_POOLS}::test_first_come_first_served"),
         ("P1", "lib/slices", "settings.slices_pool = whole .. '%.0'", "settings.slices_pool = nil", _SLICED),
-        ("P1", "lib/rules", "(read.slices_pool or '')", "''", _SLICED),
+        ("P1", "lib/rules", "(read.slices_pool or '')", "''", _IN_IT),
+        ("P1", "lib/rules", "read.shut = { pool },", "read.shut = {},", _SLICED),
+        ("P1", "lib/slices", "math.max(before, ", "math.max(1, ", _IN_IT),
+        ("P1", "lib/serve", "math.min(pool_room(m), p.limit / 8,", "math.min(p.limit * 8,",
+         f"{_POOLS}::test_nor_of_the_slices_of_one_queue"),
+        ("P7", "lib/room", " / (d.of_slices or 1), s.weight)", ", s.weight)", _SHARE),
         ("P7", "place", "(placed + 1) % slices", "placed % slices", _PLACED),
         ("P1", "lib/pool", "p.limit - (m.reserved == 1 and 0 or p.reserve)", "p.limit",
          f"{_POOLS}::test_the_reserve_is_for_the_reserved_who_go_first"),

@@ -34,7 +34,7 @@ QUIET = settings(deadline=None, max_examples=examples(60), suppress_health_check
 
 async def act(world: PoolWorld, action: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912 - one case an action
     what, *rest = action
-    name = str(rest[0]) if rest and rest[0] in NAMES else "a"
+    name = list(world.places)[NAMES.index(rest[0]) if rest and rest[0] in NAMES else 0]
     producer, place = world.producers[name], world.places[name]
     match what:
         case "ask":
@@ -59,7 +59,7 @@ async def act(world: PoolWorld, action: tuple[Any, ...]) -> None:  # noqa: C901,
         case "lose":
             await world.clock(1)
             await world.server.forget(place.address, "s")
-            await place.create(limit="unlimited", pools=world.pool.name)
+            await world.make(place)
             producer.start_anew()
             producer.epoch = 0
         case "lose pool":

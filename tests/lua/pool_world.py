@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
-from headgate.core.names import encode_name
+from headgate.core.names import decode_name, encode_name
 from headgate.namespace.pool_slices import Pools
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.replies import record
@@ -26,7 +26,7 @@ class PoolWorld:
         self.store = PoolStore(server)
         self.pool = PoolAddress.of(namespace, pool)
         self.pools = Pools(self.store, namespace, ttl_ms=1000)
-        self.places = {name: Place(server, Address.of(namespace, name)) for name in names}
+        self.places = {name: Place(server, Address.of(namespace, decode_name(name))) for name in names}
         self.producers: dict[str, Producer] = {}
         self.mail: list[tuple[str, Any, int]] = []
         self.now = BEGIN_MS
@@ -36,9 +36,13 @@ class PoolWorld:
         await self.clock(0)
         await self.store.set(self.pool, {"limit_bytes": str(limit), "reserve_bytes": str(reserve)})
         for place in self.places.values():
-            await place.create(limit="unlimited", pools=encode_name(self.pool.name))
+            await self.make(place)
         await self.rebuild()
         self.producers = {name: place.producer("s") for name, place in self.places.items()}
+
+    async def make(self, place: Place) -> None:
+        """Make a destination that shares the pool."""
+        await place.create(limit="unlimited", pools=encode_name(self.pool.name))
 
     async def close(self) -> None:
         for place in self.places.values():
@@ -135,6 +139,25 @@ class PoolWorld:
             assert int(fields["peak_bytes"]) <= limit
 
 
+class ThreeSlices(Pools):
+    """The pool of a queue that never had more than three slices: others have no clock here."""
+
+    async def _candidates(self, pool: PoolAddress) -> list[str]:
+        return (await super()._candidates(pool))[:3]
+
+
+class SlicedWorld(PoolWorld):
+    """A queue over three slots, each of which is a member of the pool that they have for themselves."""
+
+    def __init__(self, server: RewritingServer, namespace: str) -> None:
+        super().__init__(server, namespace, "orders#0", ("orders", "orders%.1", "orders%.2"))
+        self.pools = ThreeSlices(self.store, namespace, ttl_ms=1000)
+
+    async def make(self, place: Place) -> None:
+        first = place is self.places["orders"]
+        await place.create(limit=100, **({"slices": "3"} if first else {"of_slices": "3"}))
+
+
 class Runner:
     """A loop with a server on it, and namespaces that no example used before."""
 
@@ -147,6 +170,9 @@ class Runner:
 
     def world(self) -> PoolWorld:
         return PoolWorld(self.server, f"{self.namespace}-{next(self.numbers)}")
+
+    def sliced(self) -> SlicedWorld:
+        return SlicedWorld(self.server, f"{self.namespace}-{next(self.numbers)}")
 
     def close(self) -> None:
         self.runner.run(self.server.close())

@@ -4,14 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.core.names import encode_name
 from headgate.redis.stores.pools import Slice
 from tests.lua.place import TTL_MS
 from tests.lua.pool_actions import ACTIONS, LOSSES, QUIET, act, names
-from tests.lua.pool_world import NAMES, PoolWorld, Runner, granted, held
+from tests.lua.pool_world import PoolWorld, Runner, granted, held
 from tests.model.pool import ModelPool
+from tests.support.extent import examples
 
 pytestmark = pytest.mark.one_server
 
@@ -32,18 +34,18 @@ async def through(world: PoolWorld, actions: list[tuple[Any, ...]]) -> None:
     await world.clock(30_000)  # all leases and all learning are over, and everybody has stopped
     for place in world.places.values():
         for _ in range(4):
-            await world.look(next(iter(NAMES)))
+            await world.look(next(iter(world.places)))
             await place.reap()
             await world.clock(10_000)
         assert await place.usage() == 0
     world.mail.clear()
     for _ in range(3):
-        for name in NAMES:
+        for name in world.places:
             await world.look(name)  # begins what a restart begins
         await world.clock(20_000)
         await world.rebuild()
     for place in world.places.values():
-        await world.pools.give_back(place.address, world.pool.name)
+        await world.pools.give_back(place.address, encode_name(world.pool.name))
     await world.check()
     assert (await world.store.fields(world.pool))["granted_bytes"] == "0", "everything came back"
 
@@ -59,6 +61,12 @@ def test_no_order_of_steps_makes_the_slices_exceed_the_limit(runner: Runner, act
 @given(actions=st.lists(LOSSES, min_size=15, max_size=50))
 def test_nor_does_any_loss_of_state(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
     runner.runner.run(live(runner.world(), actions))
+
+
+@settings(QUIET, max_examples=examples(12))
+@given(actions=st.lists(LOSSES, min_size=15, max_size=40))
+def test_nor_of_the_slices_of_one_queue(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
+    runner.runner.run(live(runner.sliced(), actions))
 
 
 @QUIET

@@ -6,6 +6,7 @@ import pytest
 
 from headgate.core.names import slice_name
 from headgate.redis.keys import Address
+from headgate.redis.stores.pools import PoolStore, Share
 from tests.lua.place import Place
 
 pytestmark = pytest.mark.one_server
@@ -47,6 +48,8 @@ async def test_nobody_takes_a_slice_out_of_the_pool(place: Place, third: Place) 
             {"slices_pool": "memory"},
             {"pools": "memory"},
             {"pools": ""},
+            {"message_ttl_ms": "5000"},  # a rule beside
+            {"slices": "2"},
             {"slices": "1"},
             {"slices": ""},
         ):
@@ -54,6 +57,17 @@ async def test_nobody_takes_a_slice_out_of_the_pool(place: Place, third: Place) 
             assert await fields(one, "slices_pool") == [pool], settings
             assert (await one.producer("bob").ask(need=100)).granted == 0
     assert await fields(place, "sliced", "slices") == ["4", ""], "consumers stay at all there ever were"
+
+
+async def test_a_session_keeps_no_more_in_hand_than_its_share_of_one_slice(place: Place) -> None:
+    await place.create(limit=1000, slices="4")
+    address, pool = place.address, f"{place.address.name}%.0"
+    store = PoolStore(place.server)
+    epoch = (await store.slice(address, pool)).epoch
+    await store.slice(address, pool, share=Share(place.address.name, epoch, 1000, 0), pool_epoch=epoch)
+    bob = place.producer("bob")
+    assert (await bob.ask(window=1000)).granted == 250
+    assert (await bob.ask(need=600)).granted == 600, "what it needs it gets"
 
 
 async def test_sessions_are_placed_in_turn(place: Place) -> None:
