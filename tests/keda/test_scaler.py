@@ -285,7 +285,7 @@ async def test_a_stream_hears_of_each_slice_of_a_queue(
 ) -> None:
     """Mutants: only the first slice is followed, or all at one server; those that come later are not."""
     monkeypatch.setattr(watching, "AGAIN_AFTER", 3600)
-    async with headgate.connect(cluster_url, namespace=cleanup_namespace) as client, _served(client) as keda:
+    async with headgate.connect(cluster_url, namespace=cleanup_namespace) as client, served(client) as keda:
         await client.apply("orders")
         stream = keda.stream(destination="orders", target=1)
         assert (await stream.read()).result is False

@@ -154,8 +154,10 @@ class SlicedWorld(PoolWorld):
         self.pools = ThreeSlices(self.store, namespace, ttl_ms=1000)
 
     async def make(self, place: Place) -> None:
-        first = place is self.places["orders"]
-        await place.create(limit=100, **({"slices": "3"} if first else {"of_slices": "3"}))
+        if place is self.places["orders"]:
+            await place.create(limit=100, slices="3")
+        else:
+            await place.create(limit=100, of_slices="3")
 
 
 class Runner:

@@ -62,7 +62,7 @@ class Watch:
         self._woken.clear()
         self._looked = time.monotonic()
         slices = await slices_of(self._client.store.server, self._slices[0])
-        if self._moved or slices != self._slices or not self._changes:
+        if self._moved or slices != self._slices or not self._told:
             self._moved = False
             await self._hang_up()
             self._slices, self._changes = slices, await self._by_server(slices)
@@ -76,7 +76,7 @@ class Watch:
 
     async def wait(self, most: float | None) -> None:
         """Wait until it is worth a look, for so many seconds at the most."""
-        told = all(changes.told for changes, _ in self._changes)
+        told = self._told
         patience = AGAIN_AFTER if told else UNTOLD
         waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._woken.wait(), name="headgate watch")]
         if told:
@@ -90,6 +90,11 @@ class Watch:
             for one in waits:
                 await stop(one)
         await asyncio.sleep(max(0.0, self._looked + PACE - time.monotonic()))
+
+    @property
+    def _told(self) -> bool:
+        """Whether changes are told of all slices now."""
+        return bool(self._changes) and all(changes.told for changes, _ in self._changes)
 
     async def _by_server(self, slices: Sequence[Address]) -> list[tuple[Changes, list[tuple[str, bytes]]]]:
         """Return a connection to each server where a slice is, and what it reads to be told of those slices."""
