@@ -3,11 +3,17 @@
 from functools import partial
 from typing import Any
 
+import pytest
+
 import headgate
 from headgate.amqp.link import Link
+from headgate.redis.keys import Address, PoolAddress
+from headgate.redis.stores.pools import PoolStore
 from headgate.redis.stores.together import every_slice
 from tests.amqp.client import Peer, read
 from tests.amqp.nodes import NodeProcess
+from tests.remote.grants import B, C, M, P
+from tests.remote.people import node_with, sdk_as
 from tests.sdk.observing import GUARD, field
 from tests.support.waiting import wait_until
 
@@ -75,3 +81,30 @@ async def test_an_sdk_behind_a_node_sends_to_its_slice_and_receives_from_all(
         assert told.limits[0].limit == 5000
         for session in sessions:
             await session.close()
+
+
+async def test_users_with_narrow_rights_send_to_and_receive_from_slices_and_others_reach_none(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    people = {"maker": {"orders": {P}}, "worker": {"orders": {C}}, "other": {"other": {P, C, B, M}}}
+    async with node_with(redis_url, cleanup_namespace, people) as node:
+        await node.client.apply("orders", kind="queue", limit=1000, slices=3)
+        async with sdk_as(node, "maker") as maker, sdk_as(node, "worker") as worker, worker.session() as into:
+            consumer = await into.consumer("orders", window=5)
+            for number in range(6):  # each has to get what the slices before hold of the limit
+                async with maker.session() as session:
+                    receipt = await (await session.producer("orders")).send("x" * 700, timeout=GUARD)
+                    assert receipt.slice == number % 3
+                    message = await consumer.receive(timeout=GUARD)
+                    assert message is not None
+                    await message.accept(confirm=True)
+        async with sdk_as(node, "other") as other:
+            server = other.store.server
+            for name in ("orders", "orders#1"):
+                key = Address.of(node.client.namespace, name).shared[0]
+                with pytest.raises(headgate.AccessDenied):
+                    await server.command(key, "HGETALL", key)
+                with pytest.raises(headgate.AccessDenied):
+                    await other.store.place(Address.of(node.client.namespace, name))
+            with pytest.raises(headgate.AccessDenied):
+                await PoolStore(server).fields(PoolAddress.of(node.client.namespace, "orders#0"))

@@ -42,6 +42,7 @@ ADMITTED: dict[str, set[str]] = {
     "drop": SENDERS,
     "hold_off": SENDERS,
     "pause": SENDERS,
+    "place": SENDERS,
     "levels": ANYBODY,
     "note": {"all", "boss"},  # of a wait between what it receives from and what it sends to
     "policy": {"boss"},

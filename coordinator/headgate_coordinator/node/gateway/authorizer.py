@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from headgate.core.names import decode_name, read_name
+from headgate.core.names import decode_name, is_slice, read_name, whole_name
 from headgate.errors import AccessDenied, InvalidValue
 from headgate.namespace.topics import PLACEHOLDER, Entry
 from headgate.redis.keys import (
@@ -324,6 +324,8 @@ class Permits:
         elif isinstance(place, Address):
             self._read_part(place.name, name, part, words)
         elif isinstance(place, PoolAddress):
+            if is_slice(place.name):  # what a destination's slices hold says how much is in it
+                self.need(ANY, whole_name(place.name), name)
             self._read_pool(name, part, wanted)
         elif (name, place) == ("HGETALL", notes_key(self.namespace, "deadlocks").decode()):
             self.need(frozenset({MANAGES}), EVERYTHING, "looking for deadlocks")
