@@ -71,8 +71,7 @@ class Feed:
         self._tracing = context.tracing
         self._owner = owner
         self._sink = sink(self)
-        self._loop = asyncio.get_running_loop()
-        self._wake, self._steps = asyncio.Event(), Steps()
+        self._loop, self._wake, self._steps = asyncio.get_running_loop(), asyncio.Event(), Steps()
         self._lease = Lease(context.options.ttl)
         self._recall = Recall(context.spooling, address, self._recalled)
         holding: Allowance = Holding(terms.window) if shared is None else Share(shared, self._wake.set)
@@ -81,8 +80,7 @@ class Feed:
             context, address, terms, self._machine, self._recall, self._sink, owner.ensure_at, self._wake.set
         )
         self._strays = Strays(context.store, context.losses, address, self.encoded_subscription)
-        self._number = 0
-        self._received_before = -1
+        self._number, self._received_before = 0, -1
         self._removed = self._attached_paused = False
         self._task: asyncio.Task[None] | None = None
         self._configuring: set[asyncio.Task[None]] = set()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from headgate.core.levels import check_levels
 from headgate.core.limits import OF_KINDS, check_key_limits, limits_of
 from headgate.core.limits.fairness import check_turns
-from headgate.core.limits.slices import check_slices
+from headgate.core.limits.slices import check_slices, is_sliced
 from headgate.core.policy import Policy
 from headgate.errors import PolicyError
 from headgate.namespace.strictness import LIMITS
@@ -29,13 +29,13 @@ def check_together(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     _check_key_limits(fields)
 
 
-def check_links(policy: Policy, address: Address) -> None:
-    """See that no link of a policy reads from a destination that is to have slices.
+def check_links(policy: Policy, address: Address, given: Mapping[str, str]) -> None:
+    """See, where slices are given, that no link of a policy reads from a destination that is to have slices.
 
     Raises:
         PolicyError: one does.
     """
-    if any(link.source == address.name for link in policy.links):
+    if is_sliced(given) and any(link.source == address.name for link in policy.links):
         raise PolicyError("a link reads from it, and reads a queue with one slice", setting="slices")
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
-from headgate.core.limits.slices import is_sliced, pools_of
+from headgate.core.limits.slices import pools_of
 from headgate.core.names import is_slice, slice_name
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import AccessDenied, PolicyConflict, PolicyError
@@ -264,8 +264,7 @@ class Registry:
                 fields["policy"] = without(fields.get("policy", ""), given)
             try:
                 check_together({**stored, **fields}, given)
-                if is_sliced(given):
-                    check_links(policy, address)
+                check_links(policy, address, given)
                 for setting in STORES:
                     await self.spooling.spools.check(given.get(setting, ""), setting)
             except PolicyError as error:
