@@ -59,8 +59,7 @@ class Feed:
         *,
         shared: SharedWindow | None = None,
     ) -> None:
-        self.address = address
-        self.session = context.session
+        self.address, self.session = address, context.session
         self.terms, self.subscription, self.durable = terms, terms.subscription, terms.durable
         self.encoded_subscription = terms.encoded_subscription
         self.is_slow = False

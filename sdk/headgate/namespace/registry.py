@@ -212,9 +212,8 @@ class Registry:
                 raise PolicyError(f"{rule.match} ({rule.origins.get('durability', 'policy')}): {error}") from None
         await self._pools.check(policy)
         await self.stores.check(policy)
-        sources = [link for link in policy.links if link.pattern is None]
-        addresses = [Address.of(self._namespace, link.source) for link in sources]
-        for link, fields in zip(sources, await self._read_each(addresses, ("sliced",)), strict=True):
+        sources = {link: Address.of(self._namespace, link.source) for link in policy.links if link.pattern is None}
+        for link, fields in zip(sources, await self._read_each([*sources.values()], ("sliced",)), strict=True):
             if "sliced" in fields:
                 raise PolicyError(f"{link.origin}: {link.source!r} has slices, and a link reads a queue with one")
 
@@ -289,8 +288,8 @@ class Registry:
 
     def slices(self, address: Address) -> list[Address]:
         """Return the slices that a destination ever had, as far as is known here, the first of them itself."""
-        count = int(self.fields(address).get("sliced", 1))
-        return [Address.of(address.namespace, slice_name(address.name, number)) for number in range(count)]
+        names = (slice_name(address.name, number) for number in range(int(self.fields(address).get("sliced", 1))))
+        return [Address.of(address.namespace, name) for name in names]
 
     async def unshare(self, address: Address) -> None:
         """Delete the pool of the slices of a destination that was removed on purpose."""
