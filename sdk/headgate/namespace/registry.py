@@ -212,8 +212,8 @@ class Registry:
                 raise PolicyError(f"{rule.match} ({rule.origins.get('durability', 'policy')}): {error}") from None
         await self._pools.check(policy)
         await self.stores.check(policy)
-        sources = {link: Address.of(self._namespace, link.source) for link in policy.links if link.pattern is None}
-        for link, fields in zip(sources, await self._read_each([*sources.values()], ("sliced",)), strict=True):
+        links = [(link, Address.of(self._namespace, link.source)) for link in policy.links if link.pattern is None]
+        for (link, _), fields in zip(links, await self._read_each([at for _, at in links], ("sliced",)), strict=True):
             if "sliced" in fields:
                 raise PolicyError(f"{link.origin}: {link.source!r} has slices, and a link reads a queue with one")
 
