@@ -100,3 +100,26 @@ async def test_each_needs_its_rights_at_source_and_target(
         assert refused.status_code == 403, "a slash of a name is part of the name"
     finally:
         await users.close()
+
+
+async def test_messages_of_slices_are_shown_page_by_page_moved_and_deleted(
+    http: httpx.AsyncClient, client: headgate.Client
+) -> None:
+    """Mutant: an id that says a slice is none."""
+    for name in ("orders", "other"):
+        await client.apply(name, limit="1MiB", slices=2)
+    async with client.session() as a, client.session() as b:
+        for session in (a, b):
+            await (await session.producer("orders")).send(b"one")
+    (first,) = (await http.get(ORDERS, params={"limit": 1})).json()["messages"]
+    answer = (await http.get(ORDERS, params={"limit": 5, "after": first["id"]})).json()
+    second = answer["messages"][0]["id"]
+    assert (second[:2], len(answer["messages"])) == ("1:", 1)
+    answer = (await http.get(ORDERS, params={"after": second})).json()
+    assert (answer["messages"], answer["more"]) == ([], False)
+    assert (await http.post(f"{ORDERS}/move", json={"id": second, "to": "other"})).status_code == 200
+    assert (await http.post(f"{ORDERS}/delete", json={"id": first["id"]})).status_code == 200
+    assert (await http.post(f"{ORDERS}/delete", json={"id": second})).json()["why"] == "gone"
+    for wrong in ("other#1", "orders#1"):
+        assert (await http.post(f"{ORDERS}/move", json={"id": second, "to": wrong})).status_code == 400
+    assert [one.body async for one in client.browse("other")] == [b"one"]

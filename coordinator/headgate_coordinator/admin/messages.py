@@ -20,13 +20,13 @@ MOST: Final = 100
 MOST_TEXT: Final = 500
 """Characters of a body, or of a header, that are shown."""
 MOST_HEADERS: Final = 32
-ID: Final = r"^\d{1,16}-\d{1,16}$"
+ID: Final = r"^(\d{1,2}:)?\d{1,16}-\d{1,16}$"
 
 
 class Browsing(Query):
     """Which messages."""
 
-    after: str = Field("", pattern=r"^(\d{1,16}-\d{1,16})?$", description="the id of a message: those after it")
+    after: str = Field("", pattern=rf"^$|{ID}", description="the id of a message: those after it")
     limit: int = Field(20, ge=1, le=MOST, description="how many at the most")
 
 

@@ -102,7 +102,7 @@ class Sweep:
                 await LimiterStore(server).sweep(address.by_key)
             if moving[at] == 1 and (ended := await self._client.end_moves(address.name, older_than_ms=BROKE_OFF_MS)):
                 _log.warning("%d messages of %r that were being moved by hand, as somebody died, are in their place",
-                             ended, address.name)  # fmt: skip
+                             ended, address.shown)  # fmt: skip
 
     async def _remove_replies(self, orphans: set[str]) -> None:
         """Remove the reply queues that were orphans in two rounds, one after the other."""

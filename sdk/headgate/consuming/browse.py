@@ -1,10 +1,9 @@
 """Browsing: the messages of a destination, read without taking them. No credit, no window, nothing is changed."""
 
-import re
 from collections.abc import AsyncIterator
 from typing import Final
 
-from headgate.core.names import shown_id, slice_name
+from headgate.core.names import read_id, shown_id, slice_name
 from headgate.core.segment import Reference, is_reference
 from headgate.errors import InvalidValue, SpoolUnavailable
 from headgate.message import Stored
@@ -47,13 +46,12 @@ async def browse(
     """Yield stored messages, oldest first, a page at a time; see :meth:`Client.browse`."""
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise InvalidValue(f"limit: {limit!r}; use a number from 1, or None for all")
-    match = re.fullmatch(r"(?:(\d{1,2}):)?(\d{1,16}-\d{1,16})", after, re.ASCII) if after is not None else None
-    if after is not None and match is None:
+    begin, last = (0, None) if after is None else read_id(after) or (-1, None)
+    if begin < 0:
         raise InvalidValue(f"after: {after!r}; use the id of a message")
     snapshot = await store.snapshot(address, waiters=0, consumers=1)
     fields = snapshot.fields if snapshot else {}
     page = int(fields.get("browser_window") or PAGE)
-    begin, last = (int(match[1] or 0), match[2]) if match else (0, None)
     for number in range(begin, int(fields.get("sliced", begin + 1))):
         part = Address.of(address.namespace, slice_name(address.name, number)) if number else address
         async for message in _slice(store, spooling, part, last if number == begin else None, limit, page):

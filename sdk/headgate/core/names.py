@@ -13,6 +13,7 @@ MOST_SLICES: Final = 48
 """Slots that one destination may be spread over."""
 
 _SLICE: Final = re.compile(r"(.+)#(\d|[1-3]\d|4[0-7])\Z", re.ASCII | re.DOTALL)
+_ID: Final = re.compile(r"(?:([1-9]|[1-3]\d|4[0-7]):)?(\d{1,16}-\d{1,16})", re.ASCII)
 _ENCODED_SLICE: Final = re.compile(r"(.+?)%\.(\d+)(?:%\.\d+)?\Z", re.ASCII)
 
 
@@ -112,6 +113,16 @@ def shown_id(name: str, id_: str) -> str:
     """
     number = slice_number(name)
     return f"{number}:{id_}" if number else id_
+
+
+def read_id(text: object) -> tuple[int, str] | None:
+    """Return the number of the slice that a message is at, and its id there, from :func:`shown_id`; None: it is no id.
+
+    >>> read_id("3:17-100"), read_id("17-100"), read_id("17")
+    ((3, '17-100'), (0, '17-100'), None)
+    """
+    match = _ID.fullmatch(text) if isinstance(text, str) else None
+    return (int(match[1] or 0), match[2]) if match else None
 
 
 def is_slice(name: str) -> bool:

@@ -9,7 +9,7 @@ from headgate.core.names import given_name, is_slice
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue, PolicyError, UnknownDestination
 from headgate.namespace.deadlocks import FoundDeadlock, read_deadlocks
-from headgate.namespace.moving import Moves, check_message_id
+from headgate.namespace.moving import Moves, located
 from headgate.namespace.pool_limits import PoolState, apply_pools, pool_states, remove_pool, set_pool
 from headgate.namespace.pool_slices import Pools
 from headgate.namespace.registry import Registry
@@ -279,7 +279,7 @@ class Administration(ABC):
             UnknownDestination, PolicyError: there is no such destination, or it stores no messages.
             CoordinatorUnavailable: Redis does not answer; look whether it was done.
         """
-        address, id_ = Address.of(self.namespace, destination), check_message_id(message)
+        address, id_ = located(Address.of(self.namespace, destination), message)
         self._check_connected()
         await self._moves.discard(address, id_)
 
@@ -302,8 +302,8 @@ class Administration(ABC):
             AccessDenied: over a node: it is for who reaches Redis itself, or over admin HTTP.
             CoordinatorUnavailable: Redis does not answer; look where it is.
         """
-        here, there = Address.of(self.namespace, source), Address.of(self.namespace, target)
-        id_ = check_message_id(message)
+        here, id_ = located(Address.of(self.namespace, source), message)
+        there = Address.of(self.namespace, target)
         self._check_connected()
         await self._moves.move(here, id_, there)
 
@@ -317,9 +317,9 @@ class Administration(ABC):
         Returns:
             How many messages: each is at its target, or the last of the source again.
         """
-        address = Address.of(self.namespace, source)
         self._check_connected()
-        return await self._moves.finish(address, older_than_ms=older_than_ms)
+        slices = await self._slices(source)
+        return sum([await self._moves.finish(part, older_than_ms=older_than_ms) for part in slices])
 
     async def remove(self, destination: str) -> None:
         """Delete a destination with all that it holds; sessions that use it find it new and empty."""

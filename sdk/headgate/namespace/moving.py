@@ -7,11 +7,12 @@ and lets go of the message at the source, or puts it back.
 
 import asyncio
 import contextlib
-import re
 from typing import Final
 
 from headgate.core.limits.fairness import keys_over_a_link
+from headgate.core.limits.slices import pools_of
 from headgate.core.links.calls import Committed, Put
+from headgate.core.names import encode_name, given_name, is_slice, read_id, shown_id, slice_name, slices_pool
 from headgate.errors import (
     CoordinatorUnavailable,
     DestinationFull,
@@ -38,7 +39,6 @@ LOOKS: Final = 8
 """Times that a target is asked for room whose pools are to lend it first."""
 PAUSE: Final = 0.05
 BARRIER_MS: Final = 1000
-_ID: Final = re.compile(r"\d{1,16}-\d{1,16}", re.ASCII)
 _NO_ROOM: Final = {
     "STOPPED": "it was stopped by hand", "RATE": "its rate allows no more now", "FULL": "it has no room for it",
     "NOCREDIT": "it has no room for it", "GAP": "it lost what it knew of such moves; try again",
@@ -46,15 +46,19 @@ _NO_ROOM: Final = {
 """Codes of a target that stores nothing now."""
 
 
-def check_message_id(text: str) -> str:
-    """Return an id of a message.
+def located(destination: Address, text: str) -> tuple[Address, str]:
+    """Return where a message of a destination is, which may be a slice of it, and its id there.
 
     Raises:
-        InvalidValue: it is none.
+        InvalidName: that is a slice, and no destination.
+        InvalidValue: that is no id of a message.
     """
-    if not isinstance(text, str) or not _ID.fullmatch(text):
+    given_name(destination.name)
+    found = read_id(text)
+    if found is None:
         raise InvalidValue(f"message {text!r}: use the id of a message, such as '17-2048', as browse shows it")
-    return text
+    number, id_ = found
+    return Address.of(destination.namespace, slice_name(destination.name, number)) if number else destination, id_
 
 
 class Moves:
@@ -77,8 +81,9 @@ class Moves:
 
     async def move(self, source: Address, id_: str, target: Address) -> None:
         """Move a message; see :meth:`Client.move_message`."""
-        if source.name == target.name:
-            raise InvalidValue(f"a message of {source.name!r} cannot be moved to where it is", setting="target")
+        given_name(target.name)
+        if source.shown == target.name:
+            raise InvalidValue(f"a message of {source.shown!r} cannot be moved to where it is", setting="target")
         above = 0
         for _ in range(TRIES):
             move = _Move(self, source, target, await self.single.begin(source, move_id(source, target), above=above))
@@ -89,7 +94,7 @@ class Moves:
             finally:
                 await move.leave()
             above = max(above, move.later)
-        raise MessageUnavailable(source.name, id_, "busy")
+        raise MessageUnavailable(source.shown, shown_id(source.name, id_), "busy")
 
     async def finish(self, source: Address, *, older_than_ms: int) -> int:
         """End what processes that died began to move from a queue; returns how many messages.
@@ -115,6 +120,8 @@ class Moves:
 
     def check(self, code: str, source: Address, id_: str, more: str = "") -> None:
         """Raise what a code of the source is for people, unless it is OK."""
+        if code == "UNKNOWN" and is_slice(source.name):
+            code = "GONE"  # it has fewer slices
         if code == "UNKNOWN":
             raise UnknownDestination(source.name, self._namespace)
         if code == "KIND":
@@ -123,7 +130,7 @@ class Moves:
                 "topic deleted"
             )
         if code != "OK":
-            raise MessageUnavailable(source.name, id_, code.lower(), more)
+            raise MessageUnavailable(source.shown, shown_id(source.name, id_), code.lower(), more)
 
 
 class _Move:
@@ -191,7 +198,8 @@ class _Move:
         if seen is not None and seen.fields["kind"] == "topic" and seen.fields["subscriptions"] == "0":
             raise PolicyError(f"nobody has subscribed to {target.name!r}: the message would be gone")
         self._fields = seen.fields if seen is not None else {}
-        names = self._fields.get("pools", "")
+        sliced = {"slices_pool": encode_name(slices_pool(target.name))} if "sliced" in self._fields else {}
+        names = pools_of(self._fields | sliced)
         for _ in range(LOOKS if names else 1):
             answer = await self._commit(None, need=size)
             if answer is None:
@@ -243,7 +251,7 @@ class _Move:
         if not durability.is_met(held):
             raise CoordinatorUnavailable(
                 f"{self._target.name!r} has the message, and not yet as safely as its settings say "
-                f"({durability.text}); a node ends the move, or the next one from {self._source.name!r} to there",
+                f"({durability.text}); a node ends the move, or the next one from {self._source.shown!r} to there",
                 answered=True,
             )
         return again.mark

@@ -219,3 +219,69 @@ async def test_what_a_spool_store_has_is_deleted_and_not_moved(redis_url: str, c
         await client.delete_message("orders", spooled[0])
         assert spooled[0] not in [one.id async for one in client.browse("orders")]
         assert all(one.sound for one in await audit(client, repair=False))
+
+
+async def test_messages_are_moved_out_of_slices_and_into_them_and_deleted(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    """Mutants: ids that say a slice are taken for those of the first; the slices' pool lends nothing for a move."""
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        for name in ("dead", "orders"):
+            await client.apply(name, limit=1000, slices=3)
+        async with client.session() as a, client.session() as b, client.session() as c:
+            for number, session in enumerate((a, b, c)):
+                await (await session.producer("dead")).send(b"%d" % number)
+        ids = {one.body: one.id async for one in client.browse("dead")}
+        assert sorted(id_.rpartition(":")[0] for id_ in ids.values()) == ["", "1", "2"]
+        for body, id_ in ids.items():
+            await client.move_message("dead", id_, "orders")
+            assert body in (await check(client))[1]
+            with pytest.raises(headgate.MessageUnavailable) as gone:
+                await client.move_message("dead", id_, "orders")
+            assert (gone.value.destination, gone.value.id, gone.value.why) == ("dead", id_, "gone")
+        back = [one.id async for one in client.browse("orders")]
+        await client.move_message("orders", back[0], "dead")
+        await check(client)
+        await client.delete_message("orders", back[1])
+        (left,) = await bodies(client, "dead")
+        assert len(await bodies(client, "orders")) == 1
+        with pytest.raises(headgate.MessageUnavailable):
+            await client.delete_message("orders", "47:1-1")
+        for wrong in ("48:1-1", "0:1-1", "01:1-1", ":1-1"):
+            with pytest.raises(headgate.InvalidValue):
+                await client.delete_message("orders", wrong)
+        for source, target in (("dead#1", "orders"), ("dead", "orders#1")):
+            with pytest.raises(headgate.InvalidName, match="slice"):
+                await client.move_message(source, "1-1", target)
+        assert await bodies(client, "dead") == [left]
+        assert all(one.sound for one in await audit(client, repair=False))
+
+
+async def test_what_a_dead_process_took_of_a_slice_is_put_in_its_place(
+    redis_url: str, cleanup_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: it is looked for at the first slice alone."""
+    monkeypatch.setattr(sweeps, "BROKE_OFF_MS", 0)
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        await client.apply("dead", limit=1000, slices=3)
+        await client.apply("orders", limit=1000)
+        async with client.session() as a, client.session() as b, client.session() as c:
+            for session in (a, b, c):
+                await (await session.producer("dead")).send(b"one")
+        ids = [one.id async for one in client.browse("dead")]
+
+        async def begin(id_: str) -> None:
+            async with headgate.connect(redis_url, namespace=cleanup_namespace) as mover:
+                die_at(mover, 5, done=True)
+                with pytest.raises(Killed):
+                    await mover.move_message("dead", id_, "orders")
+
+        await begin(ids[2])
+        assert (await client.explain("dead")).limits[1].pending == 3
+        assert await client.end_moves("dead", older_than_ms=0) == 1
+        assert (await client.explain("dead")).limits[1].pending == 2
+        await begin(ids[1])
+        await Sweep(client, NodeRegistry(client), "this", set).round()
+        assert (await client.explain("dead")).limits[1].pending == 1
+        assert len(await bodies(client, "orders")) == 2
+        assert all(one.sound for one in await audit(client, repair=False))
