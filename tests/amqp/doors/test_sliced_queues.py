@@ -86,7 +86,8 @@ async def test_an_sdk_behind_a_node_sends_to_its_slice_and_receives_from_all(
 async def test_users_with_narrow_rights_send_to_and_receive_from_slices_and_others_reach_none(
     redis_url: str, cleanup_namespace: str
 ) -> None:
-    people = {"maker": {"orders": {P}}, "worker": {"orders": {C}}, "other": {"other": {P, C, B, M}}}
+    people = {"maker": {"orders": {P}}, "worker": {"orders": {C}}, "keeper": {"orders": {B, M}}}
+    people |= {"other": {"other": {P, C, B, M}}}
     async with node_with(redis_url, cleanup_namespace, people) as node:
         await node.client.apply("orders", kind="queue", limit=1000, slices=3)
         async with sdk_as(node, "maker") as maker, sdk_as(node, "worker") as worker, worker.session() as into:
@@ -98,6 +99,16 @@ async def test_users_with_narrow_rights_send_to_and_receive_from_slices_and_othe
                     message = await consumer.receive(timeout=GUARD)
                     assert message is not None
                     await message.accept(confirm=True)
+        async with sdk_as(node, "maker") as maker, maker.session() as a, maker.session() as b:
+            ids = [(await (await session.producer("orders")).send("x", timeout=GUARD)).id for session in (a, b)]
+        assert ids[1].startswith("1:")
+        async with sdk_as(node, "keeper") as keeper, sdk_as(node, "other") as other:
+            for id_ in ids:
+                with pytest.raises(headgate.AccessDenied):
+                    await other.delete_message("orders", id_)
+                await keeper.delete_message("orders", id_)
+                with pytest.raises(headgate.MessageUnavailable, match=f"message {id_} is not in 'orders'"):
+                    await keeper.delete_message("orders", id_)
         async with sdk_as(node, "other") as other:
             server = other.store.server
             for name in ("orders", "orders#1"):
