@@ -14,7 +14,7 @@ from headgate.redis import functions
 from headgate.redis.functions import MOST_LIBRARIES
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
-from headgate.redis.scripts import FUNCTIONS, script
+from headgate.redis.scripts import FUNCTIONS, function_of, script
 from headgate.redis.text.library import PREFIX, Library
 from headgate_coordinator.security.acl import acl_line
 from tests.support.servers import RedisServer, ServerBinary, newest_server, oldest_and_newest
@@ -304,3 +304,12 @@ async def test_roles_with_functions_may_all_that_it_takes(modern: RedisServer, r
 def test_only_scripts_that_are_called_all_the_time_are_functions() -> None:
     assert {name for name in FUNCTIONS if not own(name).startswith(f"{PREFIX}{name}_")} == set()
     assert script("snapshot").library is None
+
+
+def test_to_ask_whether_a_call_is_that_of_a_function_puts_no_script_together() -> None:
+    """Mutants: all of them are put together to be found by their shas, which stops a loop; none is found."""
+    hot = script("publish")
+    script.cache_clear()
+    assert function_of("0" * 40) is None
+    assert function_of(hot.sha) == hot
+    assert script.cache_info().misses == 0
