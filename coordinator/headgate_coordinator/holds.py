@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import hashlib
+import os
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Final, Self
 
 from headgate import Client, DestinationFull, HeadgateError, PolicyError
 from headgate._util.tasks import stop
@@ -24,6 +25,8 @@ MOST_LIMITERS: Final = 1000
 """Limiters that one node has open for such callers."""
 MOST_CALLS: Final = 128
 """Operations in one call of the script."""
+DRAWN: Final = 64
+"""Random numbers that are drawn at a time."""
 ONE: Final = {IN_FLIGHT: 1}
 """The part of its user's quota that a hold is."""
 
@@ -63,6 +66,7 @@ class Holds:
         self._opening = asyncio.Lock()
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         self._asked: set[str] = set()
+        self._random = b""
 
     async def close(self) -> None:
         """Stop; what is held stays held, for as long as its leases last."""
@@ -72,8 +76,8 @@ class Holds:
     async def admit(
         self, access: Access, name: str, amounts: Mapping[str, int | str], *, key: str | None, wait: float, ttl: float,
         idempotency: str, band: int | None = None, fail_if_late: bool = False,
-    ) -> tuple[Limiter, str]:  # fmt: skip
-        """Admit, and return the limiter and the hold's id.
+    ) -> tuple[Limiter, Hold]:  # fmt: skip
+        """Admit, and return the limiter and the hold, which nobody here renews.
 
         Args:
             access: the caller's.
@@ -98,19 +102,19 @@ class Holds:
         quota = self._quota(access.user)
         try:
             if quota:
-                async with self._line(None, quota) as line:
+                with await self._line(None, quota) as line:
                     one = await line.limiter.admit_under(hold, ONE, key=access.user, timeout=wait, ttl=ttl)
                     one.leave()
-            async with self._line(access, name) as line:
-                got: Hold = await line.limiter.admit_under(
+            with await self._line(access, name) as line:
+                got = await line.limiter.admit_under(
                     hold, amounts, key=key, timeout=wait, ttl=ttl, band=band, fail_if_late=fail_if_late
                 )
-                hold = got.leave()
+                got.leave()
                 if idempotency:  # it may have been held for a while
                     see_held(name, hold, await line.ask(HoldCall("renew", hold, ttl_ms=int(ttl * 1000))))
                 if quota and wait:
                     await self._ask_quota(quota, HoldCall("renew", hold, ttl_ms=int(ttl * 1000)))
-                return line.limiter, hold
+                return line.limiter, got
         except BaseException:
             if quota:
                 await self._ask_quota(quota, HoldCall("release", hold))
@@ -134,7 +138,7 @@ class Holds:
             PolicyError: there is no such limiter.
             CoordinatorUnavailable: no answer; it may be repeated.
         """
-        async with self._line(access, name) as line:
+        with await self._line(access, name) as line:
             answer = (await asyncio.gather(*map(line.ask, calls)))[-1]
         if quota := self._quota(access.user):
             await self._ask_quota(quota, *(call for call in calls if call.op in ("renew", "release")))
@@ -142,9 +146,8 @@ class Holds:
 
     async def _ask_quota(self, quota: str, *calls: HoldCall) -> None:
         """Renew or end what counts for a hold in its user's quota; where that cannot be, its lease ends it."""
-        with contextlib.suppress(HeadgateError):
-            async with self._line(None, quota) as line:
-                await asyncio.gather(*map(line.ask, calls))
+        with contextlib.suppress(HeadgateError), await self._line(None, quota) as line:
+            await asyncio.gather(*map(line.ask, calls))
 
     async def limiter(self, access: Access, name: str) -> Limiter:
         """Return a limiter by its name.
@@ -153,21 +156,24 @@ class Holds:
             PolicyError: there is no such limiter.
             TooManyDestinations: the first use would make it, and its user has made as many as it may.
         """
-        async with self._line(access, name) as line:
+        with await self._line(access, name) as line:
             return line.limiter
 
     def _id(self, access: Access, name: str, idempotency: str) -> str:
-        return f"{self._word}.{_number(name, access.user, idempotency)}"
+        """Return the id of a hold: of the same request the same, else one that nobody guesses."""
+        if idempotency:
+            text = b"".join(b"%d:%s" % (len(one.encode()), one.encode()) for one in (name, access.user, idempotency))
+            drawn = hashlib.sha256(text).digest()[:8]
+        else:
+            if not self._random:  # of the system a few at a time: each time it takes longer than all the rest of this
+                self._random = os.urandom(8 * DRAWN)
+            drawn, self._random = self._random[:8], self._random[8:]
+        return f"{self._word}.{1 + (int.from_bytes(drawn) >> 2)}"
 
-    @asynccontextmanager
-    async def _line(self, access: Access | None, name: str) -> "AsyncIterator[_Line]":
+    async def _line(self, access: Access | None, name: str) -> "_Line":
         line = self._lines.get(name) or await self._open(access, name)
         self._lines.move_to_end(name)
-        line.users += 1
-        try:
-            yield line
-        finally:
-            line.users -= 1
+        return line
 
     async def _open(self, access: Access | None, name: str) -> "_Line":
         async with self._opening, AsyncExitStack() as stack:
@@ -210,6 +216,13 @@ class _Line:
         self._waiting: deque[tuple[HoldCall, asyncio.Future[str]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
+    def __enter__(self) -> Self:
+        self.users += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.users -= 1
+
     async def ask(self, call: HoldCall) -> str:
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, answer))
@@ -239,11 +252,3 @@ class _Line:
             for (_, answer), text in zip(batch, answers.answers, strict=True):
                 if not answer.done():
                     answer.set_result(text)
-
-
-def _number(name: str, user: str, idempotency: str) -> int:
-    """Return the number of a hold: of the same request the same, else one that nobody guesses."""
-    if not idempotency:
-        return 1 + secrets.randbits(62)
-    text = b"".join(b"%d:%s" % (len(part.encode()), part.encode()) for part in (name, user, idempotency))
-    return 1 + (int.from_bytes(hashlib.sha256(text).digest()[:8]) >> 2)

@@ -20,7 +20,7 @@ from headgate import InvalidValue
 from headgate_coordinator.admin import AdminServer, create_app, requests, visit
 from headgate_coordinator.admin.app import PAGE
 from headgate_coordinator.admin.callers import Callers
-from headgate_coordinator.admin.guard import IDENTIFIES, Guard
+from headgate_coordinator.admin.guard import IDENTIFIES, Guard, Guarded
 from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.line import Network
 from tests.admin.standin import StandIn
@@ -374,7 +374,7 @@ class TestPasswords:
 
         callers = Callers(cast("Users", users), None)
         users.is_open = True
-        await Guard(app, frozenset(), callers)(scope, cast("Receive", None), cast("Send", None))
+        await Guarded(app, Guard(frozenset(), callers))(scope, cast("Receive", None), cast("Send", None))
         assert seen == [False]
 
     async def test_come_from_where_their_connection_does(self, port: int, users: Undecided) -> None:

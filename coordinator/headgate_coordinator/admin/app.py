@@ -20,13 +20,14 @@ from headgate import Client, HeadgateError, InvalidValue
 from headgate_coordinator.admin import limits, metrics
 from headgate_coordinator.admin.api import Api
 from headgate_coordinator.admin.callers import Callers
-from headgate_coordinator.admin.guard import Guard
+from headgate_coordinator.admin.guard import Guard, Guarded
 from headgate_coordinator.admin.messages import Messages
 from headgate_coordinator.admin.openapi import document
 from headgate_coordinator.admin.operations import PREFIX
 from headgate_coordinator.admin.problems import problem, problem_of
 from headgate_coordinator.admin.processes import Live, Processes, Ready
-from headgate_coordinator.admin.requests import Straight, read_body, routes
+from headgate_coordinator.admin.requests import read_body, routes
+from headgate_coordinator.admin.straight import Straight
 from headgate_coordinator.admin.watch import Once, Watch
 from headgate_coordinator.fleet.facts import NodeView
 from headgate_coordinator.fleet.reports import Siblings
@@ -168,7 +169,7 @@ def create_app(
         await processes.close()
         await watch.close()
 
-    open_paths = frozenset({*PROBES, *PAGE, *(("/metrics",) if open_metrics else ())})
+    guard = Guard(frozenset({*PROBES, *PAGE, *(("/metrics",) if open_metrics else ())}), callers, hosts)
     return Starlette(
         routes=[
             Route("/live", live),
@@ -180,8 +181,8 @@ def create_app(
             *([Route("/json", as_proxies, methods=["POST"])] if rate_limits is not None else []),
         ],
         middleware=[
-            Middleware(Guard, open_paths=open_paths, callers=callers, hosts=hosts),
-            Middleware(Straight, operations=operations, prefix=limits.PREFIX),
+            Middleware(Straight, guard=guard, operations=operations, prefix=limits.PREFIX),
+            Middleware(Guarded, guard=guard),
         ],
         exception_handlers={HeadgateError: _failed, HTTPException: _refused, Exception: _failed},
         lifespan=lifespan,

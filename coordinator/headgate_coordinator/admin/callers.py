@@ -3,9 +3,8 @@
 import base64
 import binascii
 import hmac
+from collections.abc import Mapping
 from typing import Final
-
-from starlette.datastructures import Headers
 
 from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.security import Identity, Users
@@ -35,7 +34,7 @@ class Callers:
         self._operator = Identity("operator", ALL)
         self._reader = Identity("reader", (Grant(frozenset((Action.BROWSE,)), EVERYTHING),))
 
-    async def identify(self, headers: Headers, peer: tuple[str, int] | None) -> Access:
+    async def identify(self, headers: Mapping[str, str], peer: tuple[str, int] | None) -> Access:
         """Return the rights of who calls for limits.
 
         Raises:
@@ -50,7 +49,7 @@ class Callers:
             raise Refused(401, "token-missing", detail, headers={"WWW-Authenticate": _CHALLENGE})
         return _access_of(found)
 
-    async def operator(self, headers: Headers, peer: tuple[str, int] | None) -> Access:
+    async def operator(self, headers: Mapping[str, str], peer: tuple[str, int] | None) -> Access:
         """Return the rights of who calls for anything else: everybody's where there is no token, and never anonymous'.
 
         Raises:
@@ -62,7 +61,7 @@ class Callers:
             raise Refused(401, "token-missing", detail, headers={"WWW-Authenticate": 'Bearer realm="headgate"'})
         return _access_of(found)
 
-    async def _named(self, headers: Headers, peer: tuple[str, int] | None) -> Identity | None:
+    async def _named(self, headers: Mapping[str, str], peer: tuple[str, int] | None) -> Identity | None:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         match scheme.lower():
             case "bearer":

@@ -3,15 +3,14 @@
 import functools
 import ipaddress
 import re
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate_coordinator.admin.callers import Callers
-from headgate_coordinator.admin.problems import Refused, problem, problem_of
+from headgate_coordinator.admin.problems import Refused, problem_of
 from headgate_coordinator.security import EVERYTHING, Action
 from headgate_coordinator.security.access import Access
 
@@ -27,7 +26,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-_RAW_HEADERS: Final = [
+RAW_HEADERS: Final = [
     (name.lower().encode(), value.encode()) for name, value in {**HEADERS, "Cache-Control": "no-store"}.items()
 ]
 _FOREIGN: Final = (
@@ -47,54 +46,32 @@ HARMLESS: Final = ("GET", "HEAD", "OPTIONS")
 
 
 class Guard:
-    """Lets requests through that may be answered.
+    """Says which requests may be answered.
 
     Args:
-        app: behind it.
         open_paths: that need no token: probes, and the page's own files, which hold no data.
         callers: who may come: with a token, or everybody where there is none; users, for what their grants say.
         hosts: names by which requests may call this host, beside localhost and addresses, where there is no token.
     """
 
-    def __init__(self, app: ASGIApp, open_paths: frozenset[str], callers: Callers, hosts: tuple[str, ...] = ()) -> None:
-        self._app = app
+    def __init__(self, open_paths: frozenset[str], callers: Callers, hosts: tuple[str, ...] = ()) -> None:
         self._open = open_paths
         self._callers = callers
         self._hosts = frozenset(host.lower() for host in ("localhost", *hosts) if host)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or let the application do it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def see(self, scope: Scope, headers: Mapping[str, str]) -> Access | None:
+        """Return the rights of who sent a request; None where its path is open to everybody.
 
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                own = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(one for one in _RAW_HEADERS if one[0] not in own)]
-            await send(message)
+        Raises:
+            Refused: it may not be answered.
+        """
+        if not self._callers.has_token and not all(map(self._is_ours, _hosts(scope))):
+            raise Refused(403, "foreign-host", _FOREIGN)
+        if scope["method"] not in HARMLESS and _from_elsewhere(headers):
+            raise Refused(403, "cross-site", "a page of another site may not change anything here")
+        return None if scope["path"] in self._open else await self._identify(headers, scope)
 
-        headers = Headers(scope=scope)
-        refusal: Response | None
-        if not self._callers.has_token and not all(map(self._is_ours, headers.getlist("host"))):
-            refusal = problem(403, "foreign-host", _FOREIGN)
-        elif scope["method"] not in HARMLESS and _from_elsewhere(headers):
-            refusal = problem(403, "cross-site", "a page of another site may not change anything here")
-        elif scope["path"] in self._open:
-            refusal = None
-        else:
-            refusal = None
-            try:
-                access = await self._identify(headers, scope)
-                scope = {**scope, "access": access}
-            except Refused as error:
-                refusal = problem_of(error)
-        if refusal is None:
-            await self._app(_with_raw_path(scope), receive, send_with_headers)
-        else:
-            await refusal(scope, receive, send_with_headers)
-
-    async def _identify(self, headers: Headers, scope: Scope) -> Access:
+    async def _identify(self, headers: Mapping[str, str], scope: Scope) -> Access:
         scope[IDENTIFIES] = True  # in the very scope that its connection looks at
         try:
             if scope["path"].startswith(OWN):
@@ -115,6 +92,49 @@ class Guard:
         return name in self._hosts or (name != "" and _is_address(name.strip("[]")))
 
 
+class Guarded:
+    """Lets requests through to an application that may be answered, and has all answers bear the headers.
+
+    Args:
+        app: behind the guard.
+        guard: of it.
+    """
+
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self._app, self._guard = app, guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or let the application do it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(one for one in RAW_HEADERS if one[0] not in own)]
+            await send(message)
+
+        try:
+            access = await self._guard.see(scope, headers_of(scope))
+        except Refused as error:
+            await problem_of(error)(scope, receive, send_with_headers)
+            return
+        if access is not None:
+            scope = {**scope, "access": access}
+        await self._app(_with_raw_path(scope), receive, send_with_headers)
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """Return the headers of a request by their names in small letters; of those that come twice the first."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+
+
+def _hosts(scope: Scope) -> list[str]:
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+
+
+@functools.lru_cache(256)
 def _name_of(host: str) -> str:
     """Return the name in the header of a host, empty where it has none."""
     found = _HOST.fullmatch(host.lower())
@@ -130,7 +150,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _from_elsewhere(headers: Headers) -> bool:
+def _from_elsewhere(headers: Mapping[str, str]) -> bool:
     """Whether a browser sent it for a page of another origin. Browsers say so; other clients say nothing."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return True

@@ -1,6 +1,7 @@
 """The HTTP of limiters: admit, renew, settle, release, state, hold off, for programs of any language."""
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any, Final, Literal
@@ -19,6 +20,7 @@ from pydantic_core import PydanticCustomError
 from headgate import CreditTimeout
 from headgate.core.limiting.amounts import amounts_text, check_amounts
 from headgate.core.limiting.samples import Outcome, one_sample
+from headgate.core.limits import Limit
 from headgate.explain.levels import LimitState
 from headgate.http import fields
 from headgate.limiting.hold import read_ttl
@@ -187,19 +189,18 @@ class Limits:
         if self._charge is not None and (why := await self._charge(call.access.user)):
             raise Refused(429, "quota-exceeded", why, headers={"Retry-After": "1"})
         wait = body.wait if "wait" in body.model_fields_set else min(call.patience or 0.0, LONGEST_WAIT)
-        with self._place(call, wait):
+        if wait == 0:
+            return await self._admitted(call, wait)
+        with self._place(call):
             return await self._admitted(call, wait)
 
     @contextlib.contextmanager
-    def _place(self, call: Call, wait: float) -> Iterator[None]:
+    def _place(self, call: Call) -> Iterator[None]:
         """Have a place in line, for a request that waits; there are so many.
 
         Raises:
             Refused: none is left.
         """
-        if wait == 0:
-            yield
-            return
         user = call.access.user
         crowded = self._in_line[user] >= MOST_OF_ONE and not call.access.manages_all
         if crowded or self._in_line.total() >= MOST_IN_LINE:
@@ -232,11 +233,10 @@ class Limits:
         except InProgress as error:
             raise Refused(409, "in-progress", str(error), headers={"Retry-After": "1"}) from None
         if not call.access.may(Action.PRODUCE, call.name):  # not any more: it may have waited for long
-            await self._holds.ask(call.access, call.name, HoldCall("release", hold))
+            await self._holds.ask(call.access, call.name, HoldCall("release", hold.id))
             raise Refused(403, "access-denied", call.access.refusal(Action.PRODUCE, call.name))
-        amounts = check_amounts(body.amounts)
-        admitted = Admitted(limiter=call.name, hold=hold, key=body.key, amounts=amounts, ttl=body.ttl)
-        return Answer(admitted, fields.policy(limiter.limits.values()))
+        admitted = Admitted(limiter=call.name, hold=hold.id, key=body.key, amounts=dict(hold.amounts), ttl=body.ttl)
+        return Answer(admitted, _policy(tuple(limiter.limits.values())))
 
     async def _exceeded(self, call: Call, error: CreditTimeout) -> Refused:
         limiter = await self._holds.limiter(call.access, error.destination)
@@ -282,6 +282,11 @@ class Limits:
         facts: dict[str, Any] = {name: getattr(state, name) for name in State.model_fields if name != "limiter"}
         answer = State(limiter=call.name, **facts)
         return Answer(answer, fields.policy(limiter.limits.values()) | fields.levels(state))
+
+
+@functools.lru_cache(256)
+def _policy(limits: tuple[Limit, ...]) -> dict[str, str]:
+    return fields.policy(limits)
 
 
 def _told(body: Settling | Releasing) -> list[HoldCall]:

@@ -1,10 +1,11 @@
 """One connection of admin HTTP: who says nothing is given up, and makes room for who does."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from headgate_coordinator.admin.guard import IDENTIFIES
 
@@ -22,6 +23,8 @@ SLOW_READER: Final = 30.0
 """Seconds after which a client that does not read its answer is cut off."""
 LARGEST_WRITE: Final = 1 << 16
 """Bytes of answers that are not put off until the turn of the loop ends."""
+EXCHANGE: Final = "headgate.exchange"
+"""Stands in the scope of a request with its :class:`Exchange`."""
 
 
 class Visit(HttpToolsProtocol):
@@ -31,9 +34,12 @@ class Visit(HttpToolsProtocol):
         super().__init__(*args, **settings)
         self.parser = Parser(self)
         self.since = 0.0
+        self.hung_up: Callable[[], object] | None = None
+        """Hears that the client is gone, as long as that is of use to the request that is being answered."""
         self._later = bytearray()
         """Data that came and is not read: there are requests enough to answer."""
         self._waits: asyncio.TimerHandle | None = None
+        self._waits_until: float | None = None
         self._stuck: asyncio.TimerHandle | None = None
         self._in_head = self._declining = False
         self._head = 0
@@ -127,6 +133,7 @@ class Visit(HttpToolsProtocol):
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
             raise HttpParserError("a request names one host")
         super().on_headers_complete()
+        self.scope[EXCHANGE] = Exchange(self, self.cycle)  # type: ignore[typeddict-unknown-key]
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body."""
@@ -156,8 +163,13 @@ class Visit(HttpToolsProtocol):
     # How its client keeps up.
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
-        super().on_response_complete()
+        """Begin to wait for the next request; that has its end here, so the library arms no timer for each request."""
+        if self.pipeline:
+            super().on_response_complete()
+        else:
+            self.server_state.total_requests += 1
+            if not self.transport.is_closing():
+                self.flow.resume_reading()
         if self._later:
             self._read_on()
         self._wait()
@@ -179,14 +191,66 @@ class Visit(HttpToolsProtocol):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
+        if self.hung_up is not None:
+            self.hung_up()
 
     def _wait(self) -> None:
-        asked = self.cycle is not None and not self.cycle.response_complete
-        if asked and self._waits is not None:
-            self._waits.cancel()
-            self._waits = None
-        elif not asked and self._waits is None:
-            self._waits = self.loop.call_later(PATIENCE, self.transport.abort)
+        """Go on to wait for the client, or begin, or end that; the timer is one for many requests."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._waits_until = None
+        elif self._waits_until is None:
+            self._waits_until = self.loop.time() + PATIENCE
+            if self._waits is None:
+                self._waits = self.loop.call_at(self._waits_until, self._waited)
+
+    def _waited(self) -> None:
+        self._waits, until = None, self._waits_until
+        if until is not None and until > self.loop.time():
+            self._waits = self.loop.call_at(until, self._waited)
+        elif until is not None:
+            self.transport.abort()
+
+
+class Exchange:
+    """One request and its answer, past the messages of ASGI: each of those would cost as much as what is asked for.
+
+    Args:
+        visit: the connection.
+        cycle: the request.
+    """
+
+    __slots__ = ("_cycle", "_visit")
+
+    def __init__(self, visit: Visit, cycle: RequestResponseCycle) -> None:
+        self._visit, self._cycle = visit, cycle
+
+    @property
+    def body(self) -> bytes | None:
+        """The body, once all of it has come; None before."""
+        return None if self._cycle.more_body else bytes(self._cycle.body)
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody hears an answer any more."""
+        return self._visit.transport.is_closing()
+
+    def when_hung_up(self, hear: Callable[[], object] | None) -> None:
+        """Have that called when the client hangs up; None for nothing any more."""
+        self._visit.hung_up = hear
+
+    async def answer(self, status: int, head: bytes, body: bytes) -> None:
+        """Answer at once; ``head`` has a line for each header, and nobody else says anything."""
+        cycle = self._cycle
+        if cycle.flow.write_paused and not self.over:
+            await cycle.flow.drain()
+        cycle.response_started = cycle.response_complete = True
+        if not self.over:
+            own = b"".join([b"%s: %s\r\n" % one for one in cycle.default_headers])
+            end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+            self._visit.both.end(b"".join((STATUS_LINE[status], own, head, end, body)))
+            if not cycle.keep_alive:
+                cycle.transport.close()
+        cycle.on_response()
 
 
 class Parser(HttpRequestParser):
@@ -227,6 +291,11 @@ class Together:
             self._send()
         elif len(self._pieces) == 1:
             self._loop.call_soon(self._send)
+
+    def end(self, data: bytes) -> None:
+        """Send it now, after what was written before."""
+        self._pieces.append(data)
+        self._send()
 
     def close(self) -> None:
         """Send what was written, and close."""
