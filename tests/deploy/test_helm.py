@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import headgate
-from tests.deploy.files import DEPLOY, REPOSITORY, assert_runs, documents, node_environment, walk
+from tests.deploy.files import DEPLOY, REPOSITORY, assert_runs, documents, node_environment, node_options, walk
 
 CHART = DEPLOY / "helm"
 BUILT = REPOSITORY / ".venv" / "helm" / "helm"
@@ -165,6 +165,27 @@ def test_wrong_values_are_refused_by_name() -> None:
         ({"redis": {"url": "redis://user:secret@redis/0"}}, "url"),
         ({"redis": {"url": "http://redis:6379"}}, "url"),
         ({"settings": {"PATH": "/"}}, "PATH"),
+        ({"settings": {"HEADGATE_USER": "/users"}}, "HEADGATE_USER"),
+        ({"arguments": ["--port=1"]}, "arguments"),
+        ({"arguments": [7]}, "arguments"),
+        ({"drain": 4000}, "drain"),
+        ({"namespace": "a*"}, "namespace"),
+        ({"image": {"repository": "headgate latest"}}, "repository"),
+        ({"image": {"tag": ":1"}}, "tag"),
+        ({"image": {"pullSecrets": [{"name": "x"}]}}, "pullSecrets"),
+        ({"secret": {"name": "Not_A_Name"}}, "name"),
+        ({"tls": {"secret": "a/b"}}, "secret"),
+        ({"keda": {"namespace": ""}}, "namespace"),
+        ({"networkPolicy": {"monitoringNamespace": "A"}}, "monitoringNamespace"),
+        ({"service": {"annotations": {"example/idle": 60}}}, "idle"),
+        ({"podAnnotations": {"a b": "c"}}, "a b"),
+        ({"nodeSelector": {"disk": True}}, "disk"),
+        ({"tolerations": [{"operator": "Is"}]}, "operator"),
+        ({"tolerations": {"key": "a"}}, "tolerations"),
+        ({"affinity": {"node": {}}}, "affinity"),
+        ({"priorityClassName": "High"}, "priorityClassName"),
+        ({"resources": {"requests": {"cpu": "half"}}}, "cpu"),
+        ({"resources": {"cpu": 1}}, "resources"),
         *(({"settings": {name: "x"}}, name) for name in sorted(TAKEN)),
         ({"envoy": {"rules": "x"}}, "rules"),
         ({"secret": {"create": True, "redisPassword": "x"}}, "adminToken"),
@@ -184,7 +205,11 @@ def test_values_are_those_of_the_schema() -> None:
     schema = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))["properties"]
     assert set(schema) == {*values, "global"}
     used = "".join(path.read_text(encoding="utf-8") for path in sorted(Path(CHART / "templates").iterdir()))
-    known = schema["settings"]["propertyNames"]["not"]["enum"]
     shown = {name for name in re.findall(r"\bHEADGATE_[A-Z_]+", used) if name != "HEADGATE_"}
-    assert shown == set(known)
+    named, of_sites = schema["settings"]["propertyNames"]["anyOf"]
+    rest = {name for name in node_environment() if name not in shown and not re.match(of_sites["pattern"], name)}
+    assert set(named["enum"]) == rest
+    own = re.findall(r"[a-z-]+", schema["arguments"]["items"]["not"]["pattern"].strip("^-"))
+    of_settings = {option.opts[0][2:] for option in node_options() if str(option.envvar) in shown}
+    assert {word for word in own if word != "-"} >= of_settings, "what the chart sets, no argument may say otherwise"
     assert {name for name in values if f".Values.{name}" not in used} == set()
