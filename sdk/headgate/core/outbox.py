@@ -339,12 +339,13 @@ class Outbox:
         self.ready.clear()
         self._back(items)
 
-    def overdue(self, now: float, *, stuck: bool) -> Iterator[tuple[Outgoing, bool]]:
+    def overdue(self, now: float, *, stuck: bool, silent: bool) -> Iterator[tuple[Outgoing, bool]]:
         """Yield messages whose caller's time is over, and whether their fate is unknown.
 
         Args:
             now: on the clock of the deadlines.
             stuck: whether Redis is slow to answer; only then can anything but the waiting be late.
+            silent: whether it is so slow that what is on its way can be late: its answer would have said more.
         """
         while self._deadlines and self._deadlines[0][0] <= now:
             item = heapq.heappop(self._deadlines)[2]
@@ -355,6 +356,7 @@ class Outbox:
             for item in self.ready:
                 if item.deadline <= now and not item.done.done():
                     yield item, False
+        if silent:
             for item in self.flight.items if self.flight else ():
                 if item.deadline <= now and not item.done.done():
                     yield item, True

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from headgate.core.account.machine import Account
-from headgate.core.account.waiters import SLOW
+from headgate.core.account.waiters import SILENT, SLOW
 from headgate.core.deadlock import Deadlock
 from headgate.core.outbox import Outgoing
 from headgate.credit.failures import Failures
@@ -88,7 +88,8 @@ class Attendance:
     def _see_to_them(self) -> None:
         self._timer, self.at = None, math.inf
         now = self._loop.time()
-        first = self._waiters.see_to(now, stuck=self._account.is_stuck(now, SLOW))
+        stuck, silent = (self._account.is_stuck(now, seconds) for seconds in (SLOW, SILENT))
+        first = self._waiters.see_to(now, stuck=stuck, silent=silent)
         self.notice(now, first)
         self.arrange()
         self._wake()  # places in line may be for others now

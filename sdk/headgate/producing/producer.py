@@ -104,7 +104,8 @@ class Producer:
         Args:
             body: bytes, or text that arrives as text.
             headers: names and values that travel with it.
-            timeout: seconds to wait, or ``"unlimited"``; the producer's own (30 s unless set) when None.
+            timeout: seconds to wait, or ``"unlimited"``; the producer's own (30 s unless set) when None. A message that
+                has its room goes at once, and its answer has half a second, however short that is.
             ttl: seconds after it is stored at which it expires unless it is settled; the destination's
                 ``message_ttl`` when None or when that is shorter. It runs while the message waits for its time too.
             at: the moment before which it is not delivered, by Redis' clock: a datetime with a time zone, or seconds

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from headgate.core.account.calls import Acquire, Call, Credit, Leave, Make, Publish, Reap
 from headgate.core.account.machine import Account
-from headgate.core.account.waiters import SLOW
+from headgate.core.account.waiters import SILENT, SLOW
 from headgate.core.credit import CreditLine, Lease
 from headgate.core.full import BLOCK, WhenFull
 from headgate.core.outbox import Batch, Outgoing
@@ -282,7 +282,8 @@ class World:
         call: Call | None = None
         for _ in range(100):
             if account.waiters.attend_at <= self.now:
-                account.waiters.see_to(self.now, stuck=account.is_stuck(self.now, SLOW))
+                stuck, silent = (account.is_stuck(self.now, seconds) for seconds in (SLOW, SILENT))
+                account.waiters.see_to(self.now, stuck=stuck, silent=silent)
             if (flight := session.under_way) is not None:
                 if flight.at > self.now:
                     return

@@ -118,15 +118,16 @@ class OutboxMachine(RuleBasedStateMachine):
         if open_ones:
             data.draw(st.sampled_from(open_ones)).told.state = "cancelled"
 
-    @rule(seconds=st.integers(0, 10), stuck=st.booleans())
-    def time_passes(self, seconds: int, stuck: bool) -> None:
+    @rule(seconds=st.integers(0, 10), stuck=st.booleans(), silent=st.booleans())
+    def time_passes(self, seconds: int, stuck: bool, silent: bool) -> None:
         self.now += seconds
-        for item, unknown in list(self.outbox.overdue(self.now, stuck=stuck)):
+        for item, unknown in list(self.outbox.overdue(self.now, stuck=stuck, silent=silent)):
             assert item.deadline <= self.now
             assert not item.done.done()
             in_flight = bool(self.outbox.flight and item in self.outbox.flight.items)
             assert unknown == in_flight
-            assert stuck or item in self.outbox.waiting
+            assert silent or not in_flight
+            assert stuck or in_flight or item in self.outbox.waiting
             item.done.state = "late"
 
     @rule(size=st.integers(0, 500), messages=st.integers(0, 5))

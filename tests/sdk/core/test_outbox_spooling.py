@@ -151,10 +151,10 @@ class SpoolingOutbox(RuleBasedStateMachine):
         if open_ones:
             data.draw(st.sampled_from(open_ones)).told.state = "cancelled"
 
-    @rule(seconds=st.integers(0, 10), stuck=st.booleans())
-    def time_passes(self, seconds: int, stuck: bool) -> None:
+    @rule(seconds=st.integers(0, 10), stuck=st.booleans(), silent=st.booleans())
+    def time_passes(self, seconds: int, stuck: bool, silent: bool) -> None:
         self.now += seconds
-        for item, unknown in list(self.outbox.overdue(self.now, stuck=stuck)):
+        for item, unknown in list(self.outbox.overdue(self.now, stuck=stuck, silent=silent)):
             assert unknown == bool(self.outbox.flight and item in self.outbox.flight.items)
             item.done.state = "late"
 

@@ -194,3 +194,16 @@ async def test_a_batch_of_unknown_fate_is_settled_before_its_number_is_used_agai
         receipts = await asyncio.gather(first, *rest)
     assert stored_bodies(redis_url, client.namespace, "orders") == ["first", "later 0", "later 1", "later 2"]
     assert [receipt.seq for receipt in receipts] == [1, 2, 3, 4]
+
+
+async def test_a_send_with_credit_and_no_time_is_stored_over_a_long_line(
+    client: headgate.Client, shaky: headgate.Client, proxy: FaultProxy
+) -> None:
+    """The time is for room, and it has that: its answer has half a second in any case."""
+    await client.apply("orders", limit=1000)
+    async with shaky.session("s") as session:
+        producer = await session.producer("orders", window=1000)
+        proxy.delay(0.06)
+        receipt = await producer.send(b"x" * 500, timeout=0)
+        proxy.pass_through()
+    assert receipt.seq == 1

@@ -14,6 +14,9 @@ from headgate.core.outbox import Outbox, Outgoing
 
 SLOW: Final = 0.02
 """Seconds that an answer may take: no caller's time is over sooner than that, for the answer may come just now."""
+SILENT: Final = 0.5
+"""Seconds that the answer to a call with a message in it may take, however short the time of the message's caller:
+that time is for room, and it has that. One who gave up sooner would not know whether the message was stored."""
 EXPLAIN_AFTER: Final = 0.1
 """Seconds after which a wait is worth one call that finds out why."""
 EXPLAIN_EVERY: Final = 1.0
@@ -93,16 +96,17 @@ class Waiters:
 
     # Time.
 
-    def see_to(self, now: float, *, stuck: bool) -> Outgoing | None:
+    def see_to(self, now: float, *, stuck: bool, silent: bool) -> Outgoing | None:
         """Fail those whose time is over; returns the first that still waits, if any does.
 
         Args:
             now: on the clock of the deadlines.
             stuck: whether Redis is slow to answer, or away; only then can anything that is paid be late.
+            silent: whether it has not answered for longer than :data:`SILENT`, or is away.
         """
         outbox = self.outbox
         throttled = now < self.rate_at
-        for item, unknown in outbox.overdue(now, stuck=stuck or throttled):
+        for item, unknown in outbox.overdue(now, stuck=stuck or throttled, silent=silent):
             # What has its credit was promised to go out: only Redis, or the rate, can be why it did not.
             posted = item.credited is not None and item.credited.done() and (stuck or not throttled)
             if posted or unknown:
