@@ -18,7 +18,7 @@ def limited(
     function: Callable[..., Any], on: Callable[[], Any], *, rows: int = ROWS, key: Key = None,
     timeout: float | str = "unlimited", **cost: int | Callable[[Any], int],
 ) -> Callable[..., Any]:  # fmt: skip
-    """Return a function for ``mapInPandas`` or ``pandas_udf`` whose rows wait until they are admitted.
+    """Return a function for ``mapInPandas``, ``pandas_udf`` or ``applyInPandas``, whose rows wait to be admitted.
 
     ::
 
@@ -29,8 +29,9 @@ def limited(
     what it holds is free after that session's TTL if it is killed.
 
     Args:
-        function: for ``mapInPandas``, of an iterator of frames; or for ``pandas_udf``, of series, or of an iterator of
-            series or of tuples of them.
+        function: for ``mapInPandas``, of an iterator of frames; for ``pandas_udf``, of series, or of an iterator of
+            series or of tuples of them; or for ``applyInPandas``, of a frame. A frame by itself may be a group, and is
+            admitted whole.
         on: of :class:`headgate.sync.PerProcess`; it goes to executors, and opens nothing before.
         rows: admitted together; what they take must not be more than the limit ever admits.
         key: for whom, of all rows; or what returns it, of a part of a frame, or the first series.
@@ -89,6 +90,7 @@ def _admitted(charge: SyncCharge, rows: int, frames: Iterator[Any]) -> Iterator[
 def _results(
     function: Callable[..., Any], charge: SyncCharge, rows: int, first: Any, others: tuple[Any, ...]
 ) -> Iterator[Any]:
+    rows = max(rows, len(first)) if isinstance(first, pd.DataFrame) else rows  # half a group is none
     for begin in range(0, max(1, len(first)), rows):
         part, *more = (series.iloc[begin : begin + rows] for series in (first, *others))
         if not len(part):

@@ -115,6 +115,16 @@ def test_a_function_of_series_takes_them_in_each_form_that_spark_has(
         limited(total, opener, **terms)(ones)
 
 
+def test_a_group_is_not_taken_apart(limiter: headgate.sync.Limiter, opener: headgate.sync.Opener[Any]) -> None:
+    """Mutant: of a group that is larger than ``rows`` the function sees parts, and what it says of each is wrong."""
+    group = pd.DataFrame({"id": range(7)})
+    of_groups = limited(lambda frame: frame[["id"]].sum().to_frame("id"), opener, rows=2, calls=1, parts=one_part)
+    assert [*of_groups(group)["id"]] == [21]
+    assert limiter.state()["calls"].remaining == 2 * ROWS - 7
+    with pytest.raises(headgate.MessageTooLarge):
+        of_groups(pd.DataFrame({"id": range(2 * ROWS + 1)}))
+
+
 def total(ones: pd.Series) -> int:
     return int(ones.sum())
 
