@@ -200,7 +200,15 @@ async def test_a_request_repeated_under_its_key_is_taken_once_also_by_another_no
     ]
     assert (len(set(holds)), await taken(one)) == (1, 1)
     assert 0 < await taken(one, "tokens") <= 300
+    more = (await post(two[1], "admit", headers=again, amounts={"tokens": "500B", "slots": 1}, key="b")).json()
+    assert (more["hold"] in holds, more["amounts"]) == (False, {"tokens": 500, "slots": 1}), (
+        "it asks for something else"
+    )
+    assert await taken(one) == 2
+    same = (await post(two[0], "admit", headers=again, amounts={"slots": 1, "tokens": 500}, key="b", ttl=60)).json()
+    assert same["hold"] == more["hold"]
     await post(one, "release", hold=holds[0])
+    await post(one, "release", hold=same["hold"])
     assert (await post(one, "admit", headers={"Idempotency-Key": "another"}, amounts={"slots": 1})).json()[
         "hold"
     ] != holds[0]

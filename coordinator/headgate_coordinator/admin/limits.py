@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from headgate import CreditTimeout
-from headgate.core.limiting.amounts import amounts_text, check_amounts
+from headgate.core.limiting.amounts import amounts_text, check_amounts, encode_key
 from headgate.core.limiting.samples import Outcome, one_sample
 from headgate.core.limits import Limit
 from headgate.explain.levels import LimitState
@@ -226,7 +226,7 @@ class Limits:
                 ttl=body.ttl,
                 band=call.priority if body.band is None else body.band,
                 fail_if_late=body.fail_if_late,
-                idempotency=call.idempotency,
+                idempotency=_repeated(call.idempotency, body),
             )
         except CreditTimeout as error:
             raise await self._exceeded(call, error) from None
@@ -282,6 +282,13 @@ class Limits:
         facts: dict[str, Any] = {name: getattr(state, name) for name in State.model_fields if name != "limiter"}
         answer = State(limiter=call.name, **facts)
         return Answer(answer, fields.policy(limiter.limits.values()) | fields.levels(state))
+
+
+def _repeated(word: str, body: Admitting) -> str:
+    """Return by what a request is known again: one that asks for something else is another, whatever its word says."""
+    if not word:
+        return ""
+    return "\n".join((word, encode_key(body.key), amounts_text(dict(sorted(check_amounts(body.amounts).items())))))
 
 
 @functools.lru_cache(256)
