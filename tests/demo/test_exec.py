@@ -79,6 +79,7 @@ async def test_a_signal_goes_to_the_command_and_what_a_killed_one_held_is_free_a
         (("--gate", "db", "--limiter", "llm", "--amount", "slots=1", "--", "true"), 2, "say what admits it"),
         (("--gate", "db", "--amount", "slots=1", "--", "true"), 2, "say what admits it"),
         (("--limiter", "llm", "--", "true"), 2, "say what admits it"),
+        (("--limiter", "llm", "--amount", "slots=1", "--size", "2", "--", "true"), 2, "say what admits it"),
         (("--limiter", "llm", "--amount", "slots", "--", "true"), 2, "<limit>=<number>"),
         (("--limiter", "llm", "--amount", "slot=1", "--", "true"), 2, "did you mean 'slots'"),
         (("--limiter", "llm", "--amount", "slots=2", "--", "true"), 1, "slots"),

@@ -30,7 +30,9 @@ def state(
 def exec(  # noqa: A001 -- the command's name, as shells and containers have it
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
     gate: Annotated[str | None, typer.Option(metavar="NAME", show_default=False, help="A gate that admits it.")] = None,
-    size: Annotated[str, typer.Option(metavar="SIZE", help="Of the gate: bytes, or calls.")] = "1",
+    size: Annotated[
+        str | None, typer.Option(metavar="SIZE", show_default=False, help="Of the gate: bytes, or calls; 1 without it.")
+    ] = None,
     limiter: Annotated[
         str | None, typer.Option(metavar="NAME", show_default=False, help="A limiter that admits it.")
     ] = None,
@@ -52,8 +54,8 @@ def exec(  # noqa: A001 -- the command's name, as shells and containers have it
     Exits as the command does; 75 where it was not admitted in time, 127 where there is no such command, 126 where
     that cannot be run.
     """
-    if (gate is None) == (limiter is None) or bool(amount) != (limiter is not None):
-        raise InvalidValue("say what admits it: --gate NAME, or --limiter NAME with --amount LIMIT=NUMBER")
+    if (gate is None) == (limiter is None) or bool(amount) != (limiter is not None) or (limiter and size is not None):
+        raise InvalidValue("say what admits it: --gate NAME with --size, or --limiter NAME with --amount LIMIT=NUMBER")
     amounts, name = amounts_of(amount or ()), gate or limiter or ""
 
     async def work(client: Client) -> int:
@@ -61,7 +63,7 @@ def exec(  # noqa: A001 -- the command's name, as shells and containers have it
             client,
             name,
             command,
-            size=size if gate else None,
+            size=(size if size is not None else 1) if gate else None,
             amounts=amounts,
             key=key,
             timeout=wait,
