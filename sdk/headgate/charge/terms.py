@@ -1,12 +1,14 @@
 """Terms: for whom a call is charged, how much, and how long it may wait for it."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 import headgate.sync
 from headgate.charge.held import Held
+from headgate.core.limiting.amounts import check_amounts, encode_key
 from headgate.errors import InvalidValue
 from headgate.limiting.hold import Hold
+from headgate.units import check_timeout
 
 Cost = int | str | Callable[..., int | str]
 """An amount, or what returns it for a call."""
@@ -33,7 +35,8 @@ class Terms(Generic[S]):
         cost: the amounts, by the names of a limiter's limits; ``size`` of a gate, ``tokens`` of a bucket.
 
     Raises:
-        InvalidValue: a limiter without amounts, or amounts that such a thing does not have.
+        InvalidValue, InvalidName: a limiter without amounts, or amounts that such a thing does not have; or not a key,
+            a timeout, an amount.
     """
 
     takes: ClassVar[Mapping[type, frozenset[str] | None]]
@@ -47,8 +50,25 @@ class Terms(Generic[S]):
     ) -> None:  # fmt: skip
         self._on, self.cost = on, cost
         self.key, self.timeout, self.settle = key, timeout, settle
+        if not callable(key):
+            encode_key(key)
+        if not callable(timeout):
+            check_timeout(timeout)
+        if fixed := {name: amount for name, amount in cost.items() if not callable(amount)}:
+            check_amounts(fixed)
         if not callable(on):
             self._check(on)
+
+    @classmethod
+    def expected(cls, given: object, setting: str) -> Self:
+        """Return what was given, which is one of these.
+
+        Raises:
+            InvalidValue: it is something else.
+        """
+        if not isinstance(given, cls):
+            raise InvalidValue(f"{given!r:.80}: use a headgate.charge.{cls.__name__}", setting=setting)
+        return given
 
     @property
     def on(self) -> S:

@@ -28,13 +28,13 @@ class LimitedTask(Task):  # type: ignore[misc]  # Celery ships no types
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run it while it is admitted; errors are the task's own, and those of :meth:`headgate.Limiter.admit`."""
-        request = self.request
+        request, limited = self.request, SyncCharge.expected(getattr(self, "limited", None), "limited")
         if request.called_directly or request.is_eager:
-            held = self.limited.admit(*args, **named)
+            held = limited.admit(*args, **named)
             run = super().__call__
         else:
             run = self.run
-            decision = admit_or_put_off(self.limited, *args, **named)
+            decision = admit_or_put_off(limited, *args, **named)
             if isinstance(decision, float):
                 within = min(decision, self._redelivered_after() / 2)
                 again = self.signature_from_request(request, args, named, countdown=within, retries=request.retries)
@@ -43,7 +43,7 @@ class LimitedTask(Task):  # type: ignore[misc]  # Celery ships no types
             held = decision
         try:
             result = run(*args, **named)
-            self.limited.settled(held, result)
+            limited.settled(held, result)
             return result
         finally:
             held.release()

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from dramatiq import Broker, MessageProxy, Middleware
+from dramatiq import Actor, Broker, MessageProxy, Middleware
 from dramatiq.middleware import MiddlewareError, SkipMessage
 
 from headgate.charge import Held, SyncCharge
+from headgate.errors import InvalidValue
 from headgate.jobs.requeueing import admit_or_put_off
 
 
@@ -27,6 +28,18 @@ class LimitedActors(Middleware):
     def actor_options(self) -> set[str]:
         """The option of actors that it knows."""
         return {"limited"}
+
+    def before_declare_actor(self, _broker: Broker, actor: Actor[Any, Any]) -> None:
+        """See that an actor names a charge, where it names one.
+
+        Raises:
+            NotCharged: it names something else.
+        """
+        if (given := actor.options.get("limited")) is not None:
+            try:
+                SyncCharge.expected(given, "limited")
+            except InvalidValue as error:
+                raise NotCharged(f"{actor.actor_name}: {error}") from error
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         """Admit a message, or put it off.

@@ -21,11 +21,11 @@ class LimitedCalls(BaseRateLimiter):
         charge: amounts of a limiter's rates and quotas, or of a bucket, of :mod:`headgate.sync`.
 
     Raises:
-        InvalidValue: when it is asked: the charge is of a gate, or of what is held at once.
+        InvalidValue: it is no such charge; when it is asked: it is of a gate, or of what is held at once.
     """
 
     def __init__(self, charge: SyncCharge) -> None:
-        self._charge = charge
+        self._charge = SyncCharge.expected(charge, "charge")
 
     def acquire(self, *, blocking: bool = True) -> bool:
         """Return whether a call may begin; waits for that, as long as the charge says, unless told not to.

@@ -58,11 +58,14 @@ class LimitedModels(CustomLogger):  # type: ignore[misc]  # LiteLLM is not there
             arguments, where ``model`` and ``messages`` (or what is embedded) always are. With a ``settle`` of its own
             that one says what an answer used.
         tokens: name of the limit that is settled by ``usage``, if the charge takes of it.
+
+    Raises:
+        InvalidValue: it is no such charge.
     """
 
     def __init__(self, charge: Charge, *, tokens: str = "tokens") -> None:
         super().__init__()
-        self._charge, self._tokens = charge, tokens
+        self._charge, self._tokens = Charge.expected(charge, "charge"), tokens
         self.number = id(self)  # LiteLLM takes loggers of a class whose public numbers are the same for one
         self._held: dict[str, tuple[Held, weakref.finalize[..., Any]]] = {}
         self._warned = False

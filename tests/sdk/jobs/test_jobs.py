@@ -261,3 +261,29 @@ def test_each_process_has_a_session_of_its_own(
 async def client(redis_url: str, cleanup_namespace: str) -> AsyncIterator[headgate.Client]:
     async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
         yield client
+
+
+def test_what_is_no_charge_is_refused_where_it_is_named() -> None:
+    """Mutants: a worker begins, and each of its jobs fails in another way, or runs without any limit."""
+    app, broker = Celery("wrong", broker="memory://", set_as_current=False), StubBroker(middleware=[LimitedActors()])
+
+    def job() -> None:
+        pass
+
+    terms: tuple[dict[str, Any], ...] = ({}, {"limited": print})
+    for number, settings in enumerate(terms):
+        task = app.task(base=LimitedTask, name=f"wrong {number}", **settings)(job)
+        with pytest.raises(headgate.InvalidValue, match=r"^limited: .* use a headgate\.charge\.SyncCharge"):
+            task()
+    with pytest.raises(NotCharged, match=r"job: limited: 7: use a headgate\.charge\.SyncCharge"):
+        dramatiq.actor(broker=broker, limited=7)(job)
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [({"slots": -1}, "slots"), ({"slots": True}, "slots"), ({"slots": 1, "timeout": "soon"}, "timeout"),
+     ({"slots": 1, "key": ""}, "key")],
+)  # fmt: skip
+def test_terms_that_no_call_could_have_are_refused_at_once(terms: dict[str, Any], said: str) -> None:
+    with pytest.raises((headgate.InvalidValue, headgate.InvalidName), match=said):
+        SyncCharge(lambda: None, **terms)  # type: ignore[arg-type,return-value]  # nobody asks for it
