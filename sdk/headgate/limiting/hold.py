@@ -52,7 +52,7 @@ class Owner(Protocol):
     def release(self, one: Reservation) -> None:
         """End a hold or a wait."""
 
-    def ended(self, one: Reservation, outcome: Outcome, seconds: float, amounts: Mapping[str, int]) -> None:
+    def ended(self, one: Reservation, outcome: Outcome, amounts: Mapping[str, int]) -> None:
         """Count how a hold ends, where a limit adapts."""
 
     def renew(self, one: Reservation, ttl_ms: int, done: Callable[[bool], None]) -> None:
@@ -101,7 +101,7 @@ class Hold:
     """
 
     __slots__ = (
-        "__weakref__", "_amounts", "_began", "_limiter", "_lost", "_outcome", "_over", "_reservation", "_settled",
+        "__weakref__", "_amounts", "_limiter", "_lost", "_outcome", "_over", "_reservation", "_settled",
         "_slice", "key",
     )  # fmt: skip
 
@@ -213,10 +213,8 @@ class Hold:
         if self._slice is not None:
             self._limiter.release_slice(self._slice, self._amounts)
         elif self._reservation is not None:
-            if not self._lost:
-                began = getattr(self, "_began", None)
-                if began is not None:
-                    self._limiter.ended(self._reservation, self.outcome, monotonic() - began, self._amounts)
+            if not self._lost and self._reservation.state is State.HELD:
+                self._limiter.ended(self._reservation, self.outcome, self._amounts)
             self._limiter.release(self._reservation)
 
     @property
@@ -227,10 +225,6 @@ class Hold:
     @outcome.setter
     def outcome(self, outcome: Outcome) -> None:
         self._outcome = check_outcome(outcome)
-
-    def begin(self) -> None:
-        """Note that it is held from now on."""
-        self._began = monotonic()
 
     def renew(self, ttl: float | str | None = None) -> "asyncio.Future[None]":
         """Begin its lease again, with ``ttl`` seconds from now on; awaited, it says when that is done.

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any, Final
 
 from headgate._util.forks import FORKED, watch
-from headgate.core.limiting.amounts import amounts_text, check_amounts, encode_key
+from headgate.core.limiting.amounts import Asked, Reader, encode_key
 from headgate.core.limiting.calls import Refusal, Reservation
 from headgate.core.limiting.machine import Limiter as Machine
 from headgate.core.limiting.samples import Outcome, Samples, one_sample, outcome_of
@@ -55,6 +55,7 @@ class Limiter:
         self.address = address
         self.name = address.name
         self.limits: Mapping[str, Limit] = {}
+        self._amounts = Reader()
         self.at_once: frozenset[str] = frozenset()
         self._store = store
         self._session, self._ttl_ms = session, int(ttl * 1000)
@@ -97,6 +98,7 @@ class Limiter:
     def adopt(self, fields: Mapping[str, str]) -> None:
         """Go by the limiter's settings, as the state spells them."""
         self.limits = limits_of(fields.get("limits", ""))
+        self._amounts = Reader(self.limits)
         self.at_once = frozenset(name for name, limit in self.limits.items() if limit.form == "at_once")
         ahead = int(fields.get("lease_ahead_ms") or AHEAD_MS) / 1000
         shadows, key_shadows = shadow_fields(fields)
@@ -181,7 +183,7 @@ class Limiter:
 
     def known(self, key: str | None, amounts: Mapping[str, int | str], band: int | None = None) -> Refused | None:
         """Return why an admission would be refused, where that is known, and have it in hand the next time."""
-        checked, now = self._check(amounts), monotonic()
+        checked, now = self._amounts.read(amounts).amounts, monotonic()
         encode_key(key)
         if self._closed or not self._in_hand:
             return None
@@ -203,10 +205,11 @@ class Limiter:
         self, key: str | None, amounts: Mapping[str, int | str], band: int | None = None
     ) -> "Hold | Refused":
         """Return what Redis decides, without a wait for others; errors as :meth:`attempt`."""
-        checked, now = self._check(amounts), monotonic()
+        asked, now = self._amounts.read(amounts), monotonic()
+        checked = asked.amounts
         if self._in_hand:
             self._hand.missed(key if band is None else (key, band), checked, now)
-        waiter = self._ask(key, checked, now + ATTEMPT_WITHIN, self._ttl_ms, waits=False, band=band)
+        waiter = self._ask(key, asked, now, now + ATTEMPT_WITHIN, self._ttl_ms, waits=False, band=band)
         refusal = await waiter.outcome()
         now = monotonic()
         if self._waits.listeners:
@@ -258,8 +261,8 @@ class Limiter:
         self._check_open()
         check_hold(hold)
         ttl_ms = self._ttl_ms if ttl is None else read_ttl(ttl)
-        waiter = Waiter(self, None, {})
         now = monotonic()
+        waiter = Waiter(self, None, {}, now)
         waiter.begin(self._machine.adopt(hold, ttl_ms, now, now + ATTEMPT_WITHIN, waiter))
         self._stir(now + ATTEMPT_WITHIN)
         refusal = await waiter.outcome()
@@ -317,14 +320,15 @@ class Limiter:
         ttl: float | str | None = None, hold: str = "", band: int | None = None, *, late: bool = False,
     ) -> Hold:  # fmt: skip
         """Wait for an admission; arguments and errors as :meth:`admit_under`."""
-        checked = self._check(amounts)
+        asked = self._amounts.read(amounts)
+        checked = asked.amounts
         patience = self._timeout if timeout is None else parse_timeout(timeout)
         now = monotonic()
         if self._in_hand and ttl is None:
             self._hand.missed(key if band is None else (key, band), checked, now)
         ttl_ms, waits = self._ttl_ms if ttl is None else read_ttl(ttl), patience > 0 or not hold
         deadline = now + (patience if waits else ATTEMPT_WITHIN)
-        waiter = self._ask(key, checked, deadline, ttl_ms, waits=waits, hold=hold, band=band, late=late)
+        waiter = self._ask(key, asked, now, deadline, ttl_ms, waits=waits, hold=hold, band=band, late=late)
         with self._waits.timed(self._kind, self.name):
             refusal = await self.line.outcome(waiter)
             if refusal is None:
@@ -333,26 +337,21 @@ class Limiter:
             raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
 
     def _ask(
-        self, key: str | None, amounts: dict[str, int], deadline: float, ttl_ms: int, *, waits: bool = True,
+        self, key: str | None, asked: Asked, now: float, deadline: float, ttl_ms: int, *, waits: bool = True,
         hold: str = "", band: int | None = None, late: bool = False,
     ) -> Waiter:  # fmt: skip
         self._check_open()
-        some = amounts if all(amounts.values()) else {name: number for name, number in amounts.items() if number}
-        text = amounts_text(some) + terms_text(band, fail_if_late=late)
+        amounts, text = asked
+        if late or band is not None:
+            text += terms_text(band, fail_if_late=late)
         encoded = encode_key(key)
         if len(self._machine) >= MOST_HERE:
             reason = f"this session has {MOST_HERE} holds and waits there, as many as it may"
             raise DestinationFull(self.name, max(amounts.values()), reason, gate=True)
-        waiter = Waiter(self, key, amounts)
-        waiter.begin(self._machine.admit(encoded, text, ttl_ms, waiter.since, deadline, waiter, waits=waits, hold=hold))
+        waiter = Waiter(self, key, amounts, now)
+        waiter.begin(self._machine.admit(encoded, text, ttl_ms, now, deadline, waiter, waits=waits, hold=hold))
         self._stir(deadline)
         return waiter
-
-    def _check(self, amounts: Mapping[str, int | str]) -> dict[str, int]:
-        checked = check_amounts(amounts, self.limits)
-        if not any(checked.values()):
-            raise InvalidValue("all are 0; an admission takes at least 1 of one limit", setting="amounts")
-        return checked
 
     def _check_open(self) -> None:
         if self._closed:
@@ -368,13 +367,13 @@ class Limiter:
         self._machine.release(one)
         self._stir()
 
-    def ended(self, one: Reservation, outcome: Outcome, seconds: float, amounts: Mapping[str, int]) -> None:
+    def ended(self, one: Reservation, outcome: Outcome, amounts: Mapping[str, int]) -> None:
         """Count how a hold ends, where a limit adapts."""
         samples = self._machine.samples
         if samples is not None and one.foreign:
             self._machine.settle(one, one_sample(outcome), "sample")
         elif samples is not None and (amount := amounts.get(samples.limit)):
-            samples.add(outcome, seconds, amount)
+            samples.add(outcome, monotonic() - one.heard_at, amount)
 
     def renew(self, one: Reservation, ttl_ms: int, done: Callable[[bool], None]) -> None:
         """Renew a hold."""

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sized
-from time import monotonic
 from typing import Any
 
 from headgate._util.tasks import current
@@ -23,9 +22,9 @@ class Waiter:
     __slots__ = ("_limiter", "done", "hold", "reservation", "since", "who")
     reservation: Reservation  # there from beginning on
 
-    def __init__(self, limiter: Owner, key: str | None, amounts: dict[str, int]) -> None:
+    def __init__(self, limiter: Owner, key: str | None, amounts: dict[str, int], since: float) -> None:
         self.hold = Hold(limiter, key, amounts)
-        self.since = monotonic()
+        self.since = since
         self.who: Any = None
         self._limiter = limiter
         self.done: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
@@ -45,7 +44,6 @@ class Waiter:
 
     def admitted(self, reservation: Reservation) -> None:
         """Wake the one who waits; a hold that nobody waits for any more is released."""
-        self.hold.begin()
         if not self.done.done():
             self.done.set_result(None)
         elif self.done.cancelled():
@@ -88,6 +86,9 @@ class Line:
         self.waiting.add(waiter)
         self.on_wait()
         try:
-            return await waiter.outcome()
+            return await waiter.done
+        except asyncio.CancelledError:
+            waiter.hold.release()
+            raise
         finally:
             self.waiting.discard(waiter)

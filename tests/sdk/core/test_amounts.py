@@ -7,6 +7,8 @@ import pytest
 
 from headgate.core.limiting.amounts import (
     MAX_AMOUNT,
+    MOST_ALIKE,
+    Reader,
     amounts_text,
     check_amounts,
     encode_key,
@@ -72,3 +74,26 @@ def test_no_key_has_a_sign_that_no_key_can_have() -> None:
 def test_what_is_no_key_is_refused(key: object) -> None:
     with pytest.raises(InvalidName, match="key"):
         encode_key(key)  # type: ignore[arg-type]
+
+
+def test_amounts_that_are_asked_for_often_are_checked_once_and_no_others_for_them() -> None:
+    reader = Reader(KNOWN)
+    first = reader.read({"tokens": 1, "requests": 0})
+    assert first == ({"tokens": 1, "requests": 0}, "tokens=1")
+    assert reader.read({"tokens": 1, "requests": 0}) is first
+    assert reader.read({"tokens": "1", "requests": 0}) == first
+    assert reader.read({"requests": 0, "tokens": 2}).text == "tokens=2"
+    for other in (True, 1.0):  # equal to 1
+        with pytest.raises(InvalidValue, match="tokens"):
+            reader.read({"tokens": other, "requests": 0})  # type: ignore[dict-item]
+    with pytest.raises(InvalidValue, match="all are 0"):
+        reader.read({"tokens": 0})
+    with pytest.raises(InvalidValue, match="no such limit"):
+        reader.read({"token": 1})
+
+
+def test_of_amounts_that_are_never_the_same_only_some_are_remembered() -> None:
+    reader = Reader(KNOWN)
+    for tokens in range(1, 3 * MOST_ALIKE):
+        reader.read({"tokens": tokens})
+    assert len(reader._asked) <= MOST_ALIKE

@@ -135,13 +135,19 @@ def test_redis_that_is_away_is_named_after_the_timeout() -> None:
     machine = world.machines["s0"]
     assert machine.call(world.now)
     machine.missed(world.now)
+    behind = world.ask("s0", 2)
+    assert machine.attend_at == world.now + 1.0
     world.advance(1.0)
     machine.attend(world.now)
-    assert asker.outcome == ""
+    assert (asker.outcome, machine.attend_at) == ("", world.now + 0.25)
     world.advance(0.25)
     machine.attend(world.now)
     assert isinstance(asker.outcome, Refusal)
     assert asker.outcome.why == "unanswered"
+    assert (behind.outcome, machine.attend_at) == ("", world.now + 0.75)
+    world.advance(1.0)
+    machine.attend(world.now)
+    assert isinstance(behind.outcome, Refusal), "one that no call could carry yet"
 
 
 def test_what_redis_gave_to_one_who_gave_up_meanwhile_goes_back() -> None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from headgate.core.limits import MOST_LIMITS
@@ -17,6 +17,8 @@ NO_KEY: Final = "*"
 """Stands for a call that has no key; an encoded key has no such character."""
 MAX_TEXT: Final = 800
 """Bytes of all amounts together, as the script takes them."""
+MOST_ALIKE: Final = 256
+"""Amounts of which it is remembered that they are right."""
 FEW: Final = 8
 """Amounts that never take more than that, however long names and numbers are."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.~-]{1,255}\Z", re.ASCII)
@@ -55,6 +57,54 @@ def check_amounts(amounts: Mapping[str, int | str], known: Iterable[str] = ()) -
     if len(checked) > FEW and len(amounts_text(checked)) > MAX_TEXT:
         raise InvalidValue(f"together they take more than {MAX_TEXT} characters; shorten names", setting="amounts")
     return checked
+
+
+class Asked(NamedTuple):
+    """Amounts of an admission that were found to be right.
+
+    Attributes:
+        amounts: as whole numbers; not to be changed, for many admissions share them.
+        text: as the script takes them: those that are 0 are left out.
+    """
+
+    amounts: dict[str, int]
+    text: str
+
+
+class Reader:
+    """Checks amounts of admissions, once for all that ask for the same.
+
+    Args:
+        known: the names of limits that there are; nothing where they are not known yet.
+    """
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._known = tuple(known)
+        self._asked: dict[tuple[tuple[str, int | str], ...], Asked] = {}
+
+    def read(self, amounts: Mapping[str, int | str]) -> Asked:
+        """Return amounts as they are asked for.
+
+        Raises:
+            InvalidValue: as :func:`check_amounts`, and where all are 0.
+        """
+        names = tuple(amounts.items())
+        for _, number in names:
+            if number.__class__ is not int:  # True and 1.0 are equal to 1
+                return self._check(amounts)
+        asked = self._asked.get(names)
+        if asked is None:
+            if len(self._asked) >= MOST_ALIKE:
+                self._asked.clear()
+            asked = self._asked[names] = self._check(amounts)
+        return asked
+
+    def _check(self, amounts: Mapping[str, int | str]) -> Asked:
+        checked = check_amounts(amounts, self._known)
+        some = {name: number for name, number in checked.items() if number}
+        if not some:
+            raise InvalidValue("all are 0; an admission takes at least 1 of one limit", setting="amounts")
+        return Asked(checked, amounts_text(some))
 
 
 def amounts_text(amounts: Mapping[str, int]) -> str:

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from headgate.core.credit import RENEW_EVERY, USE_UNTIL
+from headgate.units import MAX_DURATION
 
 HEARD_WITHIN: Final = 2.5
 """Seconds within which a hold is renewed, however long its lease is: where state was lost it is claimed that soon."""
@@ -97,7 +98,7 @@ class Taker(Protocol):
         """Learn that what was held is held no more: its lease ran out, or Redis lost it."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Reservation:
     """One admission, from being asked for to its end.
 
@@ -113,8 +114,9 @@ class Reservation:
         state: how far it has come.
         epoch: of the destination, in which it was last confirmed.
         held_since: when the call was sent by which it was held first.
+        heard_at: when that was heard.
         confirmed_at: when the call was sent that confirmed its lease, or its place in line, last.
-        attend_at: when its wait is over; infinite for one that does not wait.
+        attend_at: when its wait is over; infinite for one that does not wait, or was not heard of yet.
         again_at: when it is asked for again, in line; infinite elsewhere.
         renew_at: when its lease is to be renewed; infinite where it has none.
         binding: what it waits for, as last answered; None where nothing was.
@@ -132,18 +134,20 @@ class Reservation:
     deadline: float
     taker: Taker
     waits: bool = True
-    state: State = State.ASKING
-    epoch: int = 0
-    held_since: float = math.inf
-    confirmed_at: float = 0.0
-    attend_at: float = math.inf
-    again_at: float = math.inf
-    renew_at: float = math.inf
-    binding: Refusal | None = None
-    sent: bool = False
-    flying: bool = False
-    claimed: bool = False
-    foreign: bool = False
+    # What is as it is of nearly all stands in the class, so that one is made quickly.
+    state: State = field(default=State.ASKING, init=False)
+    epoch: int = field(default=0, init=False)
+    held_since: float = field(default=math.inf, init=False)
+    heard_at: float = field(default=math.inf, init=False)
+    confirmed_at: float = field(default=0.0, init=False)
+    attend_at: float = field(default=math.inf, init=False)
+    again_at: float = field(default=math.inf, init=False)
+    renew_at: float = field(default=math.inf, init=False)
+    binding: Refusal | None = field(default=None, init=False)
+    sent: bool = field(default=False, init=False)
+    flying: bool = field(default=False, init=False)
+    claimed: bool = field(default=False, init=False)
+    foreign: bool = field(default=False, init=False)
 
     @property
     def use_until(self) -> float:
@@ -189,11 +193,6 @@ class Operation(NamedTuple):
     amounts: str = "-"
     done: Callable[[bool], object] = bool
 
-    def words(self, wait_ms: int) -> tuple[str | int, ...]:
-        """Return it as the script takes it."""
-        one = self.reservation
-        return (self.verb, one.id, one.key, self.amounts, one.ttl_ms, wait_ms)
-
 
 @dataclass(frozen=True, slots=True)
 class Decide:
@@ -212,6 +211,22 @@ class Decide:
     operations: tuple[Operation, ...]
     words: tuple[str | int, ...]
     since: float
+
+    @classmethod
+    def of(
+        cls, seq: int, epoch: int, operations: tuple[Operation, ...], more: tuple[str | int, ...], now: float
+    ) -> "Decide":
+        """Return a call with operations, and with ``more`` as the script takes it; they are on their way now."""
+        words: list[str | int] = []
+        for verb, one, amounts, _ in operations:
+            one.flying, patience = True, 0
+            if verb == "admit":
+                if not one.sent:
+                    one.sent, one.confirmed_at = True, now
+                if one.waits and one.deadline > now:
+                    patience = max(1, int(min(one.deadline - now, MAX_DURATION) * 1000))
+            words += (verb, one.id, one.key, amounts, one.ttl_ms, patience)
+        return cls(seq, epoch, operations, (*words, *more), now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from headgate.core.credit import RENEW_EVERY
 from headgate.core.limiting.calls import Call, Decide, Decided, Make, Operation, Refusal, Reservation, State, Taker
 from headgate.core.limiting.samples import Samples
 from headgate.core.limiting.timers import Timers
-from headgate.units import MAX_DURATION
 
 MOST: Final = 128
 """Operations of one call."""
@@ -58,6 +57,7 @@ class Limiter:
         self._urgent: deque[Operation] = deque()  # claims and renewals
         self._parting: deque[Operation] = deque()  # settlements and releases
         self._asking: deque[Reservation] = deque()
+        self._unanswered_until = math.inf  # no deadline is sooner of those that nothing was heard of yet
         self._known: dict[str, Reservation] = {}  # all that are not over, by id
         self._waits: Timers[Reservation] = Timers(attrgetter("attend_at"))
         self._agains: Timers[Reservation] = Timers(attrgetter("again_at"))
@@ -71,16 +71,15 @@ class Limiter:
     ) -> Reservation:  # fmt: skip
         """Ask for an admission, under an id of the caller's own where it has one; its ``taker`` hears the rest."""
         one = Reservation(hold or self._id(), key, amounts, ttl_ms, now, deadline, taker, waits)
-        one.attend_at = deadline
-        self._waits.set(one)
+        self._unanswered_until = min(self._unanswered_until, deadline)
         self._ask(one)
         return one
 
     def adopt(self, hold: str, ttl_ms: int, now: float, deadline: float, taker: Taker) -> Reservation:
         """Take up a hold that somebody else asked for: it is renewed from now on, if there is such a hold."""
-        one = Reservation(hold, "*", "-", ttl_ms, now, deadline, taker, state=State.DOUBTED, sent=True, foreign=True)
-        one.attend_at = deadline
-        self._waits.set(one)
+        one = Reservation(hold, "*", "-", ttl_ms, now, deadline, taker)
+        one.state, one.sent, one.foreign = State.DOUBTED, True, True
+        self._time(one)
         self._known[hold] = one
         self._urgent.append(Operation("renew", one))
         return one
@@ -170,10 +169,7 @@ class Limiter:
     def close(self, refusal: Refusal) -> None:
         """Release all that is held, and refuse those that wait."""
         for one in tuple(self._known.values()):
-            if one.state is State.HELD:
-                self.release(one)
-            else:
-                self._refuse(one, refusal)
+            self.release(one) if one.state is State.HELD else self._refuse(one, refusal)
 
     def wake_at(self, now: float) -> float:
         """Return when to ask for a call again if nothing is heard before."""
@@ -182,10 +178,15 @@ class Limiter:
     @property
     def attend_at(self) -> float:
         """When :meth:`attend` has something to do, whether a call is under way or not."""
-        return self._waits.first
+        return min(self._waits.first, self._unanswered_until)
 
     def attend(self, now: float) -> None:
         """Refuse those whose time is over, but not before an answer that is on its way may have come."""
+        if now >= self._unanswered_until:
+            self._unanswered_until = math.inf
+            flying = self._flight.operations if self._flight else ()
+            for asked in (*self._asking, *(operation.reservation for operation in flying)):
+                self._time(asked)
         while (one := self._waits.pop(now)) is not None:
             due = one.attend_at == one.deadline
             if due and (one.flying or one.state is not State.IN_LINE):
@@ -237,9 +238,10 @@ class Limiter:
             self._flight = None
             before, self.epoch = self.epoch, answer.epoch
             for operation, text in zip(call.operations, answer.answers, strict=False):
-                operation.reservation.flying = False
-                if operation.reservation.state is not State.OVER:  # else its release goes with the next call
-                    self._take(operation, text.split(" "), call.since, now)
+                one = operation.reservation
+                one.flying = False
+                if one.state is not State.OVER:  # else its release goes with the next call
+                    self._take(operation, text, call.since, now)
                 operation.done(text == "ok")
             if before != answer.epoch:
                 self._met_epoch(before, now)
@@ -262,6 +264,12 @@ class Limiter:
     def _ask(self, one: Reservation) -> None:
         self._known[one.id] = one
         self._asking.append(one)
+
+    def _time(self, one: Reservation) -> None:
+        """Have it attended to at its deadline; most are answered before that matters."""
+        if one.attend_at == math.inf and one.state not in (State.HELD, State.OVER):
+            one.attend_at = one.deadline
+            self._waits.set(one)
 
     def _again(self, one: Reservation, at: float) -> None:
         one.again_at = at
@@ -299,48 +307,39 @@ class Limiter:
             if one.state is State.ASKING:
                 operations.append(Operation("admit", one, one.amounts))
         if operations:
-            words = [word for operation in operations for word in self._words(operation, now)]
-            if self.samples and len(operations) < MOST:
-                words += self.samples.words(now)
+            more = self.samples.words(now) if self.samples and len(operations) < MOST else ()
             self._seq += 1
-            self._flight = Decide(self._seq, epoch, tuple(operations), tuple(words), now)
-
-    def _words(self, operation: Operation, now: float) -> tuple[str | int, ...]:
-        one, patience = operation.reservation, 0
-        one.flying = True
-        if operation.verb == "admit":
-            if not one.sent:
-                one.sent, one.confirmed_at = True, now
-            if one.waits and one.deadline > now:
-                patience = max(1, int(min(one.deadline - now, MAX_DURATION) * 1000))
-        return operation.words(patience)
+            self._flight = Decide.of(self._seq, epoch, tuple(operations), more, now)
 
     def _claim(self, one: Reservation) -> None:
         if one.state is State.HELD and one.epoch != self.epoch and not one.claimed and not one.foreign:
             one.claimed = True
             self._urgent.append(Operation("claim", one, one.amounts))
 
-    def _take(self, operation: Operation, words: list[str], asked_at: float, now: float) -> None:
+    def _take(self, operation: Operation, answer: str, asked_at: float, now: float) -> None:
         """Take in the answer to one operation of an admission that is not over."""
-        one, verb, older = operation.reservation, operation.verb, operation.reservation.epoch != self.epoch
+        verb, one, *_ = operation
         if verb == "admit":
             if one.state is not State.HELD:  # else a hint came before the answer
-                self._asked(one, words, asked_at, now)
-        elif verb == "settle":
-            if words[0] == "gone" and older:
+                self._asked(one, answer, asked_at, now)
+            return
+        older = one.epoch != self.epoch
+        if verb == "settle":
+            if answer == "gone" and older:
                 self._parting.append(operation)  # it is claimed first
-            elif words[0] == "gone":
+            elif answer == "gone":
                 self._lose(one)
         elif verb == "claim" and now >= one.use_until:
             # It may have run out before the state was lost, and others may have had it since: it is theirs.
             self.release(one)
             one.taker.lost(one)
-        elif words[0] == "ok":
+        elif answer == "ok":
             one.epoch, one.claimed = self.epoch, False
             if one.state is State.DOUBTED:
                 self._admitted(one, asked_at, now)
             else:
-                self._confirmed(one, asked_at)
+                one.confirm(asked_at)
+                self._renewals.set(one)
         elif verb == "renew" and older and one.state is State.HELD and not one.foreign:
             self._claim(one)
         elif one.state is State.DOUBTED and not one.foreign:
@@ -351,34 +350,35 @@ class Limiter:
         else:
             self._lose(one)
 
-    def _asked(self, one: Reservation, words: list[str], asked_at: float, now: float) -> None:
+    def _asked(self, one: Reservation, answer: str, asked_at: float, now: float) -> None:
         """Take in the answer to an admission."""
-        if words[0] == "held":
+        if answer == "held":
             # Perhaps it was admitted before this call, and a hint of that was lost: its lease began then.
             self._admitted(one, one.confirmed_at, now)
-        elif words[0] == "gone":  # its place was given up, for it was not asked for in time
+        elif answer == "gone":  # its place was given up, for it was not asked for in time
+            self._time(one)
             self._again(one, now)
-        elif words[0] == "wait":
-            binding = one.stand_in_line(Refusal.read(words, now), asked_at)
+        elif answer.startswith("wait "):
+            self._time(one)
+            binding = one.stand_in_line(Refusal.read(answer.split(" "), now), asked_at)
             again_at = min(binding.retry_at or math.inf, now + POLL, now + RENEW_EVERY * one.ttl_ms / 1000)
             self._again(one, min(one.again_at, again_at))  # a hint that came meanwhile may say that it is sooner
         else:
-            self._refused(one, Refusal.read(words, now))
+            self._refused(one, Refusal.read(answer.split(" "), now))
 
     def _admitted(self, one: Reservation, asked_at: float, now: float) -> None:
         one.confirmed_at, one.again_at = asked_at, math.inf
         if now >= one.use_until:  # heard of so late that its lease may be over: first hear from Redis
             if one.state is not State.DOUBTED:
                 one.state = State.DOUBTED
+                self._time(one)
                 self._urgent.append(Operation("renew", one))
             return
-        one.state, one.epoch, one.attend_at, one.held_since = State.HELD, self.epoch, math.inf, asked_at
-        self._confirmed(one, asked_at)
-        one.taker.admitted(one)
-
-    def _confirmed(self, one: Reservation, asked_at: float) -> None:
+        one.state, one.epoch, one.attend_at = State.HELD, self.epoch, math.inf
+        one.held_since, one.heard_at = asked_at, now
         one.confirm(asked_at)
         self._renewals.set(one)
+        one.taker.admitted(one)
 
     def _end(self, one: Reservation) -> None:
         one.end()
