@@ -11,15 +11,26 @@ local function read_pace(name)
   return tonumber(amount or 0), tonumber(us or 0), tonumber(last), tonumber(squares or 0) or 0, tonumber(portion or 0) or 0
 end
 
+-- Us within which so much more belongs to the portion before it: a quarter of its usual time, and where large portions are usual, as
+-- long as one of what is held takes. Were it longer, what comes at random would be taken for one portion that never ends.
+ahead.one_portion_us = function(now_back, amount, us, squares)
+  return us / amount * math.max(now_back / 4, math.min(1, squares / amount / 8))
+end
+
 -- Us until so much more is back, for one who asks for an amount; nil where nobody knows.
 ahead.us_to_come_back = function(name, over, amount)
-  local back, us, last, squares = read_pace(name)
+  local back, us, last, squares, growing = read_pace(name)
   if back == 0 then
     return nil
   end
   local each, portion = math.max(us, us * MEMORY + now_us - last) / back, squares / back
   if portion <= amount then
     return over * each
+  end
+  local rest, rest_us = portion - growing, ahead.one_portion_us(1, back, us, squares) - (now_us - last)
+  if rest > 0.5 and rest_us > 0 then -- a portion comes back just now, and its rest would be counted as part of it
+    if over <= rest then return rest_us end
+    over = over - rest
   end
   local portions = math.max(1, math.ceil(over / portion - 0.1)) -- the last may be a little larger
   local passed_us = math.min(now_us - last, portion * each) * (1 - amount / portion) -- of the time to the next portion
@@ -31,7 +42,7 @@ local function save_pace(stood)
   -- What comes back much sooner than is usual belongs to what came before it.
   local function count_back(now_back, amount, us, last, squares, portion)
     local passed_us = math.max(0, now_us - last)
-    if amount > 0 and passed_us * 4 * amount <= us * now_back then
+    if amount > 0 and passed_us <= ahead.one_portion_us(now_back, amount, us, squares) then
       return amount + now_back, us + passed_us, squares + (portion + now_back) ^ 2 - portion ^ 2, portion + now_back
     end
     return amount * MEMORY + now_back, us * MEMORY + passed_us, squares * MEMORY + now_back ^ 2, now_back

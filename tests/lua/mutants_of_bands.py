@@ -84,9 +84,15 @@ BANDS: Final = (
      f"{_TERMS}::test_how_fast_what_is_held_comes_back_is_not_kept_while_nobody_waits"),
     *(("P12", "lib/comes_back", text, instead, f"{_TERMS}::test_slots_that_come_back_at_once_come_back_at_once_again")
       for text, instead in (
-          ("if portion <= amount then", "if true then"), ("passed_us * 4 * amount <= us * now_back", "false"),
+          ("if portion <= amount then", "if true then"), ("passed_us <= ahead.one", "passed_us <= 0 * ahead.one"),
           ("math.ceil(over / portion - 0.1)", "over / portion"), ("over / portion - 0.1)", "over / portion + 0.9)"),
           ("- math.max(0, passed_us))", ")"),
+      )),
+    *(("P12", "lib/comes_back", text, instead,
+       f"{_TERMS}::test_while_slots_come_back_the_rest_of_them_is_expected_in_a_moment")
+      for text, instead in (
+          ("rest > 0.5 and rest_us > 0", "false"), ("    over = over - rest\n", ""),
+          ("min(1, squares", "min(0, squares"),
       )),
     ("P12", "lib/comes_back", "amount * MEMORY + now_back, us", "amount * MEMORY, us",
      f"{_TERMS}::test_how_fast_what_is_held_comes_back_is_learnt_while_somebody_waits"),

@@ -132,14 +132,13 @@ async def test_how_fast_what_is_held_comes_back_is_learnt_while_somebody_waits(l
     assert 2_400_000 <= int(us) <= 2_600_000, "four wait before it, and two come back in a second"
 
 
-async def test_slots_that_come_back_at_once_come_back_at_once_again(limiter: Limiter) -> None:
-    """Eight slots are taken and come back in one moment, by two sessions, each second: who is the ninth waits for two.
+async def _come_back_at_once(limiter: Limiter, waiting: int) -> list[list[str]]:
+    """Have eight slots taken and come back in one moment, by two sessions, each second; so many wait at the end.
 
-    Mutants: portions are not told from what comes evenly; what comes a moment later is another portion; all is as if it
-    had just come back; one is too much for a portion.
+    Returns the pairs of holds that are next to come back.
     """
     await limiter.create("slots at_once 8", fail_if_late="yes")
-    holds = [[f"ann.{number}", f"bob.{number}"] for number in range(1, 29)]
+    holds = [[f"ann.{number}", f"bob.{number}"] for number in range(1, 25 + waiting // 2)]
     for hold in [hold for pair in holds for hold in pair]:
         answer = await limiter.admit(hold, "slots=1", ttl=60_000, wait_ms=60_000)
         assert answer == "held" or answer.startswith("wait ")
@@ -152,12 +151,37 @@ async def test_slots_that_come_back_at_once_come_back_at_once_again(limiter: Lim
             await limiter.wait(5 if session == 0 else 0)
             renewals = [HoldCall("renew", pair[session], ttl_ms=60_000) for pair in holds]
             await limiter.call(now[0][session].partition(".")[0], *renewals)
+    return holds
+
+
+async def _told(limiter: Limiter, slots: int) -> float:
+    """Return the seconds after which so many slots are said to be free for somebody new."""
+    word, us, *_ = (await limiter.admit("eve.1", f"slots={slots}", wait_ms=1)).split()
+    assert word == "hopeless"
+    return int(us) / 1e6
+
+
+async def test_slots_that_come_back_at_once_come_back_at_once_again(limiter: Limiter) -> None:
+    """Eight slots are taken and come back in one moment, by two sessions, each second: who is the ninth waits for two.
+
+    Mutants: portions are not told from what comes evenly; what comes a moment later is another portion; all is as if it
+    had just come back; one is too much for a portion.
+    """
+    await _come_back_at_once(limiter, waiting=8)
     await limiter.wait(250)
-    asked = [await limiter.admit("eve.1", f"slots={slots}", wait_ms=1) for slots in (1, 8)]
-    assert [answer.split()[0] for answer in asked] == ["hopeless"] * 2
-    ninth, all_of_it = (int(answer.split()[1]) / 1e6 for answer in asked)
-    assert 1.6 <= ninth <= 1.9, "eight wait before it, so it is of the second portion from now on"
-    assert 1.9 <= all_of_it <= 2.3
+    assert 1.6 <= await _told(limiter, 1) <= 1.9, "eight wait before it, so it is of the second portion from now on"
+    assert 1.9 <= await _told(limiter, 8) <= 2.3
+
+
+@pytest.mark.parametrize(("waiting", "slots", "least", "most"), [(4, 1, 0.1, 0.15), (8, 5, 0.9, 1.1)])
+async def test_while_slots_come_back_the_rest_of_them_is_expected_in_a_moment(
+    limiter: Limiter, waiting: int, slots: int, least: float, most: float
+) -> None:
+    """Half of those that come back in one moment are there: who asks now has the other half, or what follows it."""
+    holds = await _come_back_at_once(limiter, waiting)
+    await limiter.wait(995)
+    await limiter.call("ann", *(HoldCall("release", pair[0]) for pair in holds[:4]))
+    assert least <= await _told(limiter, slots) <= most
 
 
 async def _keep_coming(limiter: Limiter, weights: str = "", others: str = "1111111111") -> None:
