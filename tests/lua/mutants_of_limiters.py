@@ -40,6 +40,13 @@ LIMITERS: Final = (
           (" or limiter.shadows", ""), (" or limiter.refuse", ""), ("(d.stopped and not K_LIMITED)", "false"),
           ("new == 0 or known.count() + new <= limiter.max_keys", "true"),
       )),
+    ("P1", "lib/together", "judge(limit, levels, amount[3]) ~= 0 or ", "",
+     f"{_BATCHES}::test_those_that_are_let_in_together_are_each_judged"),
+    *(("P8", "lib/together", text, instead, f"{_BATCHES}::test_many_that_are_held_off_are_not_let_in_together")
+      for text, instead in (
+          ("(limiter.levels.used.OFF or 0) > limiter.now_ms", "false"),
+          (" or (k.levels.used.OFF or 0) > limiter.now_ms", ""),
+      )),
     ("P1", "lib/alike", "or what_binds(like.h.key, like.h.amounts) ~= 0 then", "then",
      f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
     ("P1", "lib/alike", "like.text ~= text or", "",

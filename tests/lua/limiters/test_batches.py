@@ -192,8 +192,25 @@ async def test_many_are_let_in_together_only_where_nothing_else_is_to_be_seen_to
     assert all("late" in found[name] for name in ("somebody waits", "all are held off", "a key is held off", "stopped"))
 
 
+@pytest.mark.parametrize(("held_off", "whose"), [(NO_KEY, "all"), ("a", "key")])
+async def test_many_that_are_held_off_are_not_let_in_together(limiter: Limiter, held_off: str, whose: str) -> None:
+    """Mutants: a hold-off of all, or of a key, is not looked at: it takes nothing of a quota, which would keep them."""
+    await limiter.create("mails quota 20 day 0", "mails quota 9 day 0")
+    code, _ = await limiter.store.hold_off(limiter.address, "bob", key=held_off, ms=5000, reason="")
+    admits = [HoldCall("admit", f"ann.{n}", "a", "mails=1", TTL_MS) for n in (1, 2, 3)]
+    assert (code, (await limiter.call("ann", *admits)).answers) == ("OK", (f"late 5000000 hold_off {whose}",) * 3)
+
+
 async def test_those_that_are_let_in_together_are_each_judged(limiter: Limiter) -> None:
-    """Mutant: of what adapts more is let in together than it is sure to let in of one."""
-    await limiter.create("slots at_once 20 4 aimd")
-    admits = [HoldCall("admit", f"ann.{n}", amounts=f"slots={n}", ttl_ms=TTL_MS) for n in (1, 5)]
-    assert (await limiter.call("ann", *admits)).answers == ("held", "never 4 slots all")
+    """Mutant: of what adapts more is let in together than it is sure to let in of one, where it has grown."""
+    await limiter.create("slots at_once 20 4 aimd", ttl_ms=60_000)
+    for second in range(3):
+        held = [f"ann.{40 * second + n}" for n in range(1, 21)]
+        await limiter.call("ann", *(HoldCall("admit", hold, amounts="slots=1", ttl_ms=60_000) for hold in held))
+        await limiter.call("ann", *(HoldCall("release", hold) for hold in held))
+        await limiter.one("sample", "ann.1", "ok=50,us=5000000")
+        await limiter.wait(1000)
+        await limiter.store.sweep(limiter.address)
+    assert int((await limiter.look()).limits[0].split(" ")[2]) >= 10, "there is room for two"
+    admits = [HoldCall("admit", f"eve.{n}", amounts="slots=5", ttl_ms=TTL_MS) for n in (1, 2)]
+    assert (await limiter.call("eve", *admits)).answers == ("never 4 slots all",) * 2
