@@ -9,7 +9,7 @@
   ARGV[5] subscription  name     'queue' for a queue
   ARGV[6] durable       0 to 1   '1' keeps the subscription when its last consumer goes, '0' does not
   ARGV[7] window        window   as the operator reads it, '<messages>/<bytes>'
-  ARGV[8] selector      text to 2000  of a topic, what the subscription wants of its messages: the selector, encoded; '#' and a hash of one
+  ARGV[8] selector      '=' or selector  of a topic, what the subscription wants of its messages: the selector, encoded; '#' and a hash of one
                                 that is long; nothing for all; '=' for what it wants already
   Returns {code, epoch}
   Codes    OK, UNKNOWN, KIND (a gate or a bucket has no messages; the kind follows), GONE (the consumer or

@@ -11,7 +11,7 @@ SAMPLES: Final = {
     "batch": "disk/s1 10 1", "hold": "ann~1.7", "amounts": "tokens=5", "word": "w", "rate": "0.5", "share": "80%",
     "limits": "a rate 1 1;b quota 5 day 0", "weights": "gold-*=4;*=1", "offsets": "0 3600 9 -7200",
     "life": "never+5000", "moments": "- 500 @9",
-    "unwanted": "s=1,other=20 0 3",
+    "unwanted": "s=1,other=20 0 3", "selector": "a%20%3D%201",
 }  # fmt: skip
 """One of each form."""
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from headgate.errors import InvalidValue
 from tests.lua.place import Consumer, Place
 
 pytestmark = pytest.mark.docker
@@ -135,6 +136,15 @@ async def test_a_few_are_listed_and_a_long_one_is_not(place: Place) -> None:
     await place.consumer("t", "next", selector="a")
     assert set(await listed(place)) == {*(f"n{number}" for number in range(16) if number != 3), "next"}
     assert await place.reader("u", "n17").attach(selector="b") == "SELECTOR"
+
+
+@pytest.mark.parametrize("word", ["x red=1=FALSE", "x=1", "==", "x y", "a" * 2001, "##", "x,y", "a\nb"])
+async def test_nobody_lists_what_another_subscription_selects(place: Place, word: str) -> None:
+    """One who could had senders believe it, and read hundreds more than a topic lists."""
+    await place.create("topic")
+    with pytest.raises(InvalidValue, match="ARGUMENT attach|selector is"):
+        await place.reader("eve", "evil").attach(selector=word)
+    assert await listed(place) == {}
 
 
 async def test_a_queue_selects_nothing(place: Place) -> None:

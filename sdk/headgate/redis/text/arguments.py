@@ -47,6 +47,7 @@ FORMS: Final[Mapping[str, tuple[str, int]]] = {
     "moments": ("[%d@ -]*", 20000),
     "share": ("%d+%.?%d*%%", 20),
     "unwanted": ("[%w._~%%=, -]*", 24000),
+    "selector": ("#?[%w._~%%-]*", 2000),
 }
 """Forms of text, as patterns of Lua without captures and with no ']' in a set, and the most bytes."""
 REFUSED: Final = "ARGUMENT "
