@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from functools import partial
 
 import pytest
@@ -163,3 +164,21 @@ async def test_a_selector_of_a_queue_is_refused_and_takes_nothing(client: headga
         (message,) = await drain(await session.consumer("orders"), 1)
         assert message.body == "one"
     assert await client.destinations() == ["orders"]
+
+
+def test_what_a_message_costs_to_be_judged_has_a_bound() -> None:
+    """Sixteen patterns held the loop of whoever sent one message for 1.6 s. Mutants: no bound; that of one selector."""
+    wanted, text = Wanted(time.thread_time, lambda: None), "a" * (MOST_READ - 1000)
+    wanted.adopt(listed(*(f"h LIKE '%{'_' * 1900}{at:02}%'" for at in range(16))))
+    began = time.thread_time()
+    assert wanted.unwanted([stored(h=text)]) == ""
+    assert time.thread_time() - began < 0.2
+    assert wanted.unwanted([stored(h="a")]).endswith(f" {2**16 - 1}"), "which is cheap for a short header"
+    wanted.adopt(listed("a = 1", f"h LIKE '%{'_' * 1900}'"))
+    assert wanted.unwanted([stored(h=text, a=2)]).endswith(" 1"), "those before it are judged"
+
+
+def test_no_more_are_judged_than_a_topic_lists() -> None:
+    wanted = Wanted(lambda: 0.0, lambda: None)
+    wanted.adopt(listed(*("a = 1" for _ in range(99))))
+    assert wanted.unwanted([stored(a=2)]).endswith(f" {2**16 - 1}")
