@@ -7,6 +7,7 @@ import pytest
 
 import headgate
 from headgate.amqp.link import Link
+from headgate.policy import loads
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.pools import PoolStore
 from headgate.redis.stores.together import every_slice
@@ -119,3 +120,32 @@ async def test_users_with_narrow_rights_send_to_and_receive_from_slices_and_othe
                     await other.store.place(Address.of(node.client.namespace, name))
             with pytest.raises(headgate.AccessDenied):
                 await PoolStore(server).fields(PoolAddress.of(node.client.namespace, "orders#0"))
+
+
+async def test_nobody_makes_slices_that_a_queue_does_not_have(redis_url: str, cleanup_namespace: str) -> None:
+    """A queue counted once against its maker's bound, and had 47 slices that nobody saw, and nothing removed."""
+    people = {"maker": {"orders": {P}, "box": {P}}, "keeper": {"orders": {M}}, "boss": {"#": {M}}}
+    async with node_with(redis_url, cleanup_namespace, people) as node:
+        await node.client.apply("orders", kind="queue", limit=1000, slices=3)
+        for name, slice_ in (*((name, f"orders#{at}") for name in people for at in (3, 47)), ("maker", "box#1")):
+            async with sdk_as(node, name) as sdk:
+                part = Address.of(node.client.namespace, slice_)
+                with pytest.raises(headgate.InvalidValue, match="has no slice"):
+                    await sdk.store.apply(part, {"kind": "queue"}, mode="ensure", ttl_ms=1000)
+        async with sdk_as(node, "maker") as maker:
+            part = Address.of(node.client.namespace, "orders#2")
+            await maker.store.apply(part, {"kind": "queue"}, mode="ensure", ttl_ms=1000)
+        every = await every_slice(node.client.store.server, node.client.namespace)
+        assert set(every) <= {"box", "orders", "orders#1", "orders#2"}
+
+
+async def test_a_slice_that_was_lost_with_its_queue_is_made_again_over_a_node(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    policy = loads('[[destination]]\nmatch = "orders"\nkind = "queue"\nlimit = "64kB"\nslices = 3\n', "sliced.toml")
+    async with node_with(redis_url, cleanup_namespace, {"maker": {"orders": {P}}}) as node:
+        await node.client.apply_policy(policy)
+        async with sdk_as(node, "maker") as maker:
+            part = Address.of(node.client.namespace, "orders#2")
+            await maker.store.apply(part, {"kind": "queue"}, mode="recover", ttl_ms=1000)
+            assert await field(node.client, "orders", "sliced") == 3

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from headgate.context import Context
 from headgate.core.durability import Durability
-from headgate.core.names import decode_name, encode_name
+from headgate.core.names import decode_name, encode_name, slice_number
 from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue
 from headgate.namespace.policy_follower import GOVERNED
 from headgate.redis.backend import Backend
@@ -113,6 +113,7 @@ class Desk:
             address = Address.of(*parsed)
             if name == "apply":
                 async with self._making.by(self._permits.access, address.name):
+                    await self._check_slice(address)
                     if not self._permits.manages(address.name):
                         return await self._apply(address, values["mode"], argv[3:])
                     await self._check_apply(address, argv[3:])
@@ -255,6 +256,16 @@ class Desk:
         drawn = await pools.draw(pool, member, await pools.store.slice(address, encoded))
         totals = (drawn.pool_epoch, drawn.granted, drawn.returned, drawn.place)
         return [drawn.code.encode(), *totals, str(drawn.limit).encode(), []]
+
+    async def _check_slice(self, part: Address) -> None:
+        """Make no slice that its destination does not have: it would be counted, shown and removed with nothing."""
+        registry, whole, number = self._parts.registry, part.whole, slice_number(part.name)
+        if number == 0 or number < int(registry.fields(whole).get("sliced", 1)):
+            return
+        await registry.ensure(whole, ("queue",), recover=True)  # it may have been lost before its slice
+        await registry.refresh(whole)
+        if number >= int(registry.fields(whole).get("sliced", 1)):
+            raise InvalidValue(f"{whole.name!r} has no slice {number}")
 
     async def _check_apply(self, address: Address, flat: Sequence[str]) -> None:
         """Let who manages a destination make no queue of a link, nor have dead letters sent to where they may not."""
