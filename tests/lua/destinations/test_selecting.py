@@ -142,7 +142,7 @@ async def test_a_few_are_listed_and_a_long_one_is_not(place: Place) -> None:
 async def test_nobody_lists_what_another_subscription_selects(place: Place, word: str) -> None:
     """One who could had senders believe it, and read hundreds more than a topic lists."""
     await place.create("topic")
-    with pytest.raises(InvalidValue, match="ARGUMENT attach|selector is"):
+    with pytest.raises(InvalidValue, match=r"ARGUMENT attach|selector is"):
         await place.reader("eve", "evil").attach(selector=word)
     assert await listed(place) == {}
 
