@@ -84,7 +84,7 @@ class Stored:
     async def close(self) -> None:
         """Be closed."""
 
-    def put_all(self, items: Sequence[Outgoing]) -> None:
+    def put(self, items: Sequence[Outgoing]) -> None:
         if self._ground.dice.random() < 0.05:
             raise Closed("the producer of 'orders' is closed")
         for item in items:

@@ -50,11 +50,22 @@ def test_every_place_where_something_is_decided_is_there() -> None:
     assert [file for file in files if not (PAGE.parents[1] / file).is_file()] == []
 
 
-def test_the_table_of_rooms_names_each_room() -> None:
+def rooms() -> set[str]:
+    """Return the name of each room: a folder of the SDK, of the nodes or of the pipeline."""
     root = PAGE.parents[1]
-    table = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("| folder | what it is")[1].split("\n\n")[0]
-    named = {word for row in table.splitlines() for word in re.findall(r"`(?:[\w./]*/)?(\w+)`", row.split("|")[1])}
     packages = (root / "sdk/headgate", root / "coordinator/headgate_coordinator", root / "pipeline/headgate_pipeline")
-    rooms = {path.parent.name for package in packages for path in package.glob("*/__init__.py")}
-    assert len(rooms) > 30
-    assert rooms <= named
+    found = {path.parent.name for package in packages for path in package.glob("*/__init__.py")}
+    assert len(found) > 30
+    return found - {"_util"}
+
+
+def test_the_table_of_rooms_names_each_room() -> None:
+    text = (PAGE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.split("| folder | what it is")[1].split("\n\n")[0]
+    named = {word for row in table.splitlines() for word in re.findall(r"`(?:[\w./]*/)?(\w+)`", row.split("|")[1])}
+    assert rooms() | {"_util"} <= named
+
+
+def test_the_picture_shows_each_room() -> None:
+    picture = PAGE.read_text(encoding="utf-8").split("```text\n")[1].split("```")[0]
+    assert rooms() <= set(re.findall(r"\w+", picture))

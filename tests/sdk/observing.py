@@ -1,6 +1,7 @@
 """What a test looks at beside the SDK: the stored messages, the counters and their recount."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
@@ -9,13 +10,21 @@ import redis
 import headgate
 from headgate.consuming.feed import Feed
 from headgate.consuming.slices import Slices
-from headgate.message import decode
+from headgate.core.outbox import Outgoing
+from headgate.message import decode, encode
 from headgate.redis.keys import Address
 from headgate.redis.replies import Snapshot
 from tests.support.waiting import wait_until
 
 GUARD = 40.0
 """Seconds after which what should have ended long ago is called hanging."""
+
+
+def outgoing(text: bytes | str, *, ttl_ms: int | None = None, beyond: bool = False) -> Outgoing:
+    """Return a message as a node puts it in line; its ``done`` is a future."""
+    payload = encode(text, None)
+    done = asyncio.get_running_loop().create_future()
+    return Outgoing(payload, len(payload), math.inf, done, ttl_ms, beyond=beyond)
 
 
 def stored_bodies(url: str, namespace: str, destination: str) -> list[Any]:

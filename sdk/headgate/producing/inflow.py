@@ -1,9 +1,6 @@
 """A broker in front of Redis sends through an inflow: the account of its own session, shared by all its clients."""
 
-import asyncio
-import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from headgate.core.outbox import Outgoing
 from headgate.credit.account import CreditAccount
@@ -42,7 +39,6 @@ class Inflow:
         self.rates: tuple[float | None, float | None] = (None, None)
         self._wish = wish
         self._own_rate = rate
-        self._loop = asyncio.get_running_loop()
         self._closed = False
 
     def adopt(self, defaults: Defaults) -> None:
@@ -92,57 +88,21 @@ class Inflow:
         """Whether nothing can be sent any more."""
         return self._closed or self.account.closed
 
-    def put(
-        self, payload: bytes, *, timeout: float, ttl_ms: int | None = None, done: Any = None, beyond: bool = False,
-        safe_within: float = math.inf, producer: str = "", later: str = "",
-    ) -> Outgoing:  # fmt: skip
-        """Put a message in line; ``paid`` of what is returned says whether it has its credit.
+    def put(self, items: Sequence[Outgoing]) -> None:
+        """Put messages without a deadline in line, each seen by :func:`check_stored`; ``paid`` says which have credit.
 
-        Args:
-            payload: as :func:`headgate.message.encode` returns it.
-            timeout: seconds until ``done`` fails for want of room; ``math.inf`` for never.
-            ttl_ms: milliseconds after it is stored at which it expires; as the destination says when None.
-            done: told the :class:`Receipt` or the error of a send; a future when None. It has a future's ``done``,
-                ``cancelled``, ``cancel``, ``set_result``, ``set_exception`` and ``exception``, and is told at once and
-                not a turn of the loop later. Cancelling it gives the message up if it has not gone out: say so with
-                :meth:`left`, unless it is a future.
-            beyond: where the destination has a hard limit, store it up to that rather than wait for room, and fail with
-                :class:`DestinationFull` above it.
-            safe_within: seconds after it is stored until ``done`` fails with :class:`NotDurable`, if the timeout is
-                not over before.
-            later: when it is due, as ``lua/publish.lua`` reads it; empty for at once.
-            producer: whose message it is, where keys of a queue take turns by producer; the session's when empty.
-
-        Raises:
-            InvalidValue: the payload is too long, or an argument cannot be used.
-            Closed: it is closed.
-        """
-        self._check_open()
-        if not timeout >= 0:
-            raise InvalidValue(f"timeout: {timeout!r}; use 0 s or more")
-        check_stored(len(payload), ttl_ms)
-        result: Any = self._loop.create_future() if done is None else done
-        now = self._loop.time()
-        item = Outgoing(payload, len(payload), now + timeout, result, ttl_ms, since=now)
-        item.beyond, item.safe_within, item.producer, item.later = beyond, safe_within, producer, later
-        self.account.submit(item)
-        return item
-
-    def put_all(self, items: Sequence[Outgoing]) -> None:
-        """Put messages in line together, each as :meth:`put` makes it of one without a timeout.
+        The ``done`` of each hears its :class:`Receipt` or its error at once, not a turn of the loop later. Cancelling
+        it gives the message up if it has not gone out: say so with :meth:`left`, unless it is a future.
 
         Raises:
             Closed: it is closed, and has none of them.
         """
-        self._check_open()
-        self.account.submit_all(items)
-
-    def _check_open(self) -> None:
         if self.is_closed:
             raise Closed(f"the producer of {self.destination!r} {self.account.why_closed}")
+        self.account.submit_all(items)
 
     def left(self, item: Outgoing | None) -> None:
-        """Note that somebody gave up who waited with that, as :meth:`put` returned it; None where it did not."""
+        """Note that somebody gave up who waited with that, as it was given to :meth:`put`; None where it was not."""
         self.account.attendance.abandoned(item)
 
     def seek(self) -> None:

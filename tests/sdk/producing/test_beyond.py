@@ -1,17 +1,15 @@
 """Messages of brokers whose clients count messages: up to the hard limit they are stored, above it refused."""
 
 import asyncio
-import math
 from typing import Any
 
 import pytest
 
 import headgate
 from headgate.errors import DestinationFull
-from headgate.message import encode
 from headgate.producing.inflow import Inflow
 from tests.conformance.story import body
-from tests.sdk.observing import GUARD, counts, field, outcomes, stored_bodies
+from tests.sdk.observing import GUARD, counts, field, outcomes, outgoing, stored_bodies
 from tests.support.faultproxy import FaultProxy
 from tests.support.waiting import wait_until
 
@@ -21,8 +19,9 @@ def inflow(producer: headgate.Producer) -> Inflow:
 
 
 def put(producer: headgate.Producer, *sizes: int) -> list[Any]:
-    way = inflow(producer)
-    return [way.put(encode(body(size), None), timeout=math.inf, beyond=True).done for size in sizes]
+    items = [outgoing(body(size), beyond=True) for size in sizes]
+    inflow(producer).put(items)
+    return [item.done for item in items]
 
 
 async def test_they_go_up_to_the_hard_limit_in_order_and_no_further(client: headgate.Client, redis_url: str) -> None:

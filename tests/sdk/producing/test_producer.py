@@ -1,16 +1,15 @@
 """Producers: receipts, order, batches, credit that costs no call, rates, and what cannot be sent."""
 
 import asyncio
-import math
 from typing import Any
 
 import pytest
 
 import headgate
 from headgate import Closed, CreditTimeout, InvalidValue, Receipt
-from headgate.message import encode
+from headgate.producing.inflow import check_stored
 from headgate.redis.keys import Address
-from tests.sdk.observing import GUARD, counts, drain, outcomes, stored_bodies
+from tests.sdk.observing import GUARD, counts, drain, outcomes, outgoing, stored_bodies
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -90,7 +89,8 @@ async def test_put_sends_what_is_encoded_already_and_waits_for_nothing(client: h
     async with client.session("s") as session:
         producer = await session.producer("orders", window=1000)
         inflow = await session.inflow("orders", window=1000, kind="queue")
-        first, second, third = (inflow.put(encode(body * 600, None), timeout=math.inf) for body in "abc")
+        first, second, third = (outgoing(body * 600) for body in "abc")
+        inflow.put([first, second, third])
         assert (first.paid, second.paid, third.paid) == (True, False, False)
         last = asyncio.ensure_future(producer.send("last", timeout=GUARD))
         assert (await first.done).seq == 1
@@ -101,31 +101,31 @@ async def test_put_sends_what_is_encoded_already_and_waits_for_nothing(client: h
         assert ((await second.done).seq, (await last).seq) == (2, 3)
 
 
-async def test_what_is_put_expires_and_gives_up_as_what_is_sent(client: headgate.Client) -> None:
+async def test_what_is_put_expires_as_what_is_sent(client: headgate.Client) -> None:
     await client.apply("orders", limit=100)
     async with client.session("s") as session:
         inflow = await session.inflow("orders", window=100, kind="queue")
-        receipt = await inflow.put(encode("x" * 90, None), timeout=GUARD, ttl_ms=3_600_000).done
-        assert receipt.size == 93
+        item = outgoing("x" * 90, ttl_ms=3_600_000)
+        inflow.put([item])
+        assert (await item.done).size == 93
         assert [found.expires_ms is not None async for found in client.browse("orders")] == [True]
-        with pytest.raises(CreditTimeout):
-            await inflow.put(encode("y" * 90, None), timeout=0.05).done
 
 
-async def test_put_refuses_what_cannot_be_put(client: headgate.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_stored_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.producing.inflow.MAX_MESSAGE", 10)
+    check_stored(10, 1)
+    with pytest.raises(InvalidValue, match="11 bytes; at most 10"):
+        check_stored(11, None)
+    with pytest.raises(InvalidValue, match="ttl_ms"):
+        check_stored(1, 0)
+
+
+async def test_nothing_is_put_into_an_inflow_that_is_closed(client: headgate.Client) -> None:
     async with client.session("s") as session:
         inflow = await session.inflow("orders", window=100, kind="queue")
-        with pytest.raises(InvalidValue, match="11 bytes; at most 10"):
-            inflow.put(b"x" * 11, timeout=1)
-        for timeout in (-1.0, math.nan):
-            with pytest.raises(InvalidValue, match="timeout"):
-                inflow.put(b"x", timeout=timeout)
-        with pytest.raises(InvalidValue, match="ttl_ms"):
-            inflow.put(b"x", timeout=1, ttl_ms=0)
         await inflow.close()
         with pytest.raises(Closed):
-            inflow.put(b"x", timeout=1)
+            inflow.put([outgoing("x")])
 
 
 async def test_window_and_weight_change_while_a_producer_is_open(client: headgate.Client) -> None:

@@ -10,10 +10,9 @@ from headgate import InvalidValue, Window
 from headgate.backends import Place, place_of
 from headgate.core.addresses.url_options import take_options
 from headgate.core.durability import Durability, Held
-from headgate.message import encode
 from headgate.redis.backend import Backend, WakeUps
 from headgate.redis.scripts import Script
-from tests.sdk.observing import GUARD, drain
+from tests.sdk.observing import drain, outgoing
 
 
 class Relay:
@@ -87,7 +86,8 @@ async def test_a_client_goes_the_way_that_the_scheme_of_its_url_names(
         assert consumer.window == Window(7)
         await producer.send("x" * 90)
         inflow = await session.inflow("orders", window=100, kind="queue")
-        blocked = inflow.put(encode("y" * 90, None), timeout=GUARD)
+        blocked = outgoing("y" * 90)
+        inflow.put([blocked])
         assert (await drain(consumer, 1))[0].body == "x" * 90
         assert (await blocked.done).seq == 2
         assert [pool.name for pool in await client.pools()] == ["memory"]

@@ -215,7 +215,7 @@ class Inlet(LinkEnd):
 
     def _put(self, inflow: Inflow, items: list[Outgoing]) -> None:
         try:
-            inflow.put_all(items)
+            inflow.put(items)
         except HeadgateError as error:
             for item in items:
                 item.done.set_exception(error)
