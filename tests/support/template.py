@@ -6,6 +6,7 @@ wait for it and tell how it ended.
 """
 
 import atexit
+import functools
 import gc
 import importlib
 import json
@@ -18,7 +19,10 @@ import sys
 import threading
 from typing import Any
 
+import typer.main
+
 from headgate.redis import scripts
+from headgate_coordinator.cli import commands
 
 REQUEST = 1 << 20
 """Bytes of a request, at most."""
@@ -28,6 +32,9 @@ IMPORTED = (
     "headgate_coordinator.service.service",
     "tests.sdk.workers",
 )
+
+COMMANDS = ("node", "status", "explain")
+"""Those that tests start most."""
 
 
 def serve(door: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -100,13 +107,24 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     os._exit(code)  # what it shares with its parent would be copied, to be freed
 
 
+def make_commands() -> None:
+    """Make the command line once, with the options of some: they take an eighth of what a node takes to begin."""
+    commands.command_line = functools.cache(commands.command_line)
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    commands.command_line()  # imports what each command takes
+    for word in COMMANDS:
+        group: Any = typer.main.get_command(commands.command_line(word))
+        for parameter in (*group.params, *group.commands[word].params):
+            parameter.get_runtime_param()
+
+
 def main() -> None:
     """Import, and serve the socket whose number is the argument until standard input is at its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those who asked
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those ended that waited
     for module in IMPORTED:
         importlib.import_module(module)
-    importlib.import_module("headgate_coordinator.cli.commands").command_line()  # imports what each command takes
+    make_commands()
     for name in scripts.script_names():
         scripts.script(name)  # put together once, and not in each process
     gc.freeze()  # else the first collection of each process would copy all the memory that it shares with this one
