@@ -25,7 +25,7 @@ from headgate.amqp.calls import read_calls
 from headgate.amqp.sasl import SaslClient
 from headgate.errors import MessageFormatError
 from headgate.redis.embedded import EmbeddedRedis
-from headgate_coordinator.node.standing import NOTHING
+from headgate_coordinator.node.connection_share import NOTHING
 from headgate_coordinator.security.document import User, parse_grant
 from headgate_coordinator.security.passwords import hashed
 from headgate_coordinator.security.store import UserStore

@@ -19,7 +19,7 @@ from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import HoldCall, LimiterStore
 from headgate.session.session import Session
 from headgate_coordinator.security.access import Access
-from headgate_coordinator.security.making import Making
+from headgate_coordinator.security.creation_quota import Making
 
 MOST_LIMITERS: Final = 1000
 """Limiters that one node has open for such callers."""

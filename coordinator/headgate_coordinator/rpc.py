@@ -17,7 +17,7 @@ from headgate import (
     InvalidName,
     InvalidValue,
 )
-from headgate_coordinator.security.line import NOBODY, Crowded, Network, network_of
+from headgate_coordinator.security.password_queue import NOBODY, Crowded, Network, network_of
 
 LARGEST: Final = 64 << 10
 """Bytes of a request."""

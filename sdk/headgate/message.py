@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, Protocol
 
 from headgate.core.amqp import mapping as amqp_mapping
 from headgate.core.amqp import message as amqp_message
-from headgate.core.amqp import packed
+from headgate.core.amqp import msgpack_form
 from headgate.core.amqp import sections as amqp_sections
-from headgate.core.later import delay_ms
+from headgate.core.due_time import delay_ms
 from headgate.core.limits.priority import HIGHEST, USUAL, check_priority
 from headgate.core.names import shown_id
 from headgate.errors import InvalidValue, MessageFormatError
@@ -26,7 +26,7 @@ Outcome = Literal["accepted", "released", "rejected", "failed"]
 MAX_MESSAGE: Final = 128 << 20
 """Bytes; more than this is a file, not a message."""
 _PRIORITY: Final = "amqp.priority"
-_pack: Final = packed.pack
+_pack: Final = msgpack_form.pack
 
 
 def encode(body: bytes | bytearray | memoryview | str, headers: Headers | None) -> bytes:
@@ -41,7 +41,7 @@ def encode(body: bytes | bytearray | memoryview | str, headers: Headers | None) 
         stored: bytes = _pack((body, _checked(headers)) if headers else (body,))
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidValue(f"headers {headers!r} cannot be stored: {error}") from None
-    if headers and len(stored) - len(body) > packed.SMALL:
+    if headers and len(stored) - len(body) > msgpack_form.SMALL:
         _check_readable(stored)
     if len(stored) > MAX_MESSAGE:
         raise InvalidValue(f"a message of {len(stored)} bytes; at most {MAX_MESSAGE} can be stored")
@@ -50,7 +50,7 @@ def encode(body: bytes | bytearray | memoryview | str, headers: Headers | None) 
 
 def _check_readable(stored: bytes) -> None:
     try:
-        packed.read_headers(stored)
+        msgpack_form.read_headers(stored)
     except MessageFormatError as error:
         raise InvalidValue(f"headers that nobody could read: {error.problem}") from None
 
@@ -68,7 +68,7 @@ def decode(stored: bytes) -> tuple[bytes | str, dict[str, Any]]:
     Raises:
         MessageFormatError: it is damaged, or in neither form.
     """
-    return amqp_mapping.shown(amqp_message.decode(stored)) if is_amqp(stored) else packed.read(stored)
+    return amqp_mapping.shown(amqp_message.decode(stored)) if is_amqp(stored) else msgpack_form.read(stored)
 
 
 def is_amqp(stored: bytes) -> bool:
@@ -84,7 +84,7 @@ def is_durable(stored: bytes) -> bool:
     try:
         if is_amqp(stored):
             return amqp_sections.header_of(stored).durable
-        return packed.read_headers(stored).get("amqp.durable") is True
+        return msgpack_form.read_headers(stored).get("amqp.durable") is True
     except MessageFormatError:
         return True
 
@@ -104,7 +104,7 @@ def to_amqp(stored: bytes, *, delivery_count: int = 0) -> bytes:
         return amqp_sections.with_delivery_count(stored, delivery_count) if delivery_count else stored
     if delivery_count and not amqp_sections.is_number(delivery_count, 32):
         raise InvalidValue(f"delivery count {delivery_count!r}: use a number from 0 to 4294967295")
-    return amqp_mapping.written(*packed.read(stored), delivery_count)
+    return amqp_mapping.written(*msgpack_form.read(stored), delivery_count)
 
 
 def had_before(stored: bytes) -> bytes:
@@ -124,7 +124,7 @@ def with_headers(stored: bytes, more: Headers) -> bytes:
     """
     if is_amqp(stored):
         return amqp_sections.with_application_properties(stored, more)
-    body, headers = packed.read(stored)
+    body, headers = msgpack_form.read(stored)
     return encode(body, headers | dict(more))
 
 

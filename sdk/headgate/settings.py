@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate._util.keywords import explains
+from headgate.core.foreign_words import hint
 from headgate.core.levels import check_levels
 from headgate.core.settings_table import (
     DEFAULT,
@@ -17,7 +18,6 @@ from headgate.core.settings_table import (
     check_spool,
 )
 from headgate.core.spellings import MOST_POOLS
-from headgate.core.words import hint
 from headgate.errors import PolicyError
 
 __all__ = [

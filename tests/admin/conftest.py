@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 
 import headgate
 from headgate_coordinator.admin import create_app
-from headgate_coordinator.fleet.facts import NodeView
+from headgate_coordinator.fleet.node_facts import NodeView
 from tests.admin.browser import TEXT, Browser
 from tests.admin.site import Site
 from tests.admin.standin import StandIn

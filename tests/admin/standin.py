@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
-from headgate_coordinator.fleet.facts import BridgeFacts, Counters, DeadlockFacts, LinkFacts, NodeFacts, NodeState
+from headgate_coordinator.fleet.node_facts import BridgeFacts, Counters, DeadlockFacts, LinkFacts, NodeFacts, NodeState
 
 
 @dataclass

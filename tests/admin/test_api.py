@@ -12,8 +12,8 @@ import pytest
 
 import headgate
 from headgate.policy import loads
-from headgate_coordinator.fleet.facts import BridgeFacts
 from headgate_coordinator.fleet.leases import LeaseStore
+from headgate_coordinator.fleet.node_facts import BridgeFacts
 from headgate_coordinator.fleet.registry import NodeRegistry
 from tests.admin.standin import StandIn, link
 from tests.links.policy.test_explain_links import worker

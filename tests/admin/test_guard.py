@@ -17,12 +17,12 @@ from starlette.types import Receive, Scope, Send
 
 import headgate
 from headgate import InvalidValue
-from headgate_coordinator.admin import AdminServer, create_app, requests, visit
+from headgate_coordinator.admin import AdminServer, create_app, http_connection, requests
 from headgate_coordinator.admin.app import PAGE
-from headgate_coordinator.admin.callers import Callers
+from headgate_coordinator.admin.authentication import Callers
 from headgate_coordinator.admin.guard import IDENTIFIES, Guard, Guarded
 from headgate_coordinator.security import Identity, Users
-from headgate_coordinator.security.line import Network
+from headgate_coordinator.security.password_queue import Network
 from tests.admin.standin import StandIn
 from tests.support.extent import share_of
 from tests.support.waiting import wait_until
@@ -237,7 +237,7 @@ class TestSilence:
             assert held_up == []
 
     async def test_ends_the_connection(self, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(visit, "PATIENCE", 0.2)
+        monkeypatch.setattr(http_connection, "PATIENCE", 0.2)
         for first in (b"", b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(first)
@@ -360,7 +360,7 @@ class TestPasswords:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
                 stack.callback(writer.close)
                 writer.write(f"GET /v1/limits/a HTTP/1.1\r\nHost: a\r\n{guess}\r\n\r\n".encode())
-            await wait_until(lambda: len(users.peers) > visit.MOST)
+            await wait_until(lambda: len(users.peers) > http_connection.MOST)
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as http:
                 assert (await http.get("/live")).status_code == 200
 
@@ -390,7 +390,7 @@ class TestPasswords:
         """Mutant: one turn of the loop takes on all that wait, and the oldest go before their requests are read."""
         loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as stack:
-            sockets = [stack.enter_context(socket.socket()) for _ in range(visit.MOST + 72)]
+            sockets = [stack.enter_context(socket.socket()) for _ in range(http_connection.MOST + 72)]
             for each in sockets:
                 each.connect(("127.0.0.1", port))
                 each.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")

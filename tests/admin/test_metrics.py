@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import headgate
 from headgate.core.links.trouble import NO_ROOM
 from headgate.redis.keys import Address
-from headgate_coordinator.admin import watch
+from headgate_coordinator.admin import namespace_watch
 from headgate_coordinator.admin.metrics import METRICS
-from headgate_coordinator.fleet.facts import BridgeFacts, Counters, DeadlockFacts
+from headgate_coordinator.fleet.node_facts import BridgeFacts, Counters, DeadlockFacts
 from tests.admin.standin import StandIn, link
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
@@ -238,7 +238,7 @@ async def test_hundreds_of_destinations_cost_few_calls_and_are_not_read_again_at
     samples = await scrape(http)
     assert sum(name == "headgate_pending_bytes" for name, _ in samples) == 300
     assert client.store.server.calls == before, "plain reads in bursts, not a script for each"
-    monkeypatch.setattr(watch, "FRESH", 60.0)
+    monkeypatch.setattr(namespace_watch, "FRESH", 60.0)
     seen = (await http.get("/metrics")).text
     assert (await http.get("/metrics")).text == seen, "the same picture while it is fresh"
     for name in await client.destinations():

@@ -14,9 +14,9 @@ from headgate.policy import loads
 from headgate_coordinator.admin import create_app
 from headgate_coordinator.admin.api import Api
 from headgate_coordinator.admin.app import PAGE
+from headgate_coordinator.admin.namespace_watch import Watch
 from headgate_coordinator.admin.operations import PREFIX
 from headgate_coordinator.admin.processes import Processes
-from headgate_coordinator.admin.watch import Watch
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.fleet.waits import WaitTimes
 from tests.admin.standin import StandIn, link

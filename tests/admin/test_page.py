@@ -6,7 +6,7 @@ import headgate
 from headgate.core.deadlock import Deadlock, Party, Step
 from headgate.redis.keys import Address
 from headgate.redis.stores.notes import NoteStore
-from headgate_coordinator.fleet.facts import Counters
+from headgate_coordinator.fleet.node_facts import Counters
 from headgate_coordinator.fleet.registry import NodeRegistry
 from tests.admin.browser import CHROMIUM, DRIVER, TEXT, Browser, picture
 from tests.admin.site import Site

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import headgate
 from headgate.redis.stores.nodes import NodeStore
-from headgate_coordinator.fleet.facts import BridgeFacts, Counters
+from headgate_coordinator.fleet.node_facts import BridgeFacts, Counters
 from headgate_coordinator.fleet.registry import NodeRegistry
 from tests.admin.standin import StandIn, link
 from tests.support.servers import RedisServer

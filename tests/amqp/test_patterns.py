@@ -17,7 +17,7 @@ from headgate.redis.keys import Address
 from headgate_coordinator.node.conditions import TooManyTopics, condition_of
 from headgate_coordinator.node.ends.pattern_receiver import MOST_TOPICS, LinkCrowd
 from headgate_coordinator.security.document import GrantTable, User
-from headgate_coordinator.security.permissions import Action
+from headgate_coordinator.security.grants import Action
 from headgate_coordinator.security.store import UserStore
 from tests.amqp.conftest import StartNode
 from tests.amqp.doors.test_users import call, grant, there

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.core.durability import Durability
 from headgate_coordinator.doctor.checks import check
-from headgate_coordinator.doctor.facts import (
+from headgate_coordinator.doctor.deployment import (
     Clock,
     ClusterFacts,
     Deployment,
@@ -15,7 +15,7 @@ from headgate_coordinator.doctor.facts import (
     parse_nodes,
 )
 from headgate_coordinator.doctor.findings import Finding, worst
-from headgate_coordinator.doctor.rights import _WORDS
+from headgate_coordinator.doctor.redis_permissions import _WORDS
 from headgate_coordinator.security.acl import ROLES, commands_of
 from tests.support.extent import each
 

@@ -9,11 +9,11 @@ import headgate
 from headgate import __version__
 from headgate_coordinator.doctor.checks import check
 from headgate_coordinator.doctor.collect import collect
-from headgate_coordinator.doctor.facts import Deployment, ServerFacts
+from headgate_coordinator.doctor.deployment import Deployment, ServerFacts
 from headgate_coordinator.doctor.findings import Finding
 from headgate_coordinator.doctor.namespace import LOOKED_AT, NamespaceFacts, check_namespace_facts, look_at
-from headgate_coordinator.doctor.rights import Rights
-from headgate_coordinator.fleet.facts import NodeFacts
+from headgate_coordinator.doctor.redis_permissions import Rights
+from headgate_coordinator.fleet.node_facts import NodeFacts
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.security.acl import ROLES
 from tests.doctor.test_checks import GOOD

@@ -16,7 +16,7 @@ from headgate import Client, InvalidValue
 from headgate_coordinator import rpc
 from headgate_coordinator.envoy.decisions import Decisions
 from headgate_coordinator.envoy.server import RateLimits
-from headgate_coordinator.keda import messages, unread
+from headgate_coordinator.keda import messages, unauthenticated
 from headgate_coordinator.keda.scaler import Scaler
 from headgate_coordinator.rpc import RpcServer
 from tests.demo.command import environment
@@ -182,14 +182,14 @@ async def test_strangers_who_begin_requests_and_say_nothing_keep_nobody_out(
     Mutants: whoever has no token is asked for a message first; requests that say nothing have no bound, or no end.
     """
     monkeypatch.setattr(rpc, "AT_A_TIME", 64)
-    monkeypatch.setattr(unread, "WITHIN", 2.0)
+    monkeypatch.setattr(unauthenticated, "WITHIN", 2.0)
     limits = RateLimits(cast("Decisions", Known()), "sesame")
     scaler = Scaler(cast("Client", SimpleNamespace(store=SimpleNamespace(server=None))), None, "sesame")
     server = RpcServer([limits.handler, scaler.handler], token="sesame")
     await server.start()
     method = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" if service == "envoy" else SPEC
     async with silent(server.port, method, 1) as begun:
-        await wait_until(lambda: sum(one.done() for one in begun) >= len(begun) - unread.MOST, timeout=60)
+        await wait_until(lambda: sum(one.done() for one in begun) >= len(begun) - unauthenticated.MOST, timeout=60)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
             proxies = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
             bearer = (("authorization", "Bearer sesame"),)

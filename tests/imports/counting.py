@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from headgate.policy.places import json_lines
+from headgate.policy.line_numbers import json_lines
 from headgate_coordinator.imports.reading import HIDDEN
 from headgate_coordinator.imports.report import Row
 from headgate_coordinator.imports.xml_tree import Element, read_xml

@@ -8,7 +8,7 @@ import pytest
 import typer.main
 
 from headgate.brokers import words
-from headgate.core.words import foreign, hint, products
+from headgate.core.foreign_words import foreign, hint, products
 from headgate_coordinator.cli.commands import command_line
 from tests.docs.imports_page import PRODUCTS
 

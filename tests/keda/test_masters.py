@@ -9,7 +9,7 @@ from redis.crc import key_slot
 
 import headgate
 from headgate.redis.keys import Address
-from headgate_coordinator.keda import watch as watching
+from headgate_coordinator.keda import destination_watch as watching
 from tests.faults.deployments import hand_over, move_slot, replicated, watched
 from tests.keda.test_scaler import Keda, served
 from tests.support.servers import newest_server

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 import headgate
+from headgate_coordinator.keda import destination_watch as watching
 from headgate_coordinator.keda import messages
 from headgate_coordinator.keda import scaler as scaling
-from headgate_coordinator.keda import watch as watching
 from headgate_coordinator.keda.scaler import Scaler
 from headgate_coordinator.keda.trigger import LONGEST, MOST_KEYS, Trigger
 from headgate_coordinator.rpc import LARGEST, RpcServer

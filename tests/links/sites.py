@@ -10,7 +10,7 @@ from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate_coordinator.links.listing import LinkState, list_links
 from headgate_coordinator.links.supervisor import Supervisor
-from headgate_coordinator.security.reach import Reach
+from headgate_coordinator.security.policy_reach import Reach
 from tests.support.leaks import delete_namespace
 from tests.support.waiting import wait_until
 

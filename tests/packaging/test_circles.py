@@ -17,7 +17,7 @@ PACKAGES = {
 OF_ONE_MACHINE = {
     frozenset(
         f"headgate.amqp.{name}"
-        for name in ("endings", "engine", "handler", "intake", "link", "rereading", "streaming", "windows")
+        for name in ("engine", "handler", "intake", "link", "link_closing", "rereading", "streaming", "windows")
     ),
 }
 

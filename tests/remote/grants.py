@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import cast
 
 from headgate_coordinator.security import Action, Grant, Identity, Users
-from headgate_coordinator.security.line import NOBODY, Network
+from headgate_coordinator.security.password_queue import NOBODY, Network
 
 P, C, B, M = Action.PRODUCE, Action.CONSUME, Action.BROWSE, Action.MANAGE
 

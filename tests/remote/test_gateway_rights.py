@@ -21,7 +21,7 @@ from headgate.redis.keys import Address, PoolAddress, index_keys, is_session_of,
 from headgate.redis.replies import Account
 from headgate.redis.scripts import script_names
 from headgate.redis.stores.pools import PoolStore, Share
-from headgate_coordinator.node.gateway.rights import INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS
+from headgate_coordinator.node.gateway.required_grants import INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from tests.links.policy.test_explain_links import overfill, worker

@@ -11,13 +11,13 @@ import headgate
 from headgate import AccessDenied, MessageFormatError
 from headgate.amqp.calls import MAX_WORDS, message, pack, read_calls
 from headgate.amqp.link import Terminus
-from headgate.core.amqp.packed import MAX_PARTS
+from headgate.core.amqp.msgpack_form import MAX_PARTS
 from headgate.policy import loads
 from headgate.redis.keys import policy_key
+from headgate_coordinator.node.connection_share import NOTHING, READS, SENDS
 from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.node.standing import NOTHING, READS, SENDS
 from tests.remote.grants import B, C, P, users
 from tests.remote.test_gateway_rights import as_user, backend
 

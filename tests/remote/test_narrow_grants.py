@@ -16,7 +16,7 @@ from headgate.redis.replies import Account
 from headgate.redis.scripts import script
 from headgate.redis.stores.policies import PolicyStore
 from headgate_coordinator.node.node import Node
-from headgate_coordinator.security import Action, making
+from headgate_coordinator.security import Action, creation_quota
 from headgate_coordinator.security.access import Access
 from tests.amqp.client import Peer, read
 from tests.remote.grants import B, C, M, P
@@ -216,7 +216,7 @@ async def test_a_user_makes_so_many_subscriptions_by_pattern_and_no_more(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else whoever opens a topic reads any number of them. Mutants: calls, or links, are not counted."""
-    monkeypatch.setattr(making, "PATTERNS", 3)
+    monkeypatch.setattr(creation_quota, "PATTERNS", 3)
     async with (
         sdk_as(node, "buyer") as buyer, buyer.session("s") as session, peer_as(node, "buyer") as peer,
         node.client.session("direct") as direct,

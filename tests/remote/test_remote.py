@@ -14,9 +14,9 @@ from headgate.amqp.remote import NodeBackend
 from headgate.amqp.url import parse_url
 from headgate.backends import place_of
 from headgate.redis.keys import Address
+from headgate_coordinator.node.connection_share import SENDS
 from headgate_coordinator.node.gateway.replies import Replies
 from headgate_coordinator.node.node import Node
-from headgate_coordinator.node.standing import SENDS
 from tests.remote.node_process import NodeProcess
 from tests.sdk.observing import GUARD, counts, drain
 from tests.support.waiting import wait_until

@@ -11,7 +11,7 @@ from headgate.core.policy import Policy, Rule
 from headgate.redis.keys import Address, PoolAddress, index_keys, notes_key, policy_key, session_prefix
 from headgate.redis.scripts import Script, script, script_names
 from headgate.redis.stores.notes import KEEP_MS, Tie
-from headgate_coordinator.node.gateway.rights import INDEX_SCRIPTS, POOL_SCRIPTS
+from headgate_coordinator.node.gateway.required_grants import INDEX_SCRIPTS, POOL_SCRIPTS
 from headgate_coordinator.node.node import Node
 from tests.remote.grants import B, C, M, P
 from tests.remote.people import node_with, sdk_as

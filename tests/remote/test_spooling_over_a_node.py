@@ -15,7 +15,7 @@ from headgate.redis.replies import Account
 from headgate.redis.scripts import Script
 from headgate.spool.storage import Storage
 from headgate.spool.stores import store_fields
-from headgate_coordinator.node.gateway import marked, payloads
+from headgate_coordinator.node.gateway import payloads, spooled_batches
 from headgate_coordinator.node.node import Node
 from tests.sdk.consuming.test_consumer import receive
 from tests.sdk.observing import GUARD, counts, drain
@@ -229,7 +229,7 @@ async def test_a_slow_write_is_waited_for_and_stored_once(
     """Breaks when each repeated call writes anew, or what was written too late is thrown away."""
     await spooling(here, tmp_path)
     await fill(here, 19)
-    monkeypatch.setattr(marked, "WITHIN", 0.05)
+    monkeypatch.setattr(spooled_batches, "WITHIN", 0.05)
     write = Storage.write
     written: list[str] = []
 

@@ -12,7 +12,7 @@ import headgate
 from headgate import policy
 from headgate.errors import AccessDenied, InvalidName, InvalidValue
 from headgate.redis.scripts import script, script_names
-from headgate.redis.stores.together import every_slice
+from headgate.redis.stores.sliced_reads import every_slice
 from headgate_coordinator.operate import audit, status
 from headgate_coordinator.security.acl import ROLES, Role, acl_line, commands_of, scripts_of
 from headgate_coordinator.security.document import User

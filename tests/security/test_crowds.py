@@ -9,12 +9,12 @@ import pytest
 from starlette.datastructures import Headers
 
 import headgate
-from headgate_coordinator.admin.callers import Callers
+from headgate_coordinator.admin.authentication import Callers
 from headgate_coordinator.keda.scaler import Scaler
 from headgate_coordinator.rpc import peer_of
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.document import User
-from headgate_coordinator.security.line import AT_A_TIME, NOBODY, network_of
+from headgate_coordinator.security.password_queue import AT_A_TIME, NOBODY, network_of
 from headgate_coordinator.security.passwords import hashed
 
 CONNECTIONS = 60

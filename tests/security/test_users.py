@@ -17,9 +17,9 @@ from headgate_coordinator.security import users as module
 from headgate_coordinator.security.document import NamedUser, User, parse_grant
 from headgate_coordinator.security.edited_file import with_users
 from headgate_coordinator.security.file import parse_users, read_users, write_users
-from headgate_coordinator.security.line import AT_A_TIME
+from headgate_coordinator.security.grants import Action
+from headgate_coordinator.security.password_queue import AT_A_TIME
 from headgate_coordinator.security.passwords import check_form, fits, hashed
-from headgate_coordinator.security.permissions import Action
 from headgate_coordinator.security.store import UserStore
 from headgate_coordinator.security.users import Users
 from tests.support.waiting import wait_until

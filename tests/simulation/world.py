@@ -90,7 +90,7 @@ def of_this_world(world: World) -> Iterator[None]:
             if fake is not None:
                 places.append((module, name, real))
                 setattr(module, name, fake)
-    rounds: Any = importlib.import_module("headgate.redis.rounds")
+    rounds: Any = importlib.import_module("headgate.redis.shared_sweeps")
     phase, rounds._PHASE = rounds._PHASE, chance.random()
     collects = gc.isenabled()
     gc.disable()

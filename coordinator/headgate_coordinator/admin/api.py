@@ -24,13 +24,13 @@ from headgate.explain.link_view import LinkEnds
 from headgate.redis.keys import Address
 from headgate_coordinator.admin import models
 from headgate_coordinator.admin.answers import limiters, pools, stores
-from headgate_coordinator.admin.figures import Figures, from_fields
+from headgate_coordinator.admin.destination_state import Figures, from_fields
 from headgate_coordinator.admin.links import LinkWatch
+from headgate_coordinator.admin.namespace_watch import Flow, Once, Picture, Watch
 from headgate_coordinator.admin.operations import Blocking, Call, Listing, Operation, Putting, View
 from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.admin.processes import Processes
-from headgate_coordinator.admin.watch import Flow, Once, Picture, Watch
-from headgate_coordinator.fleet.facts import NodeView
+from headgate_coordinator.fleet.node_facts import NodeView
 from headgate_coordinator.fleet.registry import NodeEntry, NodeRegistry
 from headgate_coordinator.policy.plan import plan
 

@@ -19,17 +19,17 @@ from starlette.routing import Route
 from headgate import Client, HeadgateError, InvalidValue
 from headgate_coordinator.admin import limits, metrics
 from headgate_coordinator.admin.api import Api
-from headgate_coordinator.admin.callers import Callers
+from headgate_coordinator.admin.authentication import Callers
+from headgate_coordinator.admin.fast_path import Straight
 from headgate_coordinator.admin.guard import Guard, Guarded
 from headgate_coordinator.admin.messages import Messages
+from headgate_coordinator.admin.namespace_watch import Once, Watch
 from headgate_coordinator.admin.openapi import document
 from headgate_coordinator.admin.operations import PREFIX
 from headgate_coordinator.admin.problems import problem, problem_of
 from headgate_coordinator.admin.processes import Live, Processes, Ready
 from headgate_coordinator.admin.requests import read_body, routes
-from headgate_coordinator.admin.straight import Straight
-from headgate_coordinator.admin.watch import Once, Watch
-from headgate_coordinator.fleet.facts import NodeView
+from headgate_coordinator.fleet.node_facts import NodeView
 from headgate_coordinator.fleet.reports import Siblings
 from headgate_coordinator.fleet.waits import WaitTimes
 from headgate_coordinator.holds import Holds

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate_coordinator.admin.callers import Callers
+from headgate_coordinator.admin.authentication import Callers
 from headgate_coordinator.admin.problems import Refused, problem_of
 from headgate_coordinator.security import EVERYTHING, Action
 from headgate_coordinator.security.access import Access

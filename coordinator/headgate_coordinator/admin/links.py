@@ -13,7 +13,7 @@ from headgate.core.links.link import ends_of
 from headgate.explain.link_chain import NOBODY
 from headgate.explain.link_view import HELD_UP, Side
 from headgate_coordinator.admin.models import PolicyLink, PolicyLinks
-from headgate_coordinator.admin.watch import AT_ONCE, MOST_TOLD, PATIENCE, Once, together
+from headgate_coordinator.admin.namespace_watch import AT_ONCE, MOST_TOLD, PATIENCE, Once, together
 from headgate_coordinator.fleet.registry import NodeEntry
 from headgate_coordinator.links.listing import LinkState, list_links
 

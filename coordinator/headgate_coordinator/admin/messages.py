@@ -9,9 +9,9 @@ from headgate import Browsed, Client, HeadgateError, MessageFormatError
 from headgate.core.printable import printable
 from headgate.redis.keys import Address
 from headgate_coordinator.admin.answers.stores import Answer
+from headgate_coordinator.admin.namespace_watch import Watch
 from headgate_coordinator.admin.operations import Call, Operation, Query
 from headgate_coordinator.admin.problems import Refused
-from headgate_coordinator.admin.watch import Watch
 from headgate_coordinator.security import Action
 
 _log = logging.getLogger("headgate")

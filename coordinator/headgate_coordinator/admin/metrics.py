@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from headgate import LimitState, PoolState, StoreState, __version__
 from headgate.explain.limiter_view import BandUse, LimiterView
-from headgate_coordinator.admin.figures import Figures
-from headgate_coordinator.admin.watch import Picture
+from headgate_coordinator.admin.destination_state import Figures
+from headgate_coordinator.admin.namespace_watch import Picture
 from headgate_coordinator.fleet.reports import Address, Series
 from headgate_coordinator.fleet.waits import BOUNDS
 

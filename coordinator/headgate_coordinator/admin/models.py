@@ -12,9 +12,9 @@ from headgate.explain.link_view import Side
 from headgate_coordinator.admin.answers.limiters import Limiters
 from headgate_coordinator.admin.answers.pools import Pool
 from headgate_coordinator.admin.answers.stores import Answer, Store
-from headgate_coordinator.admin.figures import Figures
-from headgate_coordinator.admin.watch import Flow, Picture
-from headgate_coordinator.fleet.facts import LinkFacts
+from headgate_coordinator.admin.destination_state import Figures
+from headgate_coordinator.admin.namespace_watch import Flow, Picture
+from headgate_coordinator.fleet.node_facts import LinkFacts
 from headgate_coordinator.fleet.registry import NodeEntry
 
 SHOWN_FOR: Final = 86_400.0  # seconds for which a loss is shown

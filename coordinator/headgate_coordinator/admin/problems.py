@@ -25,7 +25,7 @@ from headgate import (
 )
 from headgate.policy import BadDocument
 from headgate_coordinator.holds import HoldOver
-from headgate_coordinator.security.making import TooManyDestinations
+from headgate_coordinator.security.creation_quota import TooManyDestinations
 
 MEDIA_TYPE: Final = "application/problem+json"
 STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from headgate import Client, HeadgateError
 from headgate_coordinator.admin.answers.stores import Answer
-from headgate_coordinator.admin.watch import Once
-from headgate_coordinator.fleet.facts import NodeView
+from headgate_coordinator.admin.namespace_watch import Once
+from headgate_coordinator.fleet.node_facts import NodeView
 from headgate_coordinator.fleet.reports import Address, Report, Siblings, Unready
 from headgate_coordinator.fleet.waits import WaitTimes
 

@@ -15,10 +15,10 @@ from starlette.types import Receive, Scope
 
 from headgate import InvalidName
 from headgate_coordinator.admin.guard import headers_of
+from headgate_coordinator.admin.http_connection import EXCHANGE, PATIENCE, Exchange
 from headgate_coordinator.admin.openapi import POLICY_TYPES
 from headgate_coordinator.admin.operations import Answer, Call, Operation, Query
 from headgate_coordinator.admin.problems import Refused
-from headgate_coordinator.admin.visit import EXCHANGE, PATIENCE, Exchange
 from headgate_coordinator.security.access import Access
 
 JSON: Final = "application/json"

@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from headgate import InvalidValue
-from headgate_coordinator.admin.visit import PATIENCE, Visit
+from headgate_coordinator.admin.http_connection import PATIENCE, Visit
 
 GRACE: Final = 2
 """Seconds that requests have to end when it is closed."""

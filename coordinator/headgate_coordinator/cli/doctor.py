@@ -12,10 +12,10 @@ from headgate.redis.keys import check_namespace
 from headgate_coordinator.cli.options import Json, Namespace, Redis, print_json, run
 from headgate_coordinator.doctor.checks import check
 from headgate_coordinator.doctor.collect import collect
-from headgate_coordinator.doctor.facts import Deployment
+from headgate_coordinator.doctor.deployment import Deployment
 from headgate_coordinator.doctor.findings import STATUSES, Finding, worst
 from headgate_coordinator.doctor.namespace import check_namespace_facts, look_at
-from headgate_coordinator.doctor.rights import Rights
+from headgate_coordinator.doctor.redis_permissions import Rights
 from headgate_coordinator.security.acl import ROLES, Role
 
 WIDTH = 110

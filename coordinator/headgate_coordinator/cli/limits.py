@@ -7,8 +7,8 @@ import typer
 from headgate import Client, InvalidValue
 from headgate.options import MAX_TTL, MIN_TTL
 from headgate_coordinator.cli.options import Json, Namespace, Redis, print_json, run_with, time_option
-from headgate_coordinator.operate.admitted import amounts_of, run_admitted
 from headgate_coordinator.operate.limits import as_dict, look, render
+from headgate_coordinator.operate.run_admitted import amounts_of, run_admitted
 from headgate_coordinator.operate.terminal import show
 
 

@@ -182,7 +182,7 @@ def node(
     from headgate.amqp.limits import Limits
     from headgate_coordinator.node.node import Node  # the extra amqp is needed for this alone
     from headgate_coordinator.node.options import NodeOptions
-    from headgate_coordinator.security.reach import Reach
+    from headgate_coordinator.security.policy_reach import Reach
     from headgate_coordinator.service.run import run as serve
     from headgate_coordinator.service.service import AdminOptions, RpcOptions
     from headgate_coordinator.workers.worker import Worker

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import headgate
-from headgate.core.words import foreign, hint
+from headgate.core.foreign_words import foreign, hint
 from headgate.units import parse_duration
 from headgate_coordinator.cli.exits import INTERRUPTED
 

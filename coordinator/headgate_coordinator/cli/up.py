@@ -10,7 +10,7 @@ import headgate
 from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.node import TOKEN
 from headgate_coordinator.cli.options import Json, Namespace, SiteHosts, SiteSecrets, StoreRoots, run
-from headgate_coordinator.security.reach import Reach
+from headgate_coordinator.security.policy_reach import Reach
 from headgate_coordinator.service import up as embedded
 
 

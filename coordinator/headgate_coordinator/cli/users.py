@@ -23,8 +23,8 @@ from headgate_coordinator.security.document import (
     parse_grant,
 )
 from headgate_coordinator.security.file import read_users, write_users
+from headgate_coordinator.security.grants import MOST_DESTINATIONS, Action, Identity
 from headgate_coordinator.security.passwords import hashed
-from headgate_coordinator.security.permissions import MOST_DESTINATIONS, Action, Identity
 from headgate_coordinator.security.store import UserStore
 
 app = typer.Typer(no_args_is_help=True, help="Say who may use the nodes of a namespace, and for what.")

@@ -20,8 +20,8 @@ from headgate.namespace.deadlocks import FoundDeadlock, read_deadlocks
 from headgate.redis.stores.notes import NoteStore
 from headgate_coordinator.deadlock.graph import Sight, look
 from headgate_coordinator.deadlock.resolving import action_of, resolve
-from headgate_coordinator.fleet.facts import DeadlockFacts
 from headgate_coordinator.fleet.leases import LeaseStore
+from headgate_coordinator.fleet.node_facts import DeadlockFacts
 
 _log = logging.getLogger("headgate.deadlock")
 LEASE: Final = "!deadlock"

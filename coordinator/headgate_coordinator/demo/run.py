@@ -39,7 +39,7 @@ from headgate_coordinator.demo.table import Frame, Rate, View
 from headgate_coordinator.demo.verdict import Facts, NodeDeath, judge
 from headgate_coordinator.demo.watch import EVERY, Watch
 from headgate_coordinator.operate.terminal import size
-from headgate_coordinator.service.missing import why_no_node
+from headgate_coordinator.service.node_extra import why_no_node
 
 LEDGER: Final = 10_000_000
 """Entries of its ledger that are kept: all, to be audited in the end."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from headgate.core.durability import Durability
 from headgate.redis.probing import Reason
-from headgate_coordinator.doctor.facts import SLOTS, ClusterFacts, Deployment, SentinelFacts
+from headgate_coordinator.doctor.deployment import SLOTS, ClusterFacts, Deployment, SentinelFacts
 from headgate_coordinator.doctor.findings import Finding, merged
 from headgate_coordinator.doctor.server_checks import check_server
 

@@ -14,7 +14,7 @@ from headgate.core.policy import Policy
 from headgate.errors import HeadgateError
 from headgate.redis.keys import policy_key
 from headgate.redis.probing import NotLetIn, Probe, Refusal, target
-from headgate_coordinator.doctor.facts import (
+from headgate_coordinator.doctor.deployment import (
     Clock,
     ClusterFacts,
     Deployment,
@@ -22,7 +22,7 @@ from headgate_coordinator.doctor.facts import (
     ServerFacts,
     parse_nodes,
 )
-from headgate_coordinator.doctor.rights import Rights
+from headgate_coordinator.doctor.redis_permissions import Rights
 
 SETTINGS: Final = (
     *("appendfsync", "save", "stop-writes-on-bgsave-error", "min-replicas-to-write", "min-replicas-max-lag"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate import Client, Explanation, HeadgateError, PolicyError, __version__
-from headgate_coordinator.doctor.facts import Deployment
+from headgate_coordinator.doctor.deployment import Deployment
 from headgate_coordinator.doctor.findings import Finding
 from headgate_coordinator.fleet.registry import NodeRegistry
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from headgate.core.durability import Durability
-from headgate_coordinator.doctor.facts import ServerFacts
+from headgate_coordinator.doctor.deployment import ServerFacts
 from headgate_coordinator.doctor.findings import Finding
 
 OLDEST: Final = (6, 2)

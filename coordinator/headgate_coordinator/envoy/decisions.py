@@ -10,10 +10,10 @@ from headgate.core.limits.descriptor import LONGEST
 from headgate.core.policy import Policy
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import Limiter
+from headgate_coordinator.envoy.admissions import Taken, Taking
 from headgate_coordinator.envoy.answers import describe
 from headgate_coordinator.envoy.bounds import check, hits_of
 from headgate_coordinator.envoy.mapping import Rules
-from headgate_coordinator.envoy.taking import Taken, Taking
 
 REMEMBERED: Final = 10_000
 """Requests of one descriptor that are known again, so that they need not be read again."""

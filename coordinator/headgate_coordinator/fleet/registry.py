@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headgate import Client, HeadgateError, __version__
 from headgate.redis.stores.nodes import NodeStore
-from headgate_coordinator.fleet.facts import NodeFacts, NodeState, NodeView
+from headgate_coordinator.fleet.node_facts import NodeFacts, NodeState, NodeView
 
 _log = logging.getLogger("headgate")
 BEAT: Final = 1.0

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, Protocol, Self
 
-from headgate_coordinator.fleet.facts import LinkFacts, NodeFacts, NodeState
+from headgate_coordinator.fleet.node_facts import LinkFacts, NodeFacts, NodeState
 
 MOST_LINKS: Final = 200
 """Links of a report: those that wait the longest."""

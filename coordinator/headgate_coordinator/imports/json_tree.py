@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.errors import InvalidValue
-from headgate.policy.places import json_lines
+from headgate.policy.line_numbers import json_lines
 from headgate_coordinator.imports.reading import data_of
 
 MOST_VALUES: Final = 100_000

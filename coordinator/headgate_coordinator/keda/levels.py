@@ -8,7 +8,7 @@ from headgate.core.limits.limit import limits_of
 from headgate.core.names import slice_name
 from headgate.redis.keys import PARTS, Address
 from headgate.redis.stores.limiters import LimiterStore
-from headgate.redis.stores.together import read_whole
+from headgate.redis.stores.sliced_reads import read_whole
 from headgate_coordinator.keda.trigger import Trigger
 from headgate_coordinator.security import Action
 from headgate_coordinator.security.access import Access

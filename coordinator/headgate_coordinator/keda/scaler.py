@@ -9,15 +9,15 @@ import grpc
 
 from headgate import AccessDenied, Client, CoordinatorUnavailable, HeadgateError, InvalidValue
 from headgate_coordinator.keda import messages
+from headgate_coordinator.keda.destination_watch import Watch
 from headgate_coordinator.keda.levels import Levels
 from headgate_coordinator.keda.trigger import SECRETS, Trigger
-from headgate_coordinator.keda.unread import Unread, parsed
-from headgate_coordinator.keda.watch import Watch
+from headgate_coordinator.keda.unauthenticated import Unread, parsed
 from headgate_coordinator.rpc import is_token, peer_of, refuse
 from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.access import Access
-from headgate_coordinator.security.line import Network
-from headgate_coordinator.security.permissions import ALL
+from headgate_coordinator.security.grants import ALL
+from headgate_coordinator.security.password_queue import Network
 
 MOST_STREAMS: Final = 256
 """Streams of all autoscalers at a time: one for each trigger of the type ``external-push``."""

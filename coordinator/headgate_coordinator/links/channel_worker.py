@@ -15,7 +15,7 @@ from headgate.core.links.channel import HEADERS, Feed
 from headgate.core.links.multicast import Packet, split
 from headgate.core.links.trouble import Trouble
 from headgate.errors import SpoolUnavailable
-from headgate.explain.facts import backlogs
+from headgate.explain.destination_facts import backlogs
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, link_id
 from headgate.redis.replies import Snapshot

@@ -12,7 +12,7 @@ from headgate import Client
 from headgate.core.links.channel import Feed, feed_of
 from headgate.core.links.link import Ends, Link, ends_of
 from headgate.core.links.trouble import STARTING, Trouble
-from headgate.explain.facts import backlogs
+from headgate.explain.destination_facts import backlogs
 from headgate.redis.keys import Address, forwarder_id, owned_keys
 from headgate.redis.replies import Snapshot
 from headgate.redis.stores.links import LinkStore

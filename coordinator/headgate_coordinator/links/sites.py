@@ -7,7 +7,7 @@ import headgate
 from headgate.client import Client
 from headgate.core.links.link import Site
 from headgate.errors import HeadgateError, PolicyError
-from headgate_coordinator.security.reach import Reach
+from headgate_coordinator.security.policy_reach import Reach
 
 
 class Sites:

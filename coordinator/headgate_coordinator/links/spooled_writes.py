@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.context import Context
-from headgate.core.full import WhenFull
 from headgate.core.links.calls import Put, Skip
 from headgate.core.names import decode_name
 from headgate.core.segment import pack
+from headgate.core.when_full import WhenFull
 from headgate.credit.spool_quota import Quota
 from headgate.errors import CoordinatorUnavailable, HeadgateError, MessageTooLarge
 from headgate.message import is_durable

@@ -18,8 +18,8 @@ from headgate.core.links.link import Link, Site, ends_of
 from headgate.core.links.trouble import Trouble
 from headgate.errors import HeadgateError
 from headgate.redis.keys import namespace_channel, owned_keys
-from headgate_coordinator.fleet.facts import BridgeFacts
 from headgate_coordinator.fleet.leases import Held, LeaseStore, Mode
+from headgate_coordinator.fleet.node_facts import BridgeFacts
 from headgate_coordinator.links.channel_job import ChannelJob, end_feed
 from headgate_coordinator.links.endpoints import places_of
 from headgate_coordinator.links.job import AnyJob, Carried
@@ -28,7 +28,7 @@ from headgate_coordinator.links.removal import end_link
 from headgate_coordinator.links.routed import links_now
 from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.links.wait_notes import LinkTies
-from headgate_coordinator.security.reach import Reach
+from headgate_coordinator.security.policy_reach import Reach
 
 _log = logging.getLogger("headgate.explain.links")
 PAGE: Final = 256

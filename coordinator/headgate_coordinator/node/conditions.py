@@ -18,7 +18,7 @@ from headgate.errors import (
     TooManySubscriptions,
 )
 from headgate_coordinator.node.addresses import NoService
-from headgate_coordinator.security.making import TooManyDestinations
+from headgate_coordinator.security.creation_quota import TooManyDestinations
 
 NOT_DURABLE: Final = "headgate:not-durable"
 """Of a message that is stored, and must not be sent again."""

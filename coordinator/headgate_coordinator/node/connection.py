@@ -20,6 +20,7 @@ from headgate.namespace.topics import is_pattern
 from headgate.session.session import Session
 from headgate_coordinator.node.addresses import address_of, kind_asked, subscription_of
 from headgate_coordinator.node.conditions import condition_of
+from headgate_coordinator.node.connection_share import NOTHING, REFUSALS, standing_of
 from headgate_coordinator.node.ends.browser import Browsing
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.pattern_receiver import as_meant, by_pattern, refusal_by_pattern
@@ -33,10 +34,9 @@ from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.gateway.replies import Replies
 from headgate_coordinator.node.home import Home
 from headgate_coordinator.node.log_in import log_in, name_of
-from headgate_coordinator.node.standing import NOTHING, REFUSALS, standing_of
 from headgate_coordinator.security import Identity
 from headgate_coordinator.security.access import Access
-from headgate_coordinator.security.line import Crowded, network_of
+from headgate_coordinator.security.password_queue import Crowded, network_of
 from headgate_coordinator.security.tokens import TokenRefused
 
 _log = logging.getLogger("headgate.node")

@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
-from headgate_coordinator.security.line import network_of
+from headgate_coordinator.security.password_queue import network_of
 
 _log = logging.getLogger("headgate.node")
 BACKLOG: Final = 1024

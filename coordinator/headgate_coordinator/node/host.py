@@ -9,15 +9,15 @@ from headgate.amqp.engine import Engine
 from headgate.amqp.link import Link
 from headgate.client import Client
 from headgate.session.session import Session
+from headgate_coordinator.node.connection_share import Standing
 from headgate_coordinator.node.counters import Counters
 from headgate_coordinator.node.credit.credits import Lines
 from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.shown_policies import ShownPolicies
-from headgate_coordinator.node.standing import Standing
 from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.access import Access
-from headgate_coordinator.security.making import Making
+from headgate_coordinator.security.creation_quota import Making
 
 
 class Node(Protocol):

@@ -5,7 +5,7 @@ from typing import Any
 
 from headgate.amqp.sasl import BEARER, Credentials
 from headgate_coordinator.security import Identity, Users
-from headgate_coordinator.security.line import Network
+from headgate_coordinator.security.password_queue import Network
 from headgate_coordinator.security.tokens import TokenRefused
 
 

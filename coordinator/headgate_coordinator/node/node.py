@@ -17,8 +17,8 @@ from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT
 from headgate.amqp.sasl import BEARER
 from headgate.client import Client
 from headgate.errors import HeadgateError
-from headgate_coordinator.fleet.facts import BridgeFacts, DeadlockFacts, NodeFacts
-from headgate_coordinator.fleet.facts import Counters as Totals
+from headgate_coordinator.fleet.node_facts import BridgeFacts, DeadlockFacts, NodeFacts
+from headgate_coordinator.fleet.node_facts import Counters as Totals
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.claims import Claims
 from headgate_coordinator.node.connection import Connection
@@ -31,7 +31,7 @@ from headgate_coordinator.node.log_throttle import Seldom
 from headgate_coordinator.node.options import NodeOptions, place
 from headgate_coordinator.node.shown_policies import ShownPolicies
 from headgate_coordinator.security import Users
-from headgate_coordinator.security.making import Making
+from headgate_coordinator.security.creation_quota import Making
 
 _log = logging.getLogger("headgate.node")
 ASK_WITHIN: Final = 0.5

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headgate.amqp.limits import Limits
-from headgate_coordinator.security.reach import Reach
+from headgate_coordinator.security.policy_reach import Reach
 
 
 def place(host: str, port: int) -> str:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from headgate.core.limits.destination_shadow import as_shadow
 from headgate.core.limits.limit import Limit, limits_of
-from headgate.core.limits.tried import as_shadow
 from headgate.core.policy import Resolved
 from headgate_coordinator.policy.finding import Finding
 

@@ -6,7 +6,7 @@ from headgate.core.names import decode_name
 from headgate.core.policy import Policy, Resolved
 from headgate.core.settings_table import STORES
 from headgate.explain.causes import REFERENCE_BYTES
-from headgate.explain.facts import MOST_REFERENCES
+from headgate.explain.destination_facts import MOST_REFERENCES
 from headgate.policy.check import examples, place_of
 from headgate_coordinator.policy.finding import Finding
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
+from headgate.core.limits.destination_shadow import LIMITS, as_shadow
 from headgate.core.limits.limit import Limit, limits_of, limits_text
 from headgate.core.limits.shadow import FIELDS, is_unlimited
-from headgate.core.limits.tried import LIMITS, as_shadow
 from headgate.core.policy import Policy, Rule
 
 _SIDES: Final = {"limits": "shadow_limits", "key_limits": "shadow_key_limits"}

@@ -11,7 +11,7 @@ from headgate.core.limits.user_limit import PREFIX
 from headgate.core.names import whole_name
 from headgate.redis.keys import session_prefix
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
-from headgate_coordinator.security.permissions import EVERYTHING, Action, Grant, Identity
+from headgate_coordinator.security.grants import EVERYTHING, Action, Grant, Identity
 
 REPLY_QUEUES: Final = 64
 """Reply queues that one connection may have at a time."""

@@ -10,8 +10,8 @@ from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.core.names import encode_name
 from headgate.errors import InvalidName, InvalidValue
 from headgate.policy.tables import Table
+from headgate_coordinator.security.grants import Action, Grant
 from headgate_coordinator.security.passwords import check_form
-from headgate_coordinator.security.permissions import Action, Grant
 
 ANONYMOUS: Final = "anonymous"
 """The user of clients without a name."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from headgate.policy.places import Path as Place
+from headgate.policy.line_numbers import Path as Place
 from headgate.policy.problems import BadDocument, Problem
 from headgate.policy.read import toml
 from headgate_coordinator.security.document import User, Users, UsersDocument

@@ -14,9 +14,9 @@ from headgate import Client
 from headgate_coordinator.security.document import ANONYMOUS, User
 from headgate_coordinator.security.document import Users as ByName
 from headgate_coordinator.security.file import read_users
-from headgate_coordinator.security.line import AT_A_TIME, NOBODY, Line, Network
+from headgate_coordinator.security.grants import ALL, Grant, Identity
+from headgate_coordinator.security.password_queue import AT_A_TIME, NOBODY, Line, Network
 from headgate_coordinator.security.passwords import fits, hashed
-from headgate_coordinator.security.permissions import ALL, Grant, Identity
 from headgate_coordinator.security.sources import FollowedFile, RedisSource, Source
 from headgate_coordinator.security.tokens import TokenRefused, Tokens
 

@@ -14,7 +14,7 @@ from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
-from headgate.redis.stores.together import every_slice
+from headgate.redis.stores.sliced_reads import every_slice
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.fleet.reply_queues import owner_of
 

@@ -15,8 +15,8 @@ import headgate
 from headgate import CoordinatorUnavailable, InvalidValue
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address
-from headgate_coordinator.security.reach import Reach
-from headgate_coordinator.service.missing import why_no_node
+from headgate_coordinator.security.policy_reach import Reach
+from headgate_coordinator.service.node_extra import why_no_node
 
 LOOK: Final = 1.0
 """Seconds between two looks whether it still runs."""

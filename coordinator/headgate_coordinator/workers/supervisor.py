@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from headgate_coordinator.fleet.reports import Series, add, read, written
 from headgate_coordinator.workers import machine
-from headgate_coordinator.workers.line import Line, Message, frame
 from headgate_coordinator.workers.notify import READY, STOPPING, VARIABLE, notify, reloading
 from headgate_coordinator.workers.ports import Port
-from headgate_coordinator.workers.watch import EVERY, Watch, glimpse
+from headgate_coordinator.workers.supervisor_pipe import Line, Message, frame
 from headgate_coordinator.workers.worker import About, Post
+from headgate_coordinator.workers.worker_health import EVERY, Watch, glimpse
 
 _log = logging.getLogger("headgate.node")
 TELL_WITHIN: Final = 1.0

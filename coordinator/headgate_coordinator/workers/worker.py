@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, Self
 from headgate import InvalidValue
 from headgate._util.tasks import stop
 from headgate_coordinator.fleet.reports import Address, Oneself, Report, Unready, read, written
-from headgate_coordinator.workers.line import Line, Message, hear_first
-from headgate_coordinator.workers.watch import BEAT
+from headgate_coordinator.workers.supervisor_pipe import Line, Message, hear_first
+from headgate_coordinator.workers.worker_health import BEAT
 
 _log = logging.getLogger("headgate.node")
 PATIENCE: Final = 1.5

@@ -28,7 +28,7 @@ RUN: Final = StructType([
     StructField("seq", LongType()),
     StructField("entries", BinaryType()),
 ])  # fmt: skip
-"""As :data:`headgate_pipeline.audit.runs.RUN`."""
+"""As :data:`headgate_pipeline.audit.entry_runs.RUN`."""
 LEAST_BYTES: Final = 1 << 20
 MOST_BYTES: Final = 32 << 20
 """Of Parquet that one task reads."""
@@ -87,7 +87,7 @@ def _shares(files: list[tuple[str, int]], cores: int) -> list[list[str]]:
 
 def _read(parts: list[list[str]], namespace: str) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
-        from headgate_pipeline.audit.runs import cut, read
+        from headgate_pipeline.audit.entry_runs import cut, read
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
@@ -97,7 +97,7 @@ def _read(parts: list[list[str]], namespace: str) -> Callable[[Batches], Batches
 
 
 def _cut(batches: Batches) -> Batches:
-    from headgate_pipeline.audit.runs import cut
+    from headgate_pipeline.audit.entry_runs import cut
 
     return cut(batches)
 
@@ -117,8 +117,8 @@ def _cores(spark: SparkSession) -> int:
 
 def _replayed(settings: dict[tuple[str, str], Settings]) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
+        from headgate_pipeline.audit.entry_runs import Stream, unpacked
         from headgate_pipeline.audit.proof import Proof
-        from headgate_pipeline.audit.runs import Stream, unpacked
 
         place, proof, stream = None, Proof(), Stream(lambda _: None)
         for batch in batches:

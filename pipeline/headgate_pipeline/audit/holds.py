@@ -7,8 +7,8 @@ from typing import Final
 from headgate.core.limits.limit import Limit
 from headgate_pipeline.audit.adapting import Steps
 from headgate_pipeline.audit.bands import Bands
+from headgate_pipeline.audit.limiter_shadow import Shadows
 from headgate_pipeline.audit.rates import SLACK_MS
-from headgate_pipeline.audit.shadows import Shadows
 from headgate_pipeline.ledger.limiter_course import NO_KEY, read_amounts, read_sides
 
 Violated = Callable[[str, str, object, object], None]

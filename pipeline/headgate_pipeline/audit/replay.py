@@ -9,12 +9,12 @@ from math import inf
 from typing import Any, Final
 
 from headgate_pipeline.audit.accounts import Accounts
+from headgate_pipeline.audit.delayed_messages import Later
+from headgate_pipeline.audit.destination_shadow import TRIED_EVENTS, Tried
 from headgate_pipeline.audit.findings import Finding, Settings, as_text
 from headgate_pipeline.audit.holds import HOLD_EVENTS, Holds
-from headgate_pipeline.audit.later import Later
 from headgate_pipeline.audit.overtaking import PRIORITY_EVENTS, Overtaking
 from headgate_pipeline.audit.rates import Sends, Takes
-from headgate_pipeline.audit.tried import TRIED_EVENTS, Tried
 
 Row = tuple[Any, ...]
 

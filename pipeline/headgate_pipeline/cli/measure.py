@@ -46,7 +46,7 @@ def tables(rows: "DataFrame", window: str, stalled: int) -> "dict[str, DataFrame
     from headgate_pipeline.ledger.events import with_limits
     from headgate_pipeline.measure.limiters import limiter_keys, limiters
     from headgate_pipeline.measure.measure import blocked, fairness, flow, parties
-    from headgate_pipeline.measure.stalls import stalls
+    from headgate_pipeline.measure.session_waits import stalls
 
     shares = parties(rows, window)
     return {

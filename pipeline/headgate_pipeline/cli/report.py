@@ -50,8 +50,8 @@ def write(
     err: bool = False,
 ) -> None:
     """Write the page about a batch of entries, and its pictures where they are wanted; say so, as errors if ``err``."""
-    from headgate_pipeline.report.figures import gather
     from headgate_pipeline.report.report import render
+    from headgate_pipeline.report.report_data import gather
     from headgate_pipeline.report.screenshots import save
 
     figures = gather(rows, top=top, verdict=verdict)

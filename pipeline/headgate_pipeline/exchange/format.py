@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from headgate import InvalidValue
-from headgate_pipeline.exchange.look import Look
+from headgate_pipeline.exchange.browse import Look
 from headgate_pipeline.exchange.messages import MESSAGE
 from headgate_pipeline.exchange.options import Options
 from headgate_pipeline.exchange.sink import BatchWriter, StreamWriter

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 from headgate_pipeline.ledger import events
 from headgate_pipeline.ledger.events import ORDER, PLACE
 from headgate_pipeline.recommend.limiter_demand import LimitNeed, limit_needs
-from headgate_pipeline.simulate import bins
 from headgate_pipeline.simulate import gate_demand as gates
+from headgate_pipeline.simulate import time_bins
 from headgate_pipeline.simulate.flow import replay
 from headgate_pipeline.simulate.model import CONFIDENCE, QUANTILE, Period, bound
 
@@ -128,7 +128,7 @@ def needs(entries: DataFrame) -> list[Need]:
         )
         of_kind = {name: F.broadcast(seen.where(F.col("kind") == name).select(*PLACE)) for name in ("queue", "gate")}
         queues = prepared.join(of_kind["queue"], PLACE)
-        modelled = bins.each(bins.binned(queues, waits.join(of_kind["queue"], PLACE)), _demands, _SCHEMA)
+        modelled = time_bins.each(time_bins.binned(queues, waits.join(of_kind["queue"], PLACE)), _demands, _SCHEMA)
         parts = [waited, modelled, round_trips(queues), settles(queues)]
         for part in parts:
             seen = seen.join(part, PLACE, "left")
@@ -162,7 +162,7 @@ def _any(rows: Mapping[str, Mapping[str, Any]], kind: str) -> bool:
     return any(row["kind"] == kind for row in rows.values())
 
 
-def _demands(periods: Mapping[bins.Place, Period]) -> Iterator[tuple[bins.Place, dict[str, Any]]]:
+def _demands(periods: Mapping[time_bins.Place, Period]) -> Iterator[tuple[time_bins.Place, dict[str, Any]]]:
     return ((place, row) for place, period in periods.items() for row in _demand(period))
 
 

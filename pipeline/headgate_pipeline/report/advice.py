@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from headgate_pipeline.formatting import count, share, size, span
-from headgate_pipeline.report.figures import Figures, Row
+from headgate_pipeline.report.report_data import Figures, Row
 
 _SAID = 20
 

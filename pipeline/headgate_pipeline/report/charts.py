@@ -1,4 +1,4 @@
-"""The pictures of a report, as plotly figures of what :mod:`~headgate_pipeline.report.figures` computed."""
+"""The pictures of a report, as plotly figures of what :mod:`~headgate_pipeline.report.report_data` computed."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from typing import Final
 import plotly.graph_objects as go
 
 from headgate_pipeline.formatting import size
-from headgate_pipeline.report.figures import Figures, Row
+from headgate_pipeline.report.report_data import Figures, Row
 
 PENDING: Final = "#2a7d9c"
 LEASED: Final = "#9fd0e0"

@@ -6,7 +6,7 @@ from typing import Final
 from headgate_pipeline.formatting import count, size, span
 from headgate_pipeline.report import charts, page
 from headgate_pipeline.report.advice import advise, utilisation
-from headgate_pipeline.report.figures import Figures, Row
+from headgate_pipeline.report.report_data import Figures, Row
 
 TITLE: Final = "Headgate report"
 Cells = Iterator[tuple[str, ...]]

@@ -8,8 +8,8 @@ from typing import Final
 
 from headgate import HeadgateError
 from headgate_pipeline.report import charts, page
-from headgate_pipeline.report.figures import Figures
 from headgate_pipeline.report.report import labels_of
+from headgate_pipeline.report.report_data import Figures
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _FLAGS: Final = (

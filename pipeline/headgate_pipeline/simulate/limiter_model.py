@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from headgate.core.limits.forms import weight_among
 from headgate.core.limits.limit import Limit
+from headgate.core.limits.limiter_forms import weight_among
 from headgate_pipeline.ledger.limiter_course import NO_KEY, Admission, Course
 from headgate_pipeline.simulate.model import QUANTILE
 from headgate_pipeline.simulate.quota_windows import window_of

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from headgate.core.full import WhenFull
 from headgate.core.limits.limit import Limit
 from headgate.core.names import encode_name
 from headgate.core.policy import Policy, Resolved
+from headgate.core.when_full import WhenFull
 from headgate.settings import FIELD_OF
 from headgate_pipeline.formatting import count, size, span
 from headgate_pipeline.ledger.limiter_course import read_limits

@@ -12,9 +12,9 @@ from headgate_pipeline.ledger import events
 from headgate_pipeline.ledger.events import ORDER, PLACE
 from headgate_pipeline.ledger.limiter_course import Course
 from headgate_pipeline.ledger.limiters import LIMITS, each_limiter
-from headgate_pipeline.simulate import bins
 from headgate_pipeline.simulate import bucket_model as takes
 from headgate_pipeline.simulate import limiter_model as limiters
+from headgate_pipeline.simulate import time_bins
 from headgate_pipeline.simulate.flow import replay_all
 from headgate_pipeline.simulate.model import Period, recorded
 from headgate_pipeline.simulate.rules import Rules
@@ -66,9 +66,9 @@ def what_if(prepared: DataFrame, question: Question) -> DataFrame:
     is_bucket = F.col("destination").isin(list(question.buckets))
     is_limiter = F.col("destination").isin(list(question.limiters))
     moved = prepared.where(~is_bucket & ~is_limiter)
-    binned = bins.binned(moved, events.waits(moved), question.parts())
+    binned = time_bins.binned(moved, events.waits(moved), question.parts())
 
-    def work(periods: Mapping[bins.Place, Period]) -> Iterator[tuple[bins.Place, dict[str, Any]]]:
+    def work(periods: Mapping[time_bins.Place, Period]) -> Iterator[tuple[time_bins.Place, dict[str, Any]]]:
         names = [name for _, name in periods]
         for place, period in periods.items():
             yield place, _row("recorded", question.same[place[1]], question.same_pools, recorded(period))
@@ -94,7 +94,7 @@ def what_if(prepared: DataFrame, question: Question) -> DataFrame:
             rule = rules[name]
             yield _row(case, rule, {}, limiters.replay(course, rule.limits, rule.key_limits, rule.weights, rule.zone))
 
-    replayed = bins.each(binned, work, SCHEMA)
+    replayed = time_bins.each(binned, work, SCHEMA)
     if question.limiters:
         replayed = replayed.unionByName(each_limiter(prepared.where(is_limiter), limiter, SCHEMA))
     if not question.buckets:

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from headgate.core.words import Door, hint
+from headgate.core.foreign_words import Door, hint
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import msgpack
 
-from headgate.core.amqp.packed import counter
+from headgate.core.amqp.msgpack_form import counter
 from headgate.errors import (
     AccessDenied,
     CoordinatorUnavailable,

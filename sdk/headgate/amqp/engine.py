@@ -7,7 +7,6 @@ its link, and one that has more links than it may is refused the next.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from headgate.amqp.endings import Drains, Lingering
 from headgate.amqp.handler import Handler
 from headgate.amqp.intake import ignore, take
 from headgate.amqp.limits import Kept, Limits
@@ -24,6 +23,7 @@ from headgate.amqp.link import (
     fate_of,
     refuse,
 )
+from headgate.amqp.link_closing import Drains, Lingering
 from headgate.amqp.proton import ffi, lib, put_text_map, read_condition, scratch, set_condition
 from headgate.amqp.rereading import Unreadable, echoes, read_attach, repeated
 from headgate.amqp.streaming import Streams

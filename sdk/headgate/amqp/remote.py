@@ -17,7 +17,7 @@ from headgate._util.tasks import stop
 from headgate.amqp.calls import MAX_CALLS, OK, error_of, pack
 from headgate.amqp.hints import NodeWakeUps, in_calls
 from headgate.amqp.nodelink import Call, NodeLink
-from headgate.amqp.told_waits import ToldWaits
+from headgate.amqp.reported_waits import ToldWaits
 from headgate.amqp.url import AmqpUrl
 from headgate.core.durability import Durability, Held
 from headgate.core.segment import NO_STORE

@@ -12,7 +12,7 @@ from headgate.context import Context
 from headgate.core.fetching import Exchange, Fetching
 from headgate.core.segment import MARK, payload_size
 from headgate.credit.calls import Ensure
-from headgate.credit.securing import Securing, secured_by
+from headgate.credit.durable_writes import Securing, secured_by
 from headgate.errors import (
     AccessDenied,
     Closed,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.core.credit import CreditLine
-from headgate.core.full import WhenFull
+from headgate.core.when_full import WhenFull
 
 MAX_BATCH: Final = 256
 MAX_BATCH_BYTES: Final = 1 << 20

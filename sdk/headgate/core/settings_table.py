@@ -11,8 +11,10 @@ from typing import Any, Final, Literal
 
 from headgate.core.levels import NOT_OF, check_levels
 from headgate.core.limits.bands import AGING, FAIL_IF_LATE, KEY_BANDS, ORDER, SHARES
+from headgate.core.limits.destination_shadow import SHADOW_LIMITS, check_shadow
 from headgate.core.limits.fairness import FAIR_BY, FAIR_WEIGHTS, check_turns
-from headgate.core.limits.forms import (
+from headgate.core.limits.limit import check_key_limits, limits_of
+from headgate.core.limits.limiter_forms import (
     HOLD_OFF,
     KEYS,
     LEASE_AHEAD,
@@ -23,11 +25,9 @@ from headgate.core.limits.forms import (
     ZONE,
     zone_said,
 )
-from headgate.core.limits.limit import check_key_limits, limits_of
 from headgate.core.limits.priority import MAX_OVERTAKEN
 from headgate.core.limits.shadow import IN_SHADOW, check_shadows, enforce_limits
 from headgate.core.limits.slices import check_slices
-from headgate.core.limits.tried import SHADOW_LIMITS, check_shadow
 from headgate.core.spellings import (
     COUNT,
     CREDIT,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.core.durability import Durability
-from headgate.core.full import WhenFull
 from headgate.core.names import MOST_SLICES, encode_name, given_name
+from headgate.core.when_full import WhenFull
 from headgate.core.window import Window
 from headgate.errors import InvalidValue, PolicyError
 from headgate.units import (
@@ -35,8 +35,8 @@ class Form:
 
     Attributes:
         spell: checks a value of this form, and returns it as the state keeps it.
-        written: how a policy writes it: the name of a form in :mod:`headgate.policy.forms`; empty where it is one of
-            ``words``, or has a table of its own.
+        written: how a policy writes it: the name of a form in :mod:`headgate.policy.value_forms`; empty where it is one
+            of ``words``, or has a table of its own.
         words: all that it may be.
     """
 

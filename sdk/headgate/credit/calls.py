@@ -18,14 +18,14 @@ from headgate.core.outbox import Batch, Outgoing
 from headgate.core.segment import MARKED
 from headgate.credit.attendance import Attendance
 from headgate.credit.confirmations import Confirming
+from headgate.credit.durable_writes import Nobody, Part, Securing, Written, secured_by
 from headgate.credit.failures import Failures
 from headgate.credit.observer import Outlook
-from headgate.credit.securing import Nobody, Part, Securing, Written, secured_by
 from headgate.message import Receipt
 from headgate.options import SessionOptions
+from headgate.redis.durable_calls import Waiting
 from headgate.redis.keys import Address
-from headgate.redis.rounds import BEAT, beat
-from headgate.redis.secured import Waiting
+from headgate.redis.shared_sweeps import BEAT, beat
 from headgate.redis.store import Store
 
 Ensure = Callable[[bool], Any]

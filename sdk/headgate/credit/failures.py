@@ -8,8 +8,8 @@ from headgate.core.account.machine import Account
 from headgate.core.deadlock import Deadlock
 from headgate.core.outbox import Outgoing
 from headgate.credit.confirmations import Confirming
+from headgate.credit.durable_writes import Securing
 from headgate.credit.observer import Outlook
-from headgate.credit.securing import Securing
 from headgate.errors import (
     AccessDenied,
     CoordinatorUnavailable,
@@ -22,7 +22,7 @@ from headgate.errors import (
 from headgate.explain.explainer import unreachable, unsafe
 from headgate.explain.model import Explanation
 from headgate.message import Receipt
-from headgate.spool.ways import Ways
+from headgate.spool.overflow import Ways
 
 _TIMED: Final = frozenset({"held-off", "learning", "send-rate"})
 """Causes of which it is known when they end."""

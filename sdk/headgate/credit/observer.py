@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from headgate.core.account.waiters import EXPLAIN_AFTER, EXPLAIN_EVERY
-from headgate.core.full import BLOCK, WhenFull
 from headgate.core.limits.fairness import fair_keys
 from headgate.core.limits.slices import pools_of
 from headgate.core.outbox import Batch, Outgoing
 from headgate.core.selector.wanted import Wanted
+from headgate.core.when_full import BLOCK, WhenFull
 from headgate.credit.notices import Listeners, Notices
+from headgate.explain.destination_facts import is_clear
 from headgate.explain.explainer import explain, leased
-from headgate.explain.facts import is_clear
 from headgate.explain.link_chain import is_link, through
 from headgate.explain.links import Links
 from headgate.explain.model import Explanation, Hop

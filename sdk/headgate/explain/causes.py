@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from headgate.core.names import decode_name
-from headgate.explain.beside import ELSEWHERE, NAMED, beside
-from headgate.explain.facts import Facts, held
-from headgate.explain.limits import bucket, hold_off
+from headgate.explain.destination_facts import Facts, held
+from headgate.explain.gate_causes import bucket, hold_off
+from headgate.explain.idle_consumers import ELSEWHERE, NAMED, beside
 from headgate.explain.model import Cause, Reason
 from headgate.explain.views import Limit, PoolView, StoreView, Unit, amount, count
 

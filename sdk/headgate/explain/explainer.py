@@ -6,11 +6,11 @@ from typing import Final
 
 from headgate.core.deadlock import Deadlock
 from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue
-from headgate.explain.beside import ELSEWHERE, beside
 from headgate.explain.causes import judge
-from headgate.explain.facts import Facts, held, read, stores_of
+from headgate.explain.destination_facts import Facts, held, read, stores_of
+from headgate.explain.idle_consumers import ELSEWHERE, beside
 from headgate.explain.model import Cause, Explanation, State
-from headgate.explain.tried import read_tried
+from headgate.explain.shadow_levels import read_tried
 from headgate.explain.turns import Turns
 from headgate.explain.views import Holder, count
 from headgate.redis.replies import Snapshot

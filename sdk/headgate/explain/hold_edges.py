@@ -13,8 +13,8 @@ from headgate.core.deadlock import Party, Wait
 from headgate.core.limiting.amounts import NO_KEY
 from headgate.core.limits.limit import limits_of
 from headgate.core.names import decode_name
+from headgate.explain.destination_facts import held
 from headgate.explain.explainer import explain, leased
-from headgate.explain.facts import held
 from headgate.explain.levels import held_off, read_limits
 from headgate.redis.replies import Snapshot
 from headgate.redis.stores.limiters import LimiterLevels

@@ -5,7 +5,7 @@ from typing import Final
 
 from headgate.core.limiting.amounts import encode_key
 from headgate.errors import InvalidValue, PolicyError
-from headgate.explain.facts import rule_of
+from headgate.explain.destination_facts import rule_of
 from headgate.explain.levels import LimitState
 from headgate.explain.limiter_view import Held, LimiterView, Wait
 from headgate.explain.limiter_words import duration, level_text, shown

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.core.limiting.amounts import NO_KEY
-from headgate.core.limits.forms import weight_among
+from headgate.core.limits.limiter_forms import weight_among
 from headgate.core.limits.priority import BANDS, PRIORITY, USUAL_OVERTAKEN, band_key
 from headgate.core.names import decode_name
 from headgate.explain.limiter_words import shown

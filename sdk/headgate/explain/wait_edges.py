@@ -11,8 +11,8 @@ from typing import Final
 from headgate.core import deadlock
 from headgate.core.deadlock import Party, Wait
 from headgate.core.links.link import known_by
+from headgate.explain.destination_facts import read
 from headgate.explain.explainer import explain
-from headgate.explain.facts import read
 from headgate.explain.hold_edges import Holds, gate_wait, limiter_waits
 from headgate.explain.link_view import LINK
 from headgate.explain.model import CONSUMERS_HOLD

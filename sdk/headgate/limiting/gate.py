@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from headgate._util.tasks import current
-from headgate.core.full import FAIL, WhenFull
 from headgate.core.limiting.amounts import encode_key
 from headgate.core.limits.bands import check_band
 from headgate.core.outbox import Outgoing
+from headgate.core.when_full import FAIL, WhenFull
 from headgate.credit.account import CreditAccount
 from headgate.errors import Closed, CreditTimeout, DestinationFull
 from headgate.explain.levels import LimiterState

@@ -15,8 +15,8 @@ from headgate.core.limiting.slices import Hand
 from headgate.credit.calls import Ensure
 from headgate.errors import CoordinatorUnavailable, HeadgateError
 from headgate.redis.backend import WakeUps
+from headgate.redis.durable_calls import secure
 from headgate.redis.keys import Address
-from headgate.redis.secured import secure
 from headgate.redis.stores.limiters import LimiterStore
 
 CLOSE_WITHIN: Final = 0.5

@@ -18,7 +18,7 @@ from headgate.redis.keys import Address
 from headgate.redis.replies import Recount
 from headgate.redis.store import Store
 from headgate.redis.stores.notes import NoteStore
-from headgate.redis.stores.together import added, every_slice
+from headgate.redis.stores.sliced_reads import added, every_slice
 from headgate.settings import DEFAULT, Settings, settings_of
 from headgate.spool.states import StoreState, store_states
 from headgate.spool.stores import store_fields

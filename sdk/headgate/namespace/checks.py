@@ -8,7 +8,7 @@ from headgate.core.limits.fairness import check_turns
 from headgate.core.limits.slices import check_slices, is_sliced
 from headgate.core.policy import Policy
 from headgate.errors import PolicyError
-from headgate.namespace.strictness import LIMITS
+from headgate.namespace.unlimited_names import LIMITS
 from headgate.redis.keys import Address
 from headgate.settings import check_spool
 

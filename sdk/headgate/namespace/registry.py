@@ -18,8 +18,8 @@ from headgate.namespace.defaults import durability_of
 from headgate.namespace.losses import Losses
 from headgate.namespace.policy_follower import GOVERNED, Policies, due, kind_of, without
 from headgate.namespace.pool_limits import PolicyPools
-from headgate.namespace.strictness import LIMITS, is_limited, unlimited
 from headgate.namespace.topics import Index
+from headgate.namespace.unlimited_names import LIMITS, is_limited, unlimited
 from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import Address, parse_key
 from headgate.redis.store import Store

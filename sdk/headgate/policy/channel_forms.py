@@ -6,7 +6,7 @@ from typing import Any, Final
 from headgate.core.links.multicast import LARGEST
 from headgate.core.names import encode_name
 from headgate.errors import InvalidValue
-from headgate.policy.forms import form
+from headgate.policy.value_forms import form
 from headgate.units import parse_rate, parse_size
 
 MOST_TTL: Final = 255

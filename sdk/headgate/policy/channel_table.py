@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from headgate.policy.channel_forms import ByteRate, Group, Interface, PacketSize, Port, Topics, Ttl
-from headgate.policy.forms import Name
 from headgate.policy.tables import Table
+from headgate.policy.value_forms import Name
 
 
 class ChannelTable(Table):

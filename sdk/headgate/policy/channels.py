@@ -8,7 +8,7 @@ from headgate.core.names import encode_name
 from headgate.core.policy import Policy, Rule
 from headgate.policy.channel_forms import SMALLEST, byte_rate
 from headgate.policy.channel_table import ChannelTable
-from headgate.policy.places import Path
+from headgate.policy.line_numbers import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
 from headgate.redis.keys import link_id

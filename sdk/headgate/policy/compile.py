@@ -17,8 +17,8 @@ from headgate.policy.channels import compile_channels, rules_of
 from headgate.policy.descriptors import compile_descriptors
 from headgate.policy.document import Destination, Document, WindowTable
 from headgate.policy.limiters import KEYS, compile_limiters, compile_user_limits
+from headgate.policy.line_numbers import Path
 from headgate.policy.links import Links
-from headgate.policy.places import Path
 from headgate.policy.presets import STORES, SWITCHED_OFF, preset
 from headgate.policy.problems import BadDocument, Problem
 from headgate.policy.read import Origin, Source

@@ -8,7 +8,7 @@ from headgate.core.limits.limit import limits_of
 from headgate.core.policy import Policy
 from headgate.errors import InvalidValue
 from headgate.policy.limiter_table import DescriptorTable
-from headgate.policy.places import Path
+from headgate.policy.line_numbers import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
 from headgate.settings import DEFAULT

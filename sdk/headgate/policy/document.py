@@ -8,9 +8,12 @@ from pydantic import Discriminator, Field, Tag, create_model, model_validator
 from headgate.core.limits.descriptor import MOST_DESCRIPTORS
 from headgate.core.settings_table import DEFAULT, ROWS
 from headgate.core.spellings import Form
-from headgate.policy import forms
+from headgate.policy import value_forms
 from headgate.policy.channel_table import ChannelTable
-from headgate.policy.forms import (
+from headgate.policy.limiter_table import DescriptorTable, LimiterTable, UserLimitTable
+from headgate.policy.link_tables import BridgeTable, RouteTable, SiteTable, ZoneTable
+from headgate.policy.tables import Table
+from headgate.policy.value_forms import (
     Amount,
     Count,
     Flag,
@@ -29,9 +32,6 @@ from headgate.policy.forms import (
     Weights,
     WindowWord,
 )
-from headgate.policy.limiter_table import DescriptorTable, LimiterTable, UserLimitTable
-from headgate.policy.link_tables import BridgeTable, RouteTable, SiteTable, ZoneTable
-from headgate.policy.tables import Table
 
 Preset = Literal["artemis", "activemq", "tibco-ems", "blazingmq", "llm", "http-api"]
 T = TypeVar("T", bound=Table)
@@ -53,7 +53,7 @@ def takes(*place: str) -> Callable[[type[T]], type[T]]:
 
 
 def _written(form: Form) -> Any:
-    return Literal[*form.words, DEFAULT] | None if form.words else getattr(forms, form.written)
+    return Literal[*form.words, DEFAULT] | None if form.words else getattr(value_forms, form.written)
 
 
 def _is_table(value: Any) -> str:

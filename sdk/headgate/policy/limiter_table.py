@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from headgate.policy.forms import (
+from headgate.policy.tables import Table
+from headgate.policy.value_forms import (
     Aging,
     Amount,
     AtOnce,
@@ -25,7 +26,6 @@ from headgate.policy.forms import (
     Resets,
     Weights,
 )
-from headgate.policy.tables import Table
 
 Enforce = Literal["always", "shadow"] | None
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from headgate.core.addresses.pattern import Pattern
-from headgate.core.limits.forms import weights_text
 from headgate.core.limits.limit import Limit, limits_of, limits_text, reset_of
+from headgate.core.limits.limiter_forms import weights_text
 from headgate.core.limits.shadow import IN_SHADOW, sides, unlimited
 from headgate.core.limits.user_limit import BYTES, CONNECTIONS, IN_FLIGHT, MESSAGES, UserLimit
 from headgate.core.limits.zones import offsets_text
@@ -14,7 +14,7 @@ from headgate.core.names import encode_name
 from headgate.core.policy import Resolved, Rule
 from headgate.errors import HeadgateError, InvalidValue, PolicyError
 from headgate.policy.limiter_table import LimiterTable, LimitTable, PerKey, ShadowPerKey, UserLimitTable
-from headgate.policy.places import Path
+from headgate.policy.line_numbers import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
 from headgate.settings import Settings

@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from headgate.policy.forms import (
+from headgate.policy.tables import Table
+from headgate.policy.value_forms import (
     DurabilityText,
     Hops,
     Name,
@@ -17,7 +18,6 @@ from headgate.policy.forms import (
     Tenant,
     Topics,
 )
-from headgate.policy.tables import Table
 
 
 class SiteTable(Table):

@@ -10,8 +10,8 @@ from headgate.core.limits.slices import is_sliced
 from headgate.core.links.link import Kind, Link, Site, burst_of, cycle, rate_bucket
 from headgate.core.policy import Policy, Rule
 from headgate.policy.document import Document
+from headgate.policy.line_numbers import Path
 from headgate.policy.link_tables import BridgeTable, LinkTable, RouteTable
-from headgate.policy.places import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
 from headgate.settings import DEFAULT, Settings

@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from headgate.core.words import hint
+from headgate.core.foreign_words import hint
 from headgate.errors import InvalidValue, PolicyError
 from headgate.policy.document import Document
-from headgate.policy.places import Path, json_lines, toml_lines
+from headgate.policy.line_numbers import Path, json_lines, toml_lines
 from headgate.policy.problems import BadDocument, Problem
 
 Format = Literal["toml", "json"]

@@ -8,7 +8,7 @@ from typing import Any, Final
 from headgate.core.names import encode_name
 from headgate.core.policy import SHARED, Pool
 from headgate.policy.document import Destination, Limit, PoolTable
-from headgate.policy.places import Path
+from headgate.policy.line_numbers import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
 from headgate.settings import DEFAULT

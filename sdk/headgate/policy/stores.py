@@ -9,7 +9,7 @@ from headgate.core.policy import Policy, Resolved, Store
 from headgate.core.settings_table import STORES
 from headgate.errors import InvalidValue, PolicyError
 from headgate.policy.document import StoreTable
-from headgate.policy.places import Path
+from headgate.policy.line_numbers import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
 from headgate.spool.stores import store_fields

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from headgate.core.settings_table import STORES
 from headgate.policy.document import Document
-from headgate.policy.places import Path
+from headgate.policy.line_numbers import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Source
 from headgate.units import parse_size

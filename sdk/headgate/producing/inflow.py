@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from headgate.core.outbox import Outgoing
 from headgate.credit.account import CreditAccount
-from headgate.credit.wish import Wish
+from headgate.credit.requested_terms import Wish
 from headgate.errors import Closed, InvalidValue
 from headgate.message import MAX_MESSAGE
 from headgate.namespace.defaults import Defaults

@@ -9,11 +9,11 @@ from typing import Any, Final
 from headgate._util.keywords import explains
 from headgate._util.pacing import Pacing
 from headgate._util.tasks import current
-from headgate.core.full import WhenFull
-from headgate.core.later import due
+from headgate.core.due_time import due
 from headgate.core.outbox import Outgoing
+from headgate.core.when_full import WhenFull
 from headgate.credit.account import CreditAccount
-from headgate.credit.wish import Wish
+from headgate.credit.requested_terms import Wish
 from headgate.errors import Closed, CreditTimeout, InvalidValue
 from headgate.explain.explainer import own_rate
 from headgate.message import Headers, Receipt, encode, with_priority

@@ -25,10 +25,10 @@ from headgate.redis.replies import (
     no_credit,
     records,
 )
-from headgate.redis.rounds import Rounds
 from headgate.redis.scripts import script
+from headgate.redis.shared_sweeps import Rounds
 from headgate.redis.stores.pools_read import PoolsRead
-from headgate.redis.stores.together import together
+from headgate.redis.stores.sliced_reads import together
 
 Beyond = Literal["refuse", "hard", "spool"]
 LESSEES: Final = 10

@@ -15,8 +15,8 @@ from headgate.credit.account import CLOSE_WITHIN, CreditAccount
 from headgate.credit.calls import Ensure
 from headgate.credit.notices import Listeners
 from headgate.credit.observer import Outlook
+from headgate.credit.requested_terms import Wish
 from headgate.credit.spool_quota import Quota
-from headgate.credit.wish import Wish
 from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue
 from headgate.limiting.limiter import Limiter
 from headgate.redis.keys import Address

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from headgate._util.tasks import stop
 from headgate.core.window import Window
 from headgate.credit.account import CreditAccount
-from headgate.credit.wish import Wish
+from headgate.credit.requested_terms import Wish
 from headgate.errors import HeadgateError
 from headgate.namespace.defaults import Defaults
 from headgate.namespace.registry import Registry

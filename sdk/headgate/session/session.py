@@ -14,15 +14,15 @@ from headgate.context import Context
 from headgate.core.addresses.url_options import split_address
 from headgate.core.credit import CreditLine
 from headgate.core.durability import MEMORY, Durability
-from headgate.core.full import WhenFull
 from headgate.core.names import given_name
 from headgate.core.selector.messages import matcher
 from headgate.core.selector.parser import Selector
+from headgate.core.when_full import WhenFull
 from headgate.core.window import Window
 from headgate.credit.account import CreditAccount
 from headgate.credit.notices import NOTIFY_AFTER, Callback, Listeners
+from headgate.credit.requested_terms import Wish
 from headgate.credit.spool_quota import Quota
-from headgate.credit.wish import Wish
 from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.by_key import Keys

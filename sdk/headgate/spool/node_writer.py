@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core.account.calls import NoStore
-from headgate.core.full import WhenFull
 from headgate.core.outbox import MAX_BATCH, MAX_BATCH_BYTES, Outbox
 from headgate.core.segment import MARKED
+from headgate.core.when_full import WhenFull
 from headgate.errors import MessageTooLarge
-from headgate.spool.ways import Ways
+from headgate.spool.overflow import Ways
 
 AGAIN: Final = 5.0
 """Seconds until payloads are sent again to a store that had no room, where nothing is heard of it."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core.full import WhenFull
 from headgate.core.names import decode_name, encode_name
+from headgate.core.when_full import WhenFull
 from headgate.errors import PolicyError
 from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import PARTS, Address

@@ -20,10 +20,10 @@ from headgate.core.outbox import Outbox
 from headgate.core.segment import MOST_MESSAGES, pack
 from headgate.errors import HeadgateError, MessageTooLarge
 from headgate.redis.keys import Address
+from headgate.spool.overflow import Ways
+from headgate.spool.store_access import Quota, Way
 from headgate.spool.stores import Spool, Spools, folder
 from headgate.spool.sweep import Sweeper
-from headgate.spool.way import Quota, Way
-from headgate.spool.ways import Ways
 
 LOOK_EVERY: Final = 1.0
 """Seconds between looks whether anybody still waits for room at a store, where nothing is heard of it."""

@@ -9,8 +9,8 @@ from typing import Self
 import headgate.limiting.gate
 from headgate._util.forks import watch
 from headgate.core.credit import CreditLine, Lease
-from headgate.core.full import FAIL, WhenFull
 from headgate.core.limits.bands import check_band
+from headgate.core.when_full import FAIL, WhenFull
 from headgate.errors import CreditTimeout, DestinationFull
 from headgate.explain.levels import LimiterState
 from headgate.limiting.hold import Hold

@@ -12,7 +12,7 @@ from proton.utils import BlockingConnection
 
 import headgate
 from headgate import Client
-from headgate_coordinator.security.permissions import Action
+from headgate_coordinator.security.grants import Action
 from tests.amqp.conftest import StartNode
 from tests.amqp.doors.test_user_limits import quota
 from tests.amqp.doors.test_users import call, grant, there

@@ -10,7 +10,7 @@ from headgate.amqp.link import Link
 from headgate.policy import loads
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.pools import PoolStore
-from headgate.redis.stores.together import every_slice
+from headgate.redis.stores.sliced_reads import every_slice
 from tests.amqp.client import Peer, read
 from tests.amqp.nodes import NodeProcess
 from tests.remote.grants import B, C, M, P

@@ -14,7 +14,7 @@ import headgate
 from headgate import AccessDenied, Client
 from headgate.policy import loads
 from headgate.redis.keys import Address
-from headgate_coordinator.security.permissions import Action
+from headgate_coordinator.security.grants import Action
 from tests.amqp.conftest import StartNode
 from tests.amqp.doors.test_users import call, grant, there
 from tests.lua.place import Place, Producer

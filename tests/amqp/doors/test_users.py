@@ -10,8 +10,8 @@ from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from headgate import Client
 from headgate_coordinator.security.document import GrantTable, User
+from headgate_coordinator.security.grants import Action
 from headgate_coordinator.security.passwords import hashed
-from headgate_coordinator.security.permissions import Action
 from headgate_coordinator.security.store import UserStore
 from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess

@@ -11,7 +11,7 @@ import headgate
 from headgate.amqp.peer import Gone
 from headgate.policy import loads
 from headgate_coordinator.security.document import GrantTable, User
-from headgate_coordinator.security.permissions import Action
+from headgate_coordinator.security.grants import Action
 from headgate_coordinator.security.store import UserStore
 from tests.amqp.client import Peer
 from tests.amqp.node_processes import NodeProcess, nodes

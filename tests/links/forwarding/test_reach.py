@@ -17,7 +17,7 @@ from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
-from headgate_coordinator.security.reach import Reach
+from headgate_coordinator.security.policy_reach import Reach
 from headgate_coordinator.service.service import service
 from tests.amqp.nodes import NodeProcess
 from tests.support.spooled import fill, segments, swept

@@ -22,7 +22,7 @@ from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.rules import Forwarding, Refusal
 from headgate_coordinator.links.spooled_reads import Entries
 from headgate_coordinator.links.spooled_writes import SpooledWrites
-from headgate_coordinator.security.reach import Reach
+from headgate_coordinator.security.policy_reach import Reach
 from headgate_coordinator.service.spool_sweep import SpoolSweep
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.channels import Group, collecting, opened

@@ -18,8 +18,8 @@ from headgate.explain.model import Cause, Explanation
 from headgate.policy import loads
 from headgate.redis.keys import Address, forwarder_id
 from headgate.redis.stores.links import LinkStore
-from headgate_coordinator.fleet.facts import BridgeFacts
 from headgate_coordinator.fleet.leases import LeaseStore
+from headgate_coordinator.fleet.node_facts import BridgeFacts
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.rules import Forwarding

@@ -1,7 +1,7 @@
 """What a wait for replicas is put after: a call that writes and changes nothing, and says of which epoch that is."""
 
 from headgate.core.durability import MEMORY
-from headgate.redis.secured import Secured, secure
+from headgate.redis.durable_calls import Secured, secure
 from tests.lua.place import Place
 
 LATER = b"b" * 40

@@ -8,9 +8,9 @@ import pytest
 from headgate.core.durability import MEMORY
 from headgate.core.links.calls import Put, Read, Skip
 from headgate.errors import CoordinatorUnavailable
+from headgate.redis.durable_calls import secure
 from headgate.redis.keys import Address
 from headgate.redis.scripts import parse, script_names
-from headgate.redis.secured import secure
 from headgate.redis.stores.limiters import LimiterStore
 from headgate.redis.stores.links import LinkStore
 from headgate.redis.stores.moves import MoveStore

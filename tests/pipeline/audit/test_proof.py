@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from headgate_pipeline.audit import proof
 from headgate_pipeline.audit.columns import MISSING
+from headgate_pipeline.audit.entry_runs import ROWS
 from headgate_pipeline.audit.findings import ROW, Finding, Settings
 from headgate_pipeline.audit.proof import Proof
 from headgate_pipeline.audit.replay import Replay
-from headgate_pipeline.audit.runs import ROWS
 from tests.pipeline import made
 from tests.pipeline.faults import Fault, faults
 from tests.pipeline.story import Row, of_bucket, of_queue

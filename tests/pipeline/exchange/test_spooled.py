@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import headgate.sync
+from headgate_pipeline.exchange.browse import Look
 from headgate_pipeline.exchange.intake import Intake
-from headgate_pipeline.exchange.look import Look
 from headgate_pipeline.exchange.messages import batches_of
 from headgate_pipeline.exchange.options import Options
 from headgate_pipeline.exchange.stream import StreamReader

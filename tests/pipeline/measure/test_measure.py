@@ -14,7 +14,7 @@ from headgate_pipeline.cli.main import app
 from headgate_pipeline.ledger.events import with_limits
 from headgate_pipeline.ledger.schema import ENTRY
 from headgate_pipeline.measure.measure import blocked, fairness, flow, parties
-from headgate_pipeline.measure.stalls import stalls
+from headgate_pipeline.measure.session_waits import stalls
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -5,8 +5,8 @@ from pyspark.sql import SparkSession
 
 from headgate_pipeline.measure.limiters import TOP_KEYS, limiter_keys, limiters
 from headgate_pipeline.report.advice import advise
-from headgate_pipeline.report.figures import gather
 from headgate_pipeline.report.report import labels_of, render
+from headgate_pipeline.report.report_data import gather
 from tests.pipeline.limiter_story import rows
 from tests.pipeline.rows import START, entry, frame
 

@@ -20,8 +20,8 @@ from headgate_pipeline.cli.main import app
 from headgate_pipeline.formatting import size, span
 from headgate_pipeline.report import page, timeline
 from headgate_pipeline.report.advice import advise
-from headgate_pipeline.report.figures import Figures, gather
 from headgate_pipeline.report.report import labels_of, render
+from headgate_pipeline.report.report_data import Figures, gather
 from headgate_pipeline.report.screenshots import save
 from tests.pipeline.ledgers_of import Writer
 from tests.pipeline.load import run

@@ -13,7 +13,7 @@ from headgate import InvalidValue
 from headgate_pipeline.cli.main import app
 from headgate_pipeline.cli.what_if import limits_of, render
 from headgate_pipeline.ledger import events
-from headgate_pipeline.simulate import bins
+from headgate_pipeline.simulate import time_bins
 from headgate_pipeline.simulate.flow import replay, shared
 from headgate_pipeline.simulate.model import Period, bound, rank_of, recorded
 from headgate_pipeline.simulate.rules import Rules
@@ -99,7 +99,7 @@ def test_a_senders_time_stands_still_while_it_waits(spark: SparkSession) -> None
         entry(6, 99, "settle", session="c", bytes=500, messages=1),
     ]
     prepared = events.prepare(frame(spark, rows))
-    seen = bins.period_of(bins.binned(prepared, events.waits(prepared)).toPandas())
+    seen = time_bins.period_of(time_bins.binned(prepared, events.waits(prepared)).toPandas())
     assert (seen.step, seen.sends.shape, seen.waited) == (1, (1, 100), 40)
     assert {int(at): int(seen.sends[0, at]) for at in np.flatnonzero(seen.sends[0])} == {10: 800, 21: 500}
     assert np.flatnonzero(seen.busy).tolist() == [*range(11, 60), *range(62, 99)]
@@ -118,8 +118,8 @@ def test_what_is_replayed_together_begins_together(spark: SparkSession) -> None:
         entry(2, 199, "settle", "b", session="c", bytes=10, messages=1, pending_bytes=40),
     ]
     prepared = events.prepare(frame(spark, rows))
-    told: Any = bins.binned(prepared, events.waits(prepared), {"a": "p", "b": "p"}).toPandas()
-    a, b = (bins.period_of(told[told["destination"] == name]) for name in "ab")
+    told: Any = time_bins.binned(prepared, events.waits(prepared), {"a": "p", "b": "p"}).toPandas()
+    a, b = (time_bins.period_of(told[told["destination"] == name]) for name in "ab")
     assert a.sends.shape == b.sends.shape == (1, 200)
     assert a.began_ms == b.began_ms
     assert (b.pending[0], b.pending[29], b.pending[30], b.began_with) == (30, 30, 50, 30)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.limits.forms import read_limits, weights_text
 from headgate.core.limits.limit import Limit, limits_of, limits_text
+from headgate.core.limits.limiter_forms import read_limits, weights_text
 from headgate.core.limits.zones import MOST_OFFSETS, offsets_text, zone_named
 from headgate.core.policy import Policy
 from headgate.errors import InvalidValue, PolicyError

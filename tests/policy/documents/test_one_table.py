@@ -35,7 +35,7 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 sys.meta_path.insert(0, Changed())
 
 from headgate import PolicyError, Settings
-from headgate.core.words import hint
+from headgate.core.foreign_words import hint
 from headgate.policy import loads
 from headgate.policy.compile import key_of
 from headgate.policy.document import schema

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from headgate.errors import InvalidValue, PolicyError
 from headgate.policy import BadDocument, load, loads
-from headgate.policy.places import Path as Keys
-from headgate.policy.places import json_lines, toml_lines
+from headgate.policy.line_numbers import Path as Keys
+from headgate.policy.line_numbers import json_lines, toml_lines
 from tests.support.extent import each
 
 TOML = '''# a comment = [1]

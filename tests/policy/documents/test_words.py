@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.core.foreign_words import foreign
 from headgate.core.settings_table import PATHS
-from headgate.core.words import foreign
 from headgate.policy import BadDocument, loads, note
 from tests.demo.command import run
 from tests.sdk.redis.test_words import EVERY, names_ours

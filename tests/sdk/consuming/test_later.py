@@ -10,7 +10,7 @@ import pytest
 import headgate
 import headgate.sync
 import headgate.testing
-from headgate.core.later import MOST_LATER
+from headgate.core.due_time import MOST_LATER
 from headgate.errors import InvalidValue, PolicyError
 from headgate.policy import loads
 from headgate.redis.keys import Address

@@ -11,8 +11,8 @@ from headgate.core.account.calls import Acquire, Call, Credit, Leave, Make, Publ
 from headgate.core.account.machine import Account
 from headgate.core.account.waiters import SILENT, SLOW
 from headgate.core.credit import CreditLine, Lease
-from headgate.core.full import BLOCK, WhenFull
 from headgate.core.outbox import Batch, Outgoing
+from headgate.core.when_full import BLOCK, WhenFull
 from tests.model.credit import UNLIMITED, Amount, Answer, Rules, Totals
 from tests.model.destination import Destination
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from headgate.core.account.calls import Acquire, Credit, Leave, Publish, Reap
-from headgate.core.full import FAIL
+from headgate.core.when_full import FAIL
 from tests.sdk.core.accounts import FAULTS, Session, World, check, story
 
 LONG = 60.0

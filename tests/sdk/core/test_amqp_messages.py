@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headgate import InvalidValue, MessageFormatError
 from headgate.core.amqp import mapping as amqp_mapping
 from headgate.core.amqp import message as amqp_message
-from headgate.core.amqp import packed
+from headgate.core.amqp import msgpack_form
 from headgate.core.amqp.message import AmqpMessage, BodyKind, Properties, decode
 from headgate.core.amqp.sections import (
     DEFAULT_HEADER,
@@ -316,7 +316,7 @@ fitting = st.fixed_dictionaries(
         "amqp.body": st.sampled_from(["null", "value", "sequence", "other"]),
     },
 )
-sdk_bodies = st.text() | st.binary() | (st.lists(storable, max_size=3) | storable).map(packed.pack)
+sdk_bodies = st.text() | st.binary() | (st.lists(storable, max_size=3) | storable).map(msgpack_form.pack)
 
 
 @ROUND_TRIPS
@@ -363,7 +363,7 @@ def test_headers_of_the_sdk_are_what_an_amqp_client_knows() -> None:
     assert of_proton(found.properties) == {"tenant": "a", "n": 1, "at": MOMENT, "amqp.user-id": "not bytes"}
     assert found.annotations is not None
     assert found.annotations["x-opt-a"] == 1
-    assert packed.unpack(bytes(found.annotations[amqp_mapping.EXACT])) == {"list": [1, 2]}
+    assert msgpack_form.unpack(bytes(found.annotations[amqp_mapping.EXACT])) == {"list": [1, 2]}
     assert proton_of(to_amqp(encode(b"bytes", None))).body == b"bytes"
 
 
@@ -373,9 +373,9 @@ def test_headers_of_the_sdk_are_what_an_amqp_client_knows() -> None:
         ({"body": b"x", "inferred": True}, b"x", None),
         ({"body": b"x"}, b"x", None),
         ({"body": "text"}, "text", None),
-        ({"body": {"a": [1, None]}}, packed.pack({"a": [1, None]}), "value"),
-        ({"body": [1, 2], "inferred": True}, packed.pack([1, 2]), "sequence"),
-        ({"body": 5}, packed.pack(5), "value"),
+        ({"body": {"a": [1, None]}}, msgpack_form.pack({"a": [1, None]}), "value"),
+        ({"body": [1, 2], "inferred": True}, msgpack_form.pack([1, 2]), "sequence"),
+        ({"body": 5}, msgpack_form.pack(5), "value"),
         ({"body": proton.symbol("s")}, "s", None),
     ],
 )
@@ -397,7 +397,7 @@ def test_an_application_property_never_hides_a_standard_one() -> None:
 
 
 def test_an_annotation_that_only_looks_like_ours_is_an_annotation() -> None:
-    for value in (5, b"\xc1", packed.pack([1]), packed.pack({1: 2})):
+    for value in (5, b"\xc1", msgpack_form.pack([1]), msgpack_form.pack({1: 2})):
         raw = amqp_message.encode(AmqpMessage(message_annotations={amqp_mapping.EXACT: value}, kind="data", body=b""))
         assert read(raw)[1] == {"amqp.message-annotations": {amqp_mapping.EXACT: value}}
 

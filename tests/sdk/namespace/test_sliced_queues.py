@@ -15,7 +15,7 @@ from headgate import CreditTimeout, InvalidName, PolicyError, policy
 from headgate.core.names import slice_name
 from headgate.redis.keys import Address, PoolAddress, parse_key, slot_of
 from headgate.redis.stores.pools import PoolStore, Slice
-from headgate.redis.stores.together import every_slice
+from headgate.redis.stores.sliced_reads import every_slice
 from tests.sdk.observing import GUARD, look
 from tests.sdk.workers import Worker
 from tests.support.faultproxy import FaultProxy

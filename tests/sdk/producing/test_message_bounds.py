@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core.amqp import packed
+from headgate.core.amqp import msgpack_form
 from headgate.errors import InvalidValue, MessageFormatError
 from headgate.message import decode, encode
 
@@ -25,7 +25,7 @@ def test_what_others_sent_is_bounded_as_it_is_read(empty: bytes) -> None:
     bomb = b"\x92\xc4\x01x\x81\xa1a\xdc\x03\xe8" + (b"\xdc\x40\x00" + empty * 16384) * 1000
     tracemalloc.start()
     try:
-        for read in (packed.read, packed.read_headers):
+        for read in (msgpack_form.read, msgpack_form.read_headers):
             with pytest.raises(MessageFormatError, match="more than 100000"):
                 read(bomb)
         assert tracemalloc.get_traced_memory()[1] < 96 << 20

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import headgate
 from headgate import InvalidName, InvalidValue, PolicyError, Settings, Window
-from headgate.core.full import WhenFull
 from headgate.core.names import decode_name, encode_name
+from headgate.core.when_full import WhenFull
 from headgate.redis.keys import Address, check_session, parse_key
 from headgate.units import MAX_SIZE, parse_duration, parse_limit, parse_rate, parse_size
 from tests.support.extent import each

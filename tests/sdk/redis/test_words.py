@@ -13,9 +13,9 @@ import headgate.redis.url
 import headgate.sync
 from headgate import InvalidValue, PolicyError, Settings
 from headgate.core.addresses.url_options import OPTIONS, UrlOptions, read_options
-from headgate.core.full import WhenFull
+from headgate.core.foreign_words import foreign, hint, products
 from headgate.core.settings_table import PATHS
-from headgate.core.words import foreign, hint, products
+from headgate.core.when_full import WhenFull
 from headgate.settings import settings_of
 from tests.support.extent import each, share_of
 

@@ -9,8 +9,8 @@ from typing import Final
 from headgate.brokers import KEPT, NOT_COVERED, Word, words
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError, InvalidValue
+from headgate_coordinator.imports.config_lines import Line, read_lines, unquoted
 from headgate_coordinator.imports.draft import Table
-from headgate_coordinator.imports.lines import Line, read_lines, unquoted
 from headgate_coordinator.imports.names import check_pattern, is_name
 from headgate_coordinator.imports.reading import HIDDEN, Reading
 from headgate_coordinator.imports.report import Imported

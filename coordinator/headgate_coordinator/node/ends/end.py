@@ -9,7 +9,7 @@ from typing import Any
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import UNAUTHORIZED, Fate, Link
 from headgate.core.printable import printable
-from headgate_coordinator.fleet.facts import LinkFacts
+from headgate_coordinator.fleet.node_facts import LinkFacts
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security import Action

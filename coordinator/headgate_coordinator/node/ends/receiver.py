@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import INTERNAL_ERROR, RESOURCE_DELETED, TOO_LARGE, Fate, Link, Outcome, Terminus
-from headgate.core.later import MOST_LATER
+from headgate.core.due_time import MOST_LATER
 from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatError, SessionExpired, SlowConsumer
 from headgate.message import Holder, Message, accept, to_amqp
 from headgate.message import Outcome as Settlement

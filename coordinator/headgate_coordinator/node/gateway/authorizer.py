@@ -30,7 +30,7 @@ from headgate.redis.replies import STORE_FIELDS
 from headgate.redis.scripts import Script
 from headgate.redis.stores.notes import KEEP_MS, PAGE, Tie
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
-from headgate_coordinator.node.gateway.rights import (
+from headgate_coordinator.node.gateway.required_grants import (
     ANY,
     HOLD_WORDS,
     INDEX_SCRIPTS,

@@ -15,9 +15,9 @@ from headgate.core.names import decode_name, encode_name, slice_number
 from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue
 from headgate.namespace.policy_follower import GOVERNED
 from headgate.redis.backend import Backend
+from headgate.redis.durable_calls import Waiting
 from headgate.redis.keys import Address, PoolAddress, is_session_of, parse_key, policy_key
 from headgate.redis.scripts import Script, script, script_names
-from headgate.redis.secured import Waiting
 from headgate.settings import KINDS
 from headgate.waits import KINDS as WAITED_FOR
 from headgate.waits import OUTCOMES, Kind, Outcome, Wait
@@ -26,12 +26,12 @@ from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.credit.in_flight import COUNTED, counted
 from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.gateway.authorizer import Permits
-from headgate_coordinator.node.gateway.marked import Marked
-from headgate_coordinator.node.gateway.rights import MOST_WAITED_MS, SECURED, text_of
+from headgate_coordinator.node.gateway.required_grants import MOST_WAITED_MS, SECURED, text_of
+from headgate_coordinator.node.gateway.spooled_batches import Marked
 from headgate_coordinator.node.gateway.visible import Shown, asks_for_policy, hide_holds
 from headgate_coordinator.node.shown_policies import ShownPolicies
 from headgate_coordinator.security import EVERYTHING, Action
-from headgate_coordinator.security.making import Making
+from headgate_coordinator.security.creation_quota import Making
 
 MASTERS: Final = (("CONFIG", "GET", "maxmemory"), ("INFO", "memory"))
 """Commands that may go to every master."""

@@ -19,9 +19,9 @@ from headgate.redis.keys import Address
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.gateway.authorizer import Permits
 from headgate_coordinator.node.gateway.executor import Desk
-from headgate_coordinator.node.gateway.marked import Marked, is_marked
 from headgate_coordinator.node.gateway.payloads import Payloads, Wanted
 from headgate_coordinator.node.gateway.replies import Replies
+from headgate_coordinator.node.gateway.spooled_batches import Marked, is_marked
 from headgate_coordinator.node.host import Connection
 
 _log = logging.getLogger("headgate.node")

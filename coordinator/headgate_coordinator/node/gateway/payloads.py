@@ -14,7 +14,7 @@ from headgate.errors import CoordinatorUnavailable, SpoolUnavailable
 from headgate.redis.keys import Address, parse_key
 from headgate.spool import Spooling
 from headgate.spool.reader import Unreadable
-from headgate_coordinator.node.gateway.rights import text_of
+from headgate_coordinator.node.gateway.required_grants import text_of
 
 WITHIN: Final = 2.0
 """Seconds for the payloads of one answer; clients wait a little longer for it."""

@@ -13,7 +13,7 @@ from headgate.namespace.topics import Entry
 from headgate.redis.keys import parse_key
 from headgate.redis.replies import pairs
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
-from headgate_coordinator.node.gateway.rights import text_of
+from headgate_coordinator.node.gateway.required_grants import text_of
 from headgate_coordinator.node.shown_policies import ShownPolicies
 from headgate_coordinator.security import Action
 from headgate_coordinator.security.access import Access

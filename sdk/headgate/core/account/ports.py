@@ -4,8 +4,8 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from headgate.core.account.calls import Credit, NoStore
-from headgate.core.full import WhenFull
 from headgate.core.outbox import Batch, Outgoing
+from headgate.core.when_full import WhenFull
 
 
 class Manners(Protocol):

@@ -9,8 +9,8 @@ from typing import Final
 
 from headgate.core.account.ports import Ends, Manners, Spooling
 from headgate.core.credit import CreditLine
-from headgate.core.full import WhenFull
 from headgate.core.outbox import Outbox, Outgoing
+from headgate.core.when_full import WhenFull
 
 SLOW: Final = 0.02
 """Seconds that an answer may take: no caller's time is over sooner than that, for the answer may come just now."""

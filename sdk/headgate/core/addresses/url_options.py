@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from headgate.core.foreign_words import hint
 from headgate.core.window import Window
-from headgate.core.words import hint
 from headgate.errors import InvalidValue
 from headgate.units import parse_rate, parse_size
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from headgate.core.amqp import packed
+from headgate.core.amqp import msgpack_form
 from headgate.core.amqp.message import (
     NO_PROPERTIES,
     PROPERTIES,
@@ -79,17 +79,17 @@ def _shown_body(message: AmqpMessage) -> tuple[bytes | str, str]:
         return str(message.body), ""
     if isinstance(message.body, bytes):
         return message.body, ""
-    return packed.pack(message.body), message.kind
+    return msgpack_form.pack(message.body), message.kind
 
 
 def _without_exact(annotations: dict[Any, Any]) -> tuple[dict[Any, Any], dict[str, Any]]:
     content = annotations.get(EXACT)
     if isinstance(content, bytes):
         try:
-            exact = packed.unpack(content)
+            exact = msgpack_form.unpack(content)
         except MessageFormatError:
             return annotations, {}
-        if packed.are_headers(exact):
+        if msgpack_form.are_headers(exact):
             return {name: value for name, value in annotations.items() if name != EXACT}, exact
     return annotations, {}
 
@@ -115,7 +115,7 @@ def meant(body: bytes | str, headers: dict[str, Any]) -> AmqpMessage:
     message.header = replace(DEFAULT_HEADER, **header)
     message.properties = Properties(**properties)
     if exact:
-        message.message_annotations = message.message_annotations | {EXACT: packed.pack(exact)}
+        message.message_annotations = message.message_annotations | {EXACT: msgpack_form.pack(exact)}
     return message
 
 
@@ -183,8 +183,8 @@ def _set_body(message: AmqpMessage, body: bytes | str, kind: Any) -> bool:
     if kind not in ("value", "sequence") or isinstance(body, str):
         return False
     try:
-        content = packed.unpack(body)
-        same = packed.pack(content) == body and _comes_back(content)
+        content = msgpack_form.unpack(body)
+        same = msgpack_form.pack(content) == body and _comes_back(content)
     except (MessageFormatError, TypeError, ValueError, OverflowError):
         return False
     if not same or isinstance(content, str | bytes | None) or (kind == "sequence" and not isinstance(content, list)):

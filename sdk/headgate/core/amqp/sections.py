@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from headgate.core.amqp import writer
 from headgate.core.amqp.reader import Reader
 from headgate.core.amqp.types import Timestamp
-from headgate.core.later import delay_ms, moment_ms
+from headgate.core.due_time import delay_ms, moment_ms
 from headgate.errors import InvalidValue, MessageFormatError
 
 HEADER: Final = 0x70

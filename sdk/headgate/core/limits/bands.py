@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from headgate.core.limits.forms import unless, weights_text
+from headgate.core.limits.limiter_forms import unless, weights_text
 from headgate.core.spellings import FLAG, Form
 from headgate.errors import InvalidValue
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from headgate.core.amqp.mapping import PREFIX
 from headgate.core.limiting.amounts import NO_KEY
-from headgate.core.limits.forms import weights_text
+from headgate.core.limits.limiter_forms import weights_text
 from headgate.core.limits.priority import PRIORITY, band_key
 from headgate.core.links.calls import Put, Skip
 from headgate.core.outbox import Outgoing

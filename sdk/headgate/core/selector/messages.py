@@ -6,7 +6,7 @@ from uuid import UUID
 
 from headgate.core.amqp import mapping as amqp_mapping
 from headgate.core.amqp import message as amqp_message
-from headgate.core.amqp import packed
+from headgate.core.amqp import msgpack_form
 from headgate.core.amqp.mapping import PREFIX
 from headgate.core.amqp.sections import APPLICATION_PROPERTIES, sections
 from headgate.core.selector.parser import Selector
@@ -30,7 +30,7 @@ def headers_for(stored: bytes, names: frozenset[str]) -> dict[str, Any]:
 def head_size(stored: bytes) -> int:
     """Return the bytes of a stored message that :func:`headers_of` reads. Errors as there."""
     if stored[:1] != b"\0":
-        return len(stored) - packed.end_of_body(stored)
+        return len(stored) - msgpack_form.end_of_body(stored)
     for section in sections(stored):
         if section.code > APPLICATION_PROPERTIES:
             return section.start
@@ -47,7 +47,7 @@ def headers_of(stored: bytes) -> dict[str, Any]:
     """
     if stored[:1] == b"\0":
         return amqp_mapping.shown_headers(amqp_message.decode_head(stored))
-    return packed.read_headers(stored)
+    return msgpack_form.read_headers(stored)
 
 
 def _identifier(name: str) -> Callable[[dict[str, Any]], str | None]:

@@ -18,8 +18,8 @@ from headgate._util.tasks import stop
 from headgate.core.durability import MEMORY, Durability, Held
 from headgate.errors import CoordinatorUnavailable, HeadgateError, NotDurable
 from headgate.message import Receipt
+from headgate.redis.durable_calls import Waiting, secure
 from headgate.redis.keys import Address
-from headgate.redis.secured import Waiting, secure
 from headgate.redis.store import Store
 
 PROMPT_MS: Final = 50

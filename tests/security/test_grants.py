@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import PolicyError
-from headgate_coordinator.security.permissions import REMEMBERED, Action, Grant, Identity
+from headgate_coordinator.security.grants import REMEMBERED, Action, Grant, Identity
 
 WORDS = st.sampled_from(["a", "b", "c"])
 NAMES = st.lists(WORDS, min_size=1, max_size=4).map(".".join)

@@ -16,8 +16,8 @@ from headgate.core.limits.adapting import ADAPTS
 from headgate.core.limits.bands import AGING, BANDS, KEY_BANDS, LEAST_AGING, MOST_AGING, SHARES
 from headgate.core.limits.descriptor import LONGEST, MOST_ENTRIES, MOST_OF_A_HIT, check_text, read_amounts, read_entries
 from headgate.core.limits.fairness import FAIR_BY
-from headgate.core.limits.forms import weights_text
 from headgate.core.limits.limit import check_at_once, check_name, check_quota, check_reset
+from headgate.core.limits.limiter_forms import weights_text
 from headgate.core.limits.priority import LEAST_OVERTAKEN, MAX_OVERTAKEN, MOST_OVERTAKEN
 from headgate.core.links.link import is_site_variable
 from headgate.core.names import encode_name

@@ -7,10 +7,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate import HeadgateError
 from headgate_coordinator.admin.guard import RAW_HEADERS, Guard, headers_of
+from headgate_coordinator.admin.http_connection import EXCHANGE, Exchange
 from headgate_coordinator.admin.operations import Operation
 from headgate_coordinator.admin.problems import problem_of
 from headgate_coordinator.admin.requests import JSON, respond
-from headgate_coordinator.admin.visit import EXCHANGE, Exchange
 from headgate_coordinator.security.access import Access
 
 

@@ -17,9 +17,9 @@ from headgate.explain.limiters import explain_limiter
 from headgate.namespace.pool_limits import pool_names, pool_states
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
-from headgate.redis.stores.together import read_whole
+from headgate.redis.stores.sliced_reads import read_whole
 from headgate.spool.states import store_states
-from headgate_coordinator.admin.figures import FIELDS, Figures, from_fields, named
+from headgate_coordinator.admin.destination_state import FIELDS, Figures, from_fields, named
 
 _log = logging.getLogger("headgate")
 FRESH: Final = 1.0

@@ -12,8 +12,8 @@ import headgate
 from headgate import Client, HeadgateError
 from headgate.redis.keys import made_key
 from headgate_coordinator.security.document import GrantTable, User
+from headgate_coordinator.security.grants import Action
 from headgate_coordinator.security.passwords import hashed
-from headgate_coordinator.security.permissions import Action
 from headgate_coordinator.security.store import UserStore
 from tests.amqp.conftest import StartNode
 from tests.amqp.doors.test_users import call, there

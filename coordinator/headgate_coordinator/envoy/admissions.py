@@ -15,7 +15,7 @@ from headgate_coordinator.envoy.mapping import Entries
 from headgate_coordinator.holds import Holds, InProgress
 from headgate_coordinator.security import Identity
 from headgate_coordinator.security.access import Access
-from headgate_coordinator.security.permissions import ALL
+from headgate_coordinator.security.grants import ALL
 
 
 class Taken:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.context import Context
-from headgate.core.full import BLOCK, WhenFull
 from headgate.core.names import decode_name
 from headgate.core.segment import NO_STORE, pack
+from headgate.core.when_full import BLOCK, WhenFull
 from headgate.credit.spool_quota import Quota
 from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue, MessageTooLarge
 from headgate.message import is_durable

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from headgate.core.full import BLOCK, WhenFull
 from headgate.core.names import encode_name
+from headgate.core.when_full import BLOCK, WhenFull
 from headgate.spool.stores import SEGMENT, Spool
 
 PAUSE: Final = (0.2, 5.0)

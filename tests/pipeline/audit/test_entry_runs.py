@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate_pipeline.audit import runs
-from headgate_pipeline.audit.runs import ENTRIES, ROWS, Stream, cut, read, unpacked
+from headgate_pipeline.audit import entry_runs
+from headgate_pipeline.audit.entry_runs import ENTRIES, ROWS, Stream, cut, read, unpacked
 from headgate_pipeline.ledger.entries import parquet_files
 
 Key = tuple[str, int | None, int]
@@ -51,9 +51,9 @@ def test_entries_come_out_in_order_each_as_often_as_it_is_there(
 ) -> None:
     """Mutants: `Stream.add` does not merge; `_begin` does not look at epochs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "AT_ONCE", 10)
-        patch.setattr(runs, "MOST", 3)
-        patch.setattr(runs, "_SMALL", small)
+        patch.setattr(entry_runs, "AT_ONCE", 10)
+        patch.setattr(entry_runs, "MOST", 3)
+        patch.setattr(entry_runs, "_SMALL", small)
         out = through([batch(one) for one in batches], shuffle)
     for name in "abc":
         wanted = [(epoch, seq) for one in batches for at, epoch, seq in one if at == name]

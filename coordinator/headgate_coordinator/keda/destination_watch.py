@@ -12,7 +12,7 @@ from headgate import AccessDenied, Client
 from headgate._util.tasks import stop
 from headgate.redis.backend import AGAIN
 from headgate.redis.keys import Address
-from headgate.redis.stores.together import slices_of
+from headgate.redis.stores.sliced_reads import slices_of
 from headgate_coordinator.keda.changes import Changes
 
 PACE: Final = 0.5

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headgate_coordinator.workers.watch import EVERY, HUNG, STOPPED, Glimpse, Watch, glimpse
+from headgate_coordinator.workers.worker_health import EVERY, HUNG, STOPPED, Glimpse, Watch, glimpse
 from tests.support.waiting import wait_for
 
 

@@ -8,8 +8,8 @@ import pytest
 import redis.exceptions as rx
 
 from headgate.errors import CoordinatorUnavailable
-from headgate.redis.rounds import BEAT, MOST, MOST_TURNS, Rounds, beat
 from headgate.redis.scripts import script
+from headgate.redis.shared_sweeps import BEAT, MOST, MOST_TURNS, Rounds, beat
 
 OP = script("reap")
 

@@ -9,7 +9,7 @@ from unittest.mock import call, create_autospec
 import pytest
 
 import headgate
-from headgate_coordinator.admin import AdminServer, create_app, visit
+from headgate_coordinator.admin import AdminServer, create_app, http_connection
 from tests.support.waiting import wait_until
 
 BODY = b'{"amounts": {"slots": 1}}'
@@ -46,14 +46,14 @@ async def test_requests_ahead_of_their_answers_are_answered_in_turn_and_few_are_
 ) -> None:
     """Mutants: all of a burst is read at once; reading goes on with each answer, whatever is there to be read."""
     ahead, unread = [], []
-    whole = visit.Visit.on_response_complete
+    whole = http_connection.Visit.on_response_complete
 
-    def look(self: visit.Visit) -> None:
+    def look(self: http_connection.Visit) -> None:
         whole(self)
         ahead.append(len(self.pipeline))
         unread.append(len(self._later))
 
-    monkeypatch.setattr(visit.Visit, "on_response_complete", look)
+    monkeypatch.setattr(http_connection.Visit, "on_response_complete", look)
     count = 20_000
     async with connected(port) as (reader, writer):
         asked = b"".join(b"GET /nothing/%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % n for n in range(count))
@@ -66,7 +66,7 @@ async def test_requests_ahead_of_their_answers_are_answered_in_turn_and_few_are_
         for n in range(500):
             assert b"/nothing/%d\\" % n in (await answer(reader))[1]
         asking.cancel()
-    assert max(ahead) <= visit.AHEAD + visit.PIECE // 40
+    assert max(ahead) <= http_connection.AHEAD + http_connection.PIECE // 40
     assert max(unread) <= 1 << 19, "what is read from the socket at once, and once more"
 
 
@@ -132,7 +132,7 @@ async def test_a_client_that_hangs_up_in_a_body_leaves_nothing_behind(port: int)
 async def test_an_answer_is_sent_before_its_connection_is_cut_off() -> None:
     """Mutant: what was written in this turn is dropped; under a flood who was answered would never hear it."""
     transport = create_autospec(asyncio.Transport, instance=True)
-    both = visit.Together(transport, asyncio.get_running_loop())
+    both = http_connection.Together(transport, asyncio.get_running_loop())
     both.write(b"HTTP/1.1 200 OK\r\n\r\n")
     both.abort()
     assert transport.method_calls == [call.write(b"HTTP/1.1 200 OK\r\n\r\n"), call.abort()]

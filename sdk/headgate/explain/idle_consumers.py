@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headgate.explain.facts import Facts
+from headgate.explain.destination_facts import Facts
 from headgate.explain.views import count
 
 NAMED: Final = 3

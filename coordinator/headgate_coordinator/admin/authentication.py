@@ -9,8 +9,8 @@ from typing import Final
 from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.access import Access
-from headgate_coordinator.security.line import NOBODY, Crowded, network_of
-from headgate_coordinator.security.permissions import ALL, EVERYTHING, Action, Grant
+from headgate_coordinator.security.grants import ALL, EVERYTHING, Action, Grant
+from headgate_coordinator.security.password_queue import NOBODY, Crowded, network_of
 from headgate_coordinator.security.tokens import TokenRefused
 
 _CHALLENGE: Final = 'Basic realm="headgate", charset="UTF-8"'

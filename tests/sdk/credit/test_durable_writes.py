@@ -8,8 +8,8 @@ import pytest
 
 from headgate import NotDurable
 from headgate.core.durability import Durability, Held
-from headgate.credit import securing
-from headgate.credit.securing import Securing
+from headgate.credit import durable_writes
+from headgate.credit.durable_writes import Securing
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
 
@@ -35,7 +35,7 @@ async def test_an_error_in_place_of_a_wait_is_no_reason_to_ask_without_a_pause()
 
 async def test_what_is_written_during_a_wait_is_waited_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutant: a pause after each wait. One slow write to a disk then cost all later ones a tenth of a second each."""
-    monkeypatch.setattr(securing, "PAUSE", 600.0)
+    monkeypatch.setattr(durable_writes, "PAUSE", 600.0)
     turns = asyncio.Semaphore(0)
 
     async def secure(*_: Any) -> tuple[Any, Held]:

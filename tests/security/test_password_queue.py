@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headgate_coordinator.security.line import AT_A_TIME, MOST, Crowded, Line, Network
+from headgate_coordinator.security.password_queue import AT_A_TIME, MOST, Crowded, Line, Network
 from tests.support.waiting import wait_until
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from headgate.core.limits.hold_off import left_of
-from headgate.explain.facts import Facts
+from headgate.explain.destination_facts import Facts
 from headgate.explain.model import Reason
 
 

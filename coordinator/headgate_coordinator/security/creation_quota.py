@@ -20,7 +20,7 @@ from headgate.redis.keys import Address, index_keys, made_key
 from headgate.redis.scripts import script
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.security.access import Access
-from headgate_coordinator.security.permissions import Identity
+from headgate_coordinator.security.grants import Identity
 
 PAGE: Final = 100
 """Destinations that are looked for at a time."""

@@ -8,11 +8,11 @@ import asyncio
 import math
 from typing import Any
 
-from headgate.core.full import WhenFull
 from headgate.core.names import decode_name
 from headgate.core.outbox import Outbox, Outgoing
+from headgate.core.when_full import WhenFull
 from headgate.message import is_durable
-from headgate.spool.way import Way
+from headgate.spool.store_access import Way
 
 
 class Ways:

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from headgate import InvalidValue
 from headgate_coordinator.rpc import AT_A_TIME, peer_of
-from headgate_coordinator.security.line import Network
+from headgate_coordinator.security.password_queue import Network
 
 MOST: Final = 32
 """Requests of one network that have begun and not said anything."""

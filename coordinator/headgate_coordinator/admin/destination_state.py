@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core.limits.hold_off import left_of
-from headgate.explain.facts import MOST_REFERENCES
+from headgate.explain.destination_facts import MOST_REFERENCES
 from headgate.explain.levels import counts_of
 
 FIELDS: Final = (

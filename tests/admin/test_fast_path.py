@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 import headgate
 from headgate.redis.stores.limiters import HoldAnswers, LimiterStore
-from headgate_coordinator.admin import AdminServer, create_app, visit
+from headgate_coordinator.admin import AdminServer, create_app, http_connection
 from headgate_coordinator.admin.guard import RAW_HEADERS
 from headgate_coordinator.admin.limits import Limits
 from headgate_coordinator.holds import DRAWN
@@ -75,7 +75,7 @@ async def test_a_connection_stays_as_its_client_asks(
     port: int, request_: bytes, stays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutants: it is never closed; the client is not told; the headers of all answers are left out."""
-    monkeypatch.setattr(visit, "PATIENCE", 3600.0)
+    monkeypatch.setattr(http_connection, "PATIENCE", 3600.0)
     async with connected(port) as (reader, writer):
         writer.write(request_)
         head, _ = await answer(reader)
@@ -137,13 +137,13 @@ async def test_who_hangs_up_before_it_is_decided_leaves_no_hold(
 
 async def test_who_does_not_read_is_answered_no_further(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutant: answers are written without a look at whether anybody reads; then they are all kept."""
-    seen: list[visit.Visit] = []
+    seen: list[http_connection.Visit] = []
 
-    def pause(self: visit.Visit) -> None:
+    def pause(self: http_connection.Visit) -> None:
         HttpToolsProtocol.pause_writing(self)
         seen.append(self)
 
-    monkeypatch.setattr(visit.Visit, "pause_writing", pause)
+    monkeypatch.setattr(http_connection.Visit, "pause_writing", pause)
     async with connected(port) as (reader, writer):
         refused = admit(body=b'{"no such field": 1}')
 
