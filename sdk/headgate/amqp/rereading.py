@@ -100,9 +100,11 @@ def echoes(data: bytes) -> bool:
 
 def _frames(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield where frames begin and end, from the first flow on that is followed by whole frames up to the end."""
+    seen = set[int]()  # whoever comes to where one was before ends as that did
     for found in _FLOW.finditer(data):
         starts = [at := found.start() - 4]
-        while 0 <= at <= len(data) - 8 and (size := int.from_bytes(data[at : at + 4])) >= 8:
+        while 0 <= at <= len(data) - 8 and at not in seen and (size := int.from_bytes(data[at : at + 4])) >= 8:
+            seen.add(at)
             starts.append(at := at + size)
         if at == len(data):
             yield from pairwise(starts)

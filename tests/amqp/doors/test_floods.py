@@ -23,7 +23,7 @@ from headgate.amqp.sasl import HEADER as SASL
 from headgate_coordinator.security import Action
 from tests.amqp import raw
 from tests.amqp.raw import NULL, TRUE, attach, begin, detach, end, flow, frame, nothings, number, text, transfer
-from tests.remote.people import node_with
+from tests.remote.people import node_with, peer_as
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.one_server, pytest.mark.usefixtures("patient")]
@@ -201,10 +201,24 @@ async def test_no_flood_of_who_may_nothing_costs_a_node_memory_or_a_turn(
         assert node.orphaned == 0
 
 
-async def test_who_may_send_keeps_no_turn_for_all_that_it_sends_at_once(redis_url: str, cleanup_namespace: str) -> None:
-    """Breaks where all that a socket has is read in one turn, 256 KiB of small frames."""
-    said = raw.opening() + begin() + (attach("l", 0) + detach(0)) * 4000
-    async with node_with(redis_url, cleanup_namespace, {"nobody": {"#": {Action.PRODUCE}}}) as node:
+def more_than_all(size: int = 200_000) -> bytes:
+    """Flows of a link with more credit than the library counts, up to the midst of one."""
+    fields = b"\x43\x52\xff\x43\x52\xff\x43\x43" + number(0xFFFFFFFF)
+    body = b"\0S\x13\xc0" + bytes([len(fields) + 1, 7]) + fields
+    one = struct.pack(">IBBH", len(body) + 8, 2, 0, 0) + body
+    return (one * (size // len(one)))[:-5]
+
+
+@pytest.mark.parametrize(
+    "flood", [(attach("l", 0) + detach(0)) * 4000, attach("r", 0, receives=True, address="q") + more_than_all()],
+    ids=["links", "flows"],
+)  # fmt: skip
+async def test_who_may_something_keeps_no_turn_for_all_that_it_sends_at_once(
+    flood: bytes, redis_url: str, cleanup_namespace: str
+) -> None:
+    """Breaks where all that a socket has is read in one turn, 256 KiB; or where all after it is read for each flow."""
+    said, may = raw.opening() + begin() + flood, {Action.PRODUCE, Action.CONSUME}
+    async with node_with(redis_url, cleanup_namespace, {"nobody": {"#": may}}) as node:
         await node.client.apply("q")
         turns = Turns()
         with ThreadPoolExecutor(1) as thread, turns.watched(), ExitStack() as stack:
@@ -215,3 +229,22 @@ async def test_who_may_send_keeps_no_turn_for_all_that_it_sends_at_once(redis_ur
             await loop.run_in_executor(thread, pour, node.port, said, sockets, plain("nobody"), 1)
             await wait_until(lambda: turns.rest > 0.1, timeout=60)
             assert turns.longest < yardstick() * 2.5, "a quarter of what it takes in all"
+
+
+async def test_a_message_with_a_large_head_keeps_no_turn(redis_url: str, cleanup_namespace: str) -> None:
+    """Breaks where annotations are read to their end for the one that says when it is due: half a second."""
+    many = 500_000
+    pairs = b"\xa3\x13x-opt-delivery-time\x43" + b"\xa3\0\x40" * many
+    said = b"\0\x53\x72\xd1" + struct.pack(">II", len(pairs) + 4, 2 * many + 2) + pairs + b"\0\x53\x75\xa0\0"
+    async with node_with(redis_url, cleanup_namespace, {"sender": {"#": {Action.PRODUCE}}}) as node:
+        turns = Turns()
+        async with peer_as(node, "sender") as peer:
+            link = await peer.sender("q")
+            with turns.watched():
+                turns.begin()
+                delivery = link.send(said)
+                peer.waits[delivery] = asyncio.get_running_loop().create_future()
+                peer.flush_soon()
+                outcome, why = await peer.waits[delivery]
+        assert (outcome, "more than 1024 values" in why) == ("rejected", True)
+        assert turns.longest < yardstick() * 2.5

@@ -21,8 +21,11 @@ from headgate.core.amqp.message import AmqpMessage, BodyKind, Properties, decode
 from headgate.core.amqp.sections import (
     DEFAULT_HEADER,
     MAX_SECTIONS,
+    MOST_READ,
     Header,
+    expiry_of,
     header_of,
+    later_of,
     sections,
     to_of,
     with_application_properties,
@@ -456,3 +459,28 @@ def test_the_two_forms_are_told_apart() -> None:
 @given(st.dictionaries(texts, storable, max_size=3))
 def test_what_amqp_has_can_be_in_headers(said: dict[str, Any]) -> None:
     assert typed(read(encode("x", said))[1]) == typed(said)
+
+
+def _section(code: int, kind: int, count: int, content: bytes) -> bytes:
+    return bytes([0, 0x53, code, kind]) + (len(content) + 4).to_bytes(4) + count.to_bytes(4) + content
+
+
+def test_of_a_large_head_nothing_is_read_to_its_end() -> None:
+    """A node reads it in a turn of its loop; a list of a million was half a second."""
+    many = MOST_READ + 1
+    nothings = _section(0, 0xD0, many, b"\x40" * many)[3:]
+    time = b"\xa3\x13x-opt-delivery-time\x43"
+    heads: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
+        "header": (_section(0x70, 0xD0, 1, nothings), header_of),
+        "annotations": (
+            _section(0x72, 0xD1, 2 * many, time + b"\xa3\0\x40" * (many - 1)),
+            lambda raw: later_of(raw, float),
+        ),
+        "expiry": (_section(0x73, 0xD0, 9, b"\x40" * 8 + nothings), expiry_of),
+        "to": (_section(0x73, 0xD0, 3, b"\x40" * 2 + nothings), to_of),
+    }
+    for head, read_it in heads.values():
+        with pytest.raises(MessageFormatError, match="more than 1024 values"):
+            read_it(head + b"\0\x53\x75\xa0\0")
+    others = _section(0x72, 0xD1, 2 * many, b"\xa3\0\x40" * many)
+    assert later_of(others + b"\0\x53\x75\xa0\0", float) == "", "annotations of others are as many as they like"

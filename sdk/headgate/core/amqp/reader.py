@@ -89,18 +89,20 @@ _PLAIN: Final[dict[int, Callable[[bytes], Any]]] = {
 class Reader:
     """A place in the bytes of a message, from ``at`` to ``end``, or to their end where that is None.
 
+    At most ``most`` values are read that are inside of others.
+
     Attributes:
         at: what comes next.
         end: nothing is read from here on.
     """
 
-    __slots__ = ("_left", "at", "end", "raw")
+    __slots__ = ("_left", "_most", "at", "end", "raw")
 
-    def __init__(self, raw: bytes, at: int = 0, end: int | None = None) -> None:
+    def __init__(self, raw: bytes, at: int = 0, end: int | None = None, most: int = MAX_VALUES) -> None:
         self.raw = raw
         self.at = at
         self.end = len(raw) if end is None else end
-        self._left = MAX_VALUES
+        self._most = self._left = most
 
     def value(self, depth: int = 0) -> Any:
         """Return the next value, which is inside of ``depth`` others.
@@ -182,7 +184,7 @@ class Reader:
     def _count(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
-            raise MessageFormatError(f"more than {MAX_VALUES} values", at=self.at)
+            raise MessageFormatError(f"more than {self._most} values", at=self.at)
 
     def _enter(self, code: int) -> int:
         at = self.at

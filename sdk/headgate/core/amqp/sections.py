@@ -68,6 +68,8 @@ HEADED: Final = 4
 _SAYS: Final = {HEADER: HEADED, PROPERTIES: EXPIRES, MESSAGE_ANNOTATIONS: LATER}
 MAX_SECTIONS: Final = 1 << 16
 """Of one message: data may be in many."""
+MOST_READ: Final = 1024
+"""Values that are read of one section: those who take messages on read no list or map of a client's to its end."""
 _EXPIRY: Final = 8
 """The place of absolute-expiry-time among the properties."""
 _CACHED: Final = 64
@@ -155,7 +157,7 @@ def expiry_of(raw: bytes) -> int | None:
     """
     for section in sections(raw):
         if section.code == PROPERTIES:
-            expiry = fields(Reader(raw, section.content, section.stop), 13)[_EXPIRY]
+            expiry = fields(_inside(raw, section), 13)[_EXPIRY]
             if expiry is None:
                 return None
             if isinstance(expiry, dt.datetime):
@@ -178,7 +180,9 @@ def later_of(raw: bytes, now: Callable[[], float]) -> str:
     """
     for section in sections(raw):
         if section.code == MESSAGE_ANNOTATIONS:
-            reader, said = Reader(raw, section.content, section.stop), dict[str, Any]()
+            if raw.find(_DELIVERY, section.content, section.stop) < 0:
+                return ""
+            reader, said = _inside(raw, section), dict[str, Any]()
             for _ in range(0, reader.enter_map(), 2):
                 name = reader.value(1)
                 if name in (DELIVERY_TIME, DELIVERY_DELAY):
@@ -197,7 +201,7 @@ def _seconds(value: Any, name: str) -> float:
     if isinstance(value, dt.datetime):
         value = int(value.timestamp() * 1000)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _LAST:
-        raise InvalidValue(f"{value!r}; use a whole number of ms from 0, at most 366 days ahead", setting=name)
+        raise InvalidValue(f"{value!r:.80}; use a whole number of ms from 0, at most 366 days ahead", setting=name)
     return value / 1000
 
 
@@ -249,8 +253,7 @@ def header_of(raw: bytes) -> Header:
 
 def _header(raw: bytes) -> Header:
     """Return what the header says with which a message begins."""
-    section = next(sections(raw))
-    return read_header(Reader(raw, section.content, section.stop))
+    return read_header(_inside(raw, next(sections(raw))))
 
 
 _short_header: Final = lru_cache(maxsize=1024)(_header)
@@ -280,6 +283,10 @@ def fields(reader: Reader, most: int) -> list[Any]:
     return given + [None] * (most - count)
 
 
+def _inside(raw: bytes, section: Section) -> Reader:
+    return Reader(raw, section.content, section.stop, MOST_READ)
+
+
 def _enter_fields(reader: Reader, most: int) -> int:
     at = reader.at
     count = reader.enter_list()
@@ -303,7 +310,7 @@ def to_of(raw: bytes) -> str | None:
         if section.code >= PROPERTIES:
             if section.code > PROPERTIES:
                 return None
-            reader = Reader(raw, section.content, section.stop)
+            reader = _inside(raw, section)
             if _enter_fields(reader, 13) < 3:
                 return None
             reader.skip()
@@ -327,7 +334,7 @@ def with_delivery_count(raw: bytes, count: int) -> bytes:
     given, stop = [], 0
     if raw.startswith(_HEADERS):
         section = next(sections(raw))
-        read_header(Reader(raw, section.content, section.stop))
+        read_header(_inside(raw, section))
         reader, stop = Reader(raw, section.content, section.stop), section.stop
         given = [reader.encoded() for _ in range(reader.enter_list())]
     elif not count:
