@@ -410,3 +410,14 @@ async def test_outcomes_are_said_with_settle_and_release_at_any_node(client: hea
         await post(other, "release", 400, hold=hold, outcome="fine")
         adapting = (await other.get(LLM)).json()["limits"]["slots"]["adapting"]
         assert adapting["outcomes"] == {"ok": 1, "overload": 2, "ignore": 1}
+
+
+@pytest.mark.parametrize("body", ['{"amounts":{%s}}', "{%s}"], ids=["amounts", "fields"])
+async def test_a_body_full_of_mistakes_takes_no_time_and_has_a_short_answer(llm: headgate.Client, body: str) -> None:
+    """A MiB of these took half a second of the loop, and eight MiB of an answer."""
+    async with served(llm) as http:
+        for size, status in ((60_000, 400), (70_000, 413), (1_000_000, 413)):
+            wrong = ",".join(f'"{number:04x}":[]' for number in range(size // 10))
+            answer = await http.post(f"{LLM}/admit", content=body % wrong, headers={"Content-Type": "application/json"})
+            assert answer.status_code == status
+            assert len(answer.content) < 10_000

@@ -22,9 +22,15 @@ from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.security.access import Access
 
 JSON: Final = "application/json"
-LARGEST_BODY: Final = 1 << 20
+LARGEST_BODY: Final = 1 << 16
+"""Bytes of a body that is no policy."""
+LARGEST_POLICY: Final = 1 << 20
+MOST_ERRORS: Final = 20
+"""Errors of one request that its answer names, each in so many characters of text:"""
+MOST_TEXT: Final = 200
 LONGEST_IDEMPOTENCY_KEY: Final = 255
 T = TypeVar("T")
+B = TypeVar("B", bytes, bytearray)
 
 
 def routes(operations: tuple[Operation, ...]) -> list[Route]:
@@ -143,11 +149,12 @@ def _name(raw: str) -> str:
 
 
 async def _body(body: Receive | bytes, operation: Operation, media_type: str) -> Any:
-    accepted = POLICY_TYPES if operation.body == "policy" else (JSON,)
+    is_policy = operation.body == "policy"
+    accepted, largest = (POLICY_TYPES, LARGEST_POLICY) if is_policy else ((JSON,), LARGEST_BODY)
     if media_type not in accepted:
         raise Refused(415, "media-type", f"Content-Type {media_type or 'is missing'}; send {' or '.join(accepted)}")
     try:
-        text = (body if isinstance(body, bytes) else await read_body(body)).decode()
+        text = (_bounded(body, largest) if isinstance(body, bytes) else await read_body(body, largest)).decode()
     except UnicodeDecodeError as error:
         raise Refused(400, "invalid-value", f"the body is not UTF-8 at byte {error.start}") from None
     if not isinstance(operation.body, type):
@@ -158,8 +165,8 @@ async def _body(body: Receive | bytes, operation: Operation, media_type: str) ->
         raise _unreadable("the body", error) from None
 
 
-async def read_body(receive: Receive) -> bytes:
-    """Return a body.
+async def read_body(receive: Receive, largest: int = LARGEST_BODY) -> bytes:
+    """Return a body of so many bytes at the most.
 
     Raises:
         Refused: it is too large, or does not come.
@@ -173,16 +180,21 @@ async def read_body(receive: Receive) -> bytes:
                     raise Refused(499, "hung-up", "the caller hung up in the middle of a body")
                 raw += message.get("body", b"")
                 more = message.get("more_body", False)
-                if len(raw) > LARGEST_BODY:
-                    raise Refused(413, "too-large", f"the body is larger than {LARGEST_BODY} bytes",
-                                  largest=LARGEST_BODY)  # fmt: skip
+                _bounded(raw, largest)
     except TimeoutError:
         raise Refused(408, "timeout", f"the body has not come within {PATIENCE:g} s") from None
     return bytes(raw)
 
 
+def _bounded(raw: B, largest: int) -> B:
+    if len(raw) > largest:
+        raise Refused(413, "too-large", f"the body is larger than {largest} bytes", largest=largest)
+    return raw
+
+
 def _unreadable(where: str, error: ValidationError) -> Refused:
-    errors = [{"place": ".".join(map(str, one["loc"])), "text": one["msg"]} for one in error.errors(include_url=False)]
+    named = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_ERRORS]
+    errors = [{"place": ".".join(map(str, one["loc"]))[:MOST_TEXT], "text": one["msg"][:MOST_TEXT]} for one in named]
     first = errors[0]
     detail = f"{where} cannot be used: {first['place'] + ': ' if first['place'] else ''}{first['text']}"
     return Refused(400, "invalid-value", detail, errors=errors)
