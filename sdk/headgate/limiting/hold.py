@@ -49,11 +49,8 @@ class Owner(Protocol):
     def settle(self, one: Reservation, used: str) -> None:
         """Say what a hold used."""
 
-    def release(self, one: Reservation) -> None:
-        """End a hold or a wait."""
-
-    def ended(self, one: Reservation, outcome: Outcome, amounts: Mapping[str, int]) -> None:
-        """Count how a hold ends, where a limit adapts."""
+    def end(self, one: Reservation, outcome: Outcome, amounts: Mapping[str, int]) -> None:
+        """End a hold, and count how it ended, where a limit adapts."""
 
     def renew(self, one: Reservation, ttl_ms: int, done: Callable[[bool], None]) -> None:
         """Renew a hold."""
@@ -149,7 +146,10 @@ class Hold:
     @property
     def lost(self) -> bool:
         """Whether it is held no more, although nobody released it: its lease ran out, or Redis lost it."""
-        return self._lost or (self._slice is not None and self._slice.gone)
+        if self._slice is not None:
+            return self._slice.gone
+        one = self._reservation
+        return self._lost or (not self._over and one is not None and one.state is State.OVER)
 
     @property
     def expires_in(self) -> float:
@@ -209,13 +209,12 @@ class Hold:
             self.outcome = outcome
         if self._over:
             return
-        self._over = True
+        one = self._reservation
+        self._over, self._lost = True, one is not None and one.state is State.OVER
         if self._slice is not None:
             self._limiter.release_slice(self._slice, self._amounts)
-        elif self._reservation is not None:
-            if not self._lost and self._reservation.state is State.HELD:
-                self._limiter.ended(self._reservation, self.outcome, self._amounts)
-            self._limiter.release(self._reservation)
+        elif one is not None and not self._lost:
+            self._limiter.end(one, self.outcome, self._amounts)
 
     @property
     def outcome(self) -> Outcome:
@@ -305,7 +304,3 @@ class Hold:
         if self._over or self.lost or reservation is None:
             return None
         return Holding(self._limiter.name, reservation.id, 1 if self._slice is None else self._slice.out)
-
-    def become_lost(self) -> None:
-        """Note that it is held no more."""
-        self._lost = True

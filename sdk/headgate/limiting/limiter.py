@@ -1,5 +1,6 @@
 """Limiters: several limits decided at once, for any number of keys, with costs that may be known afterwards."""
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from time import monotonic
@@ -61,7 +62,8 @@ class Limiter:
         self._session, self._ttl_ms = session, int(ttl * 1000)
         self._ensure, self._timeout = ensure, timeout
         self._machine = Machine(session, lambda _, epoch: met(epoch))
-        self.line = Line(self._machine)
+        self._loop = asyncio.get_running_loop()
+        self.line = Line(self._machine, self._loop)
         self._hand = Hand(self._machine, self._ttl_ms, monotonic, self.lock)
         self._keeper = Keeper(store, wake_ups, address, session, ensure, self._machine, self._hand)
         self._stir = self._keeper.stir
@@ -215,7 +217,7 @@ class Limiter:
         if self._waits.listeners:
             self._waits.ended(self._kind, self.name, now - waiter.since, "refused" if refusal else "admitted")
         if refusal is None:
-            return waiter.hold
+            return Hold(self, key, checked, None, waiter.reservation)
         if refusal.why in ("late", "timeout", "shed"):  # it may be refused for what came in hand meanwhile
             return self.from_hand(key, checked, band) or refused_by(self.name, refusal, now, checked, key)
         raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
@@ -262,12 +264,12 @@ class Limiter:
         check_hold(hold)
         ttl_ms = self._ttl_ms if ttl is None else read_ttl(ttl)
         now = monotonic()
-        waiter = Waiter(self, None, {}, now)
-        waiter.begin(self._machine.adopt(hold, ttl_ms, now, now + ATTEMPT_WITHIN, waiter))
+        waiter = Waiter(self, now, self._loop)
+        waiter.reservation = self._machine.adopt(hold, ttl_ms, now, now + ATTEMPT_WITHIN, waiter)
         self._stir(now + ATTEMPT_WITHIN)
         refusal = await waiter.outcome()
         if refusal is None:
-            return waiter.hold
+            return Hold(self, None, {}, None, waiter.reservation)
         if refusal.why == "gone":
             raise SessionExpired(self.name, hold)
         raise error_of(self.name, refusal, monotonic(), 0.0, {}, None, self._keeper.trouble)
@@ -332,7 +334,7 @@ class Limiter:
         with self._waits.timed(self._kind, self.name):
             refusal = await self.line.outcome(waiter)
             if refusal is None:
-                return waiter.hold
+                return Hold(self, key, checked, None, waiter.reservation)
             now = monotonic()
             raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
 
@@ -348,8 +350,8 @@ class Limiter:
         if len(self._machine) >= MOST_HERE:
             reason = f"this session has {MOST_HERE} holds and waits there, as many as it may"
             raise DestinationFull(self.name, max(amounts.values()), reason, gate=True)
-        waiter = Waiter(self, key, amounts, now)
-        waiter.begin(self._machine.admit(encoded, text, ttl_ms, now, deadline, waiter, waits=waits, hold=hold))
+        waiter = Waiter(self, now, self._loop)
+        waiter.reservation = self._machine.admit(encoded, text, ttl_ms, now, deadline, waiter, waits=waits, hold=hold)
         self._stir(deadline)
         return waiter
 
@@ -367,13 +369,15 @@ class Limiter:
         self._machine.release(one)
         self._stir()
 
-    def ended(self, one: Reservation, outcome: Outcome, amounts: Mapping[str, int]) -> None:
-        """Count how a hold ends, where a limit adapts."""
+    def end(self, one: Reservation, outcome: Outcome, amounts: Mapping[str, int]) -> None:
+        """End a hold, and count how it ended, where a limit adapts."""
         samples = self._machine.samples
         if samples is not None and one.foreign:
             self._machine.settle(one, one_sample(outcome), "sample")
         elif samples is not None and (amount := amounts.get(samples.limit)):
             samples.add(outcome, monotonic() - one.heard_at, amount)
+        self._machine.release(one)
+        self._stir()
 
     def renew(self, one: Reservation, ttl_ms: int, done: Callable[[bool], None]) -> None:
         """Renew a hold."""

@@ -1,6 +1,7 @@
 """Limiters through the SDK: all limits or none, waits that are explained, costs known later, holds that are carried."""
 
 import asyncio
+import gc
 import math
 from collections.abc import Callable
 from functools import partial
@@ -56,6 +57,26 @@ def remains(limiter: headgate.Limiter, limit: str, number: int) -> Callable[[], 
 def is_free(limiter: headgate.Limiter, most: int = 4) -> Callable[[], object]:
     """Return what says whether nothing is held any more."""
     return remains(limiter, "in_flight", most)
+
+
+async def test_admissions_that_are_over_leave_nothing_to_the_collector_of_cycles(client: headgate.Client) -> None:
+    await client.apply("llm", LLM)
+    async with client.session("s") as session:
+        llm = await session.limiter("llm", in_hand=False)
+
+        async def come_and_go() -> None:
+            for _ in range(20):
+                async with llm.admit(in_flight=1):
+                    pass
+
+        await come_and_go()
+        gc.collect()
+        gc.disable()
+        try:
+            await come_and_go()
+            assert gc.collect() < 20
+        finally:
+            gc.enable()
 
 
 async def test_all_limits_are_taken_together_and_given_back(client: headgate.Client) -> None:

@@ -11,6 +11,8 @@ from headgate.units import MAX_DURATION
 
 HEARD_WITHIN: Final = 2.5
 """Seconds within which a hold is renewed, however long its lease is: where state was lost it is claimed that soon."""
+SOON: Final = 0.5
+"""Seconds in which no lease ends, for none is shorter than a second."""
 LEARNT: Final = 60.0
 """Seconds for which nothing new is held where state was lost, at the most."""
 
@@ -98,7 +100,21 @@ class Taker(Protocol):
         """Learn that what was held is held no more: its lease ran out, or Redis lost it."""
 
 
-@dataclass(eq=False)
+class _Nobody:
+    """Hears nothing."""
+
+    def admitted(self, reservation: "Reservation") -> None: ...
+
+    def refused(self, reservation: "Reservation", refusal: Refusal) -> None: ...
+
+    def lost(self, reservation: "Reservation") -> None: ...
+
+
+NOBODY: Final[Taker] = _Nobody()
+"""Stands for the taker of what is over."""
+
+
+@dataclass(eq=False, slots=True)
 class Reservation:
     """One admission, from being asked for to its end.
 
@@ -134,7 +150,6 @@ class Reservation:
     deadline: float
     taker: Taker
     waits: bool = True
-    # What is as it is of nearly all stands in the class, so that one is made quickly.
     state: State = field(default=State.ASKING, init=False)
     epoch: int = field(default=0, init=False)
     held_since: float = field(default=math.inf, init=False)
@@ -160,6 +175,10 @@ class Reservation:
             lease = min(lease, LEARNT)
         return self.confirmed_at + USE_UNTIL * lease
 
+    def may_be_over(self, now: float) -> bool:
+        """Return whether it may be held no more."""
+        return now > self.confirmed_at + SOON and now >= self.use_until
+
     def stand_in_line(self, binding: Refusal, asked_at: float) -> Refusal:
         """Note what it waits for, as it was answered, and return that."""
         self.state, self.binding = State.IN_LINE, binding
@@ -172,10 +191,12 @@ class Reservation:
         self.confirmed_at = asked_at
         self.renew_at = asked_at + min(RENEW_EVERY * self.ttl_ms / 1000, HEARD_WITHIN)
 
-    def end(self) -> None:
-        """Note that it is over."""
+    def end(self) -> Taker:
+        """Note that it is over; returns the taker, of which it knows nothing any more: both are gone at once."""
+        taker, self.taker = self.taker, NOBODY
         self.state = State.OVER
         self.attend_at = self.again_at = self.renew_at = math.inf
+        return taker
 
 
 class Operation(NamedTuple):
@@ -223,8 +244,9 @@ class Decide:
             if verb == "admit":
                 if not one.sent:
                     one.sent, one.confirmed_at = True, now
-                if one.waits and one.deadline > now:
-                    patience = max(1, int(min(one.deadline - now, MAX_DURATION) * 1000))
+                left = one.deadline - now
+                if one.waits and left > 0:
+                    patience = int(min(left, MAX_DURATION) * 1000) or 1
             words += (verb, one.id, one.key, amounts, one.ttl_ms, patience)
         return cls(seq, epoch, operations, (*words, *more), now)
 

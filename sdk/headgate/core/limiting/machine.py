@@ -238,11 +238,11 @@ class Limiter:
             self._flight = None
             before, self.epoch = self.epoch, answer.epoch
             for operation, text in zip(call.operations, answer.answers, strict=False):
-                one = operation.reservation
+                verb, one, _, done = operation
                 one.flying = False
                 if one.state is not State.OVER:  # else its release goes with the next call
-                    self._take(operation, text, call.since, now)
-                operation.done(text == "ok")
+                    (self._asked if verb == "admit" else self._take)(operation, text, call.since, now)
+                done(text == "ok")
             if before != answer.epoch:
                 self._met_epoch(before, now)
         else:
@@ -317,12 +317,8 @@ class Limiter:
             self._urgent.append(Operation("claim", one, one.amounts))
 
     def _take(self, operation: Operation, answer: str, asked_at: float, now: float) -> None:
-        """Take in the answer to one operation of an admission that is not over."""
+        """Take in the answer to one operation of a hold that is not over."""
         verb, one, *_ = operation
-        if verb == "admit":
-            if one.state is not State.HELD:  # else a hint came before the answer
-                self._asked(one, answer, asked_at, now)
-            return
         older = one.epoch != self.epoch
         if verb == "settle":
             if answer == "gone" and older:
@@ -331,8 +327,9 @@ class Limiter:
                 self._lose(one)
         elif verb == "claim" and now >= one.use_until:
             # It may have run out before the state was lost, and others may have had it since: it is theirs.
+            taker = one.taker
             self.release(one)
-            one.taker.lost(one)
+            taker.lost(one)
         elif answer == "ok":
             one.epoch, one.claimed = self.epoch, False
             if one.state is State.DOUBTED:
@@ -350,8 +347,11 @@ class Limiter:
         else:
             self._lose(one)
 
-    def _asked(self, one: Reservation, answer: str, asked_at: float, now: float) -> None:
+    def _asked(self, operation: Operation, answer: str, asked_at: float, now: float) -> None:
         """Take in the answer to an admission."""
+        _, one, *_ = operation
+        if one.state is State.HELD:  # a hint came before the answer
+            return
         if answer == "held":
             # Perhaps it was admitted before this call, and a hint of that was lost: its lease began then.
             self._admitted(one, one.confirmed_at, now)
@@ -363,12 +363,14 @@ class Limiter:
             binding = one.stand_in_line(Refusal.read(answer.split(" "), now), asked_at)
             again_at = min(binding.retry_at or math.inf, now + POLL, now + RENEW_EVERY * one.ttl_ms / 1000)
             self._again(one, min(one.again_at, again_at))  # a hint that came meanwhile may say that it is sooner
-        else:
-            self._refused(one, Refusal.read(answer.split(" "), now))
+        elif one.binding is None:  # nothing was taken
+            self._end(one).refused(one, Refusal.read(answer.split(" "), now))
+        else:  # it leaves the line
+            self._refuse(one, Refusal.read(answer.split(" "), now))
 
     def _admitted(self, one: Reservation, asked_at: float, now: float) -> None:
         one.confirmed_at, one.again_at = asked_at, math.inf
-        if now >= one.use_until:  # heard of so late that its lease may be over: first hear from Redis
+        if one.may_be_over(now):  # it was heard of so late: first hear from Redis
             if one.state is not State.DOUBTED:
                 one.state = State.DOUBTED
                 self._time(one)
@@ -380,20 +382,16 @@ class Limiter:
         self._renewals.set(one)
         one.taker.admitted(one)
 
-    def _end(self, one: Reservation) -> None:
-        one.end()
+    def _end(self, one: Reservation) -> Taker:
+        """Note that it is over; returns the one that may still have to hear of it."""
         self._known.pop(one.id, None)
+        return one.end()
 
     def _refuse(self, one: Reservation, refusal: Refusal) -> None:
         """Say that its wait is over, and take back what Redis may have given meanwhile."""
+        taker = one.taker
         (self.leave if one.foreign else self.release)(one)
-        one.taker.refused(one, refusal)
-
-    def _refused(self, one: Reservation, refusal: Refusal) -> None:
-        """Pass on that Redis refused it: nothing was taken; if it stood in line, it leaves."""
-        (self._end if one.binding is None else self.release)(one)
-        one.taker.refused(one, refusal)
+        taker.refused(one, refusal)
 
     def _lose(self, one: Reservation) -> None:
-        self._end(one)
-        one.taker.lost(one)
+        self._end(one).lost(one)
