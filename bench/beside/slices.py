@@ -1,14 +1,18 @@
 """A queue with slices beside the same queue with one, on a cluster of three masters: who works how much.
 
-    python -m bench.beside.slices [--sessions 64] [--seconds 8] [--size 1024] [--slices 1 3 12] [--out FILE]
+    python -m bench.beside.slices [--sessions 64] [--seconds 8] [--size 1024] [--slices 1 3 12] [--single] [--out FILE]
 
-Sessions send, and a consumer accepts, in this process; the servers are private ones. It prints, for each number of
-slices: messages through a second, the fullest slice over the mean, processor time of Redis for a message and how it is
+Sessions send, and a consumer accepts, in this process; the servers are private ones. Beside the numbers of slices stand
+three queues without slices, one at each master, with the same load: what three servers cost that share it, for each
+wakes up for less at a time. With ``--single`` there is one server: what slices cost by themselves. It prints, for each:
+messages through a second, the fullest slice over the mean, processor time of Redis for a message and how it is
 shared by the masters, and the longest that a waiting consumer stood beside a message that had been stored.
 """
 
 import argparse
 import asyncio
+import contextlib
+import itertools
 import json
 import time
 from pathlib import Path
@@ -18,8 +22,9 @@ import redis.asyncio
 
 import headgate
 from headgate.core.names import slice_name
-from headgate.redis.keys import Address
+from headgate.redis.keys import SLOTS, Address, slot_of
 from tests.support.cluster import RedisCluster3
+from tests.support.servers import RedisServer, newest_server
 
 
 async def cpu(urls: list[str]) -> list[float]:
@@ -32,29 +37,42 @@ async def cpu(urls: list[str]) -> list[float]:
     return used
 
 
-async def published(client: headgate.Client, slices: int) -> list[int]:
-    """Return how many messages each slice ever had."""
+async def published(client: headgate.Client, names: list[str]) -> list[int]:
+    """Return how many messages each of these, a destination or a slice of one, ever had."""
     found = []
-    for number in range(slices):
-        key = Address.of(client.namespace, slice_name("orders", number)).shared[0]
+    for name in names:
+        key = Address.of(client.namespace, name).shared[0]
         found.append(int(await client.store.server.command(key, "HGET", key, "message_seq") or 0))
     return found
 
 
-async def through(urls: list[str], slices: int, sessions: int, seconds: float, size: int) -> dict[str, Any]:
+def apart(namespace: str, count: int) -> list[str]:
+    """Return names of destinations that lie evenly on the ring."""
+    places: dict[int, str] = {}
+    for number in range(10_000):
+        name = f"orders-{number}"
+        places.setdefault(slot_of(f"{namespace}/{name}") * count // SLOTS, name)
+    return [places[place] for place in range(count)]
+
+
+async def through(urls: list[str], slices: int, queues: int, options: argparse.Namespace) -> dict[str, Any]:
     """Send and accept for some seconds."""
+    sessions, seconds, size = options.sessions, options.seconds, options.size
     async with (
         headgate.connect(urls[0], namespace=f"bench-{slices}") as out,
         headgate.connect(urls[0], namespace=f"bench-{slices}") as into,
     ):
-        await out.apply("orders", kind="queue", limit="64MiB", slices=slices)
+        names = ["orders"] if queues == 1 else apart(out.namespace, queues)
+        for name in names:
+            await out.apply(name, kind="queue", limit=(options.limit << 20) // queues, slices=slices)
         opened = [out.session(f"s{number}") for number in range(sessions)]
-        producers = [await session.producer("orders", window="64KiB") for session in opened]
+        turns = itertools.cycle(names)
+        producers = [await session.producer(next(turns), window="64KiB") for session in opened]
         receiving = into.session("in")
-        consumer = await receiving.consumer("orders", window=4000)
+        consumers = [await receiving.consumer(name, window=4000 // queues) for name in names]
         received, expected, all_there = 0, 1 << 62, asyncio.Event()
 
-        async def consume() -> None:
+        async def consume(consumer: headgate.Consumer) -> None:
             nonlocal received
             async for message in consumer:
                 await message.accept()
@@ -69,7 +87,7 @@ async def through(urls: list[str], slices: int, sessions: int, seconds: float, s
                     count += not receipt.dropped
             return count
 
-        consuming = asyncio.create_task(consume())
+        consuming = [asyncio.create_task(consume(consumer)) for consumer in consumers]
         warm = await asyncio.gather(*(producer.send(bytes(size)) for producer in producers))
         until = time.monotonic() + seconds
         before, began = await cpu(urls), time.monotonic()
@@ -79,18 +97,22 @@ async def through(urls: list[str], slices: int, sessions: int, seconds: float, s
             await all_there.wait()
         took = time.monotonic() - began
         used = [after - earlier for after, earlier in zip(await cpu(urls), before, strict=True)]
-        consuming.cancel()
-        shares = await published(out, slices)
-        waits = await idle(opened, consumer)
-        await out.remove("orders")
+        for task in consuming:
+            task.cancel()
+        parts = names if slices == 1 else [slice_name("orders", number) for number in range(slices)]
+        shares = await published(out, parts)
+        waits = await idle(opened, consumers[0]) if queues == 1 else {}
+        for name in names:
+            await out.remove(name)
         await receiving.close()
         return {
             "slices": slices,
+            "queues": queues,
             "masters": len(urls),
             "sessions": sessions,
             "size": size,
             "messages_per_second": round(sent / took),
-            "fullest_over_mean": round(max(shares) * slices / sum(shares), 3),
+            "fullest_over_mean": round(max(shares) * len(shares) / sum(shares), 3),
             "redis_us_per_message": round(1e6 * sum(used) / sent, 1),
             "processor_share": [round(one / sum(used), 3) for one in used],
             "idle_beside_message_ms": waits,
@@ -116,13 +138,15 @@ async def idle(sessions: list[headgate.Session], consumer: headgate.Consumer) ->
 async def main(options: argparse.Namespace) -> None:
     """Measure, and print."""
     rows = []
-    cluster = await asyncio.to_thread(RedisCluster3.start)
-    try:
-        for slices in options.slices:
-            rows.append(await through(cluster.urls, slices, options.sessions, options.seconds, options.size))
+    with contextlib.ExitStack() as stack:
+        if options.single:
+            urls = [stack.enter_context(RedisServer.start(newest_server(), persist=False)).url]
+        else:
+            urls = (cluster := await asyncio.to_thread(RedisCluster3.start)).urls
+            stack.callback(cluster.stop)
+        for slices, queues in [*((count, 1) for count in options.slices), *(() if options.single else [(1, 3)])]:
+            rows.append(await through(urls, slices, queues, options))
             print(json.dumps(rows[-1]), flush=True)
-    finally:
-        cluster.stop()
     if options.out:
         options.out.write_text(json.dumps(rows, indent=2) + "\n")
 
@@ -133,5 +157,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--slices", type=int, nargs="+", default=[1, 3, 12])
+    parser.add_argument("--limit", type=int, default=64, help="MiB")
+    parser.add_argument("--single", action="store_true")
     parser.add_argument("--out", type=Path)
     asyncio.run(main(parser.parse_args()))

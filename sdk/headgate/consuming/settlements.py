@@ -230,6 +230,7 @@ class Settlements:
         """Wait until every settlement made so far is in Redis; see :meth:`Consumer.flush`."""
         target, until = self._queued, self._loop.time() + parse_timeout(timeout)
         expired = self._expirations
+        self._machine.hurries = self._flushed < target
         self._wake()
         try:
             async with asyncio.timeout_at(until):
@@ -315,6 +316,8 @@ class Settlements:
 
     def _queue(self, outcome: Outcome, message: Message, future: Future | None) -> None:
         self._outcomes.append((outcome, message, future))
+        if future is not None or outcome != "accepted":  # here, or where it goes back to, somebody waits for it
+            self._machine.hurries = True
         self._queued += 1
         self._wake()
 

@@ -5,6 +5,7 @@ their way out and a fetch go in the same call. A call whose reply was lost is ma
 by its number, and gives again what it gave.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Sized
 from dataclasses import dataclass
@@ -13,12 +14,10 @@ from itertools import islice
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from headgate.core.credit import Lease
-from headgate.core.window import FETCH_BYTES, MAX_FETCH, Allowance, Demand, Window
+from headgate.core.window import FETCH_BYTES, LINGER, MAX_FETCH, Allowance, Demand, Window
 
 MAX_SETTLED: Final = 256
 """Settlements that one call carries."""
-LINGER: Final = 0.002
-"""Seconds that settlements wait for company, unless half the window is settled already."""
 POLL: Final = 1.0
 """Seconds until the next look where the last one found less than there was room for."""
 SEEK_AFTER: Final = 0.25
@@ -49,6 +48,11 @@ class Holding:
     bytes: int = 0
     _open: int = 0
     _open_bytes: int = 0
+
+    def linger(self, settled: int) -> float:
+        """Return the seconds for which settlements wait for company, however many they are."""
+        del settled
+        return LINGER
 
     def deliver(self, messages: int, size: int) -> None:
         """Count deliveries, ``size`` bytes in all."""
@@ -186,6 +190,7 @@ class Fetching(Generic[T]):
         settings_changed: whether the settings are to be read.
         leads: returns what takes the place of ``holding`` once no call is on its way, given what is held; else None.
         window_known: whether Redis knows the window; before somebody asks for the first message it may stay ``paused``.
+        hurries: whether somebody waits for what is on its way out.
     """
 
     def __init__(self, holding: Allowance, lease: Lease, demand: Demand, recalling: Sized) -> None:
@@ -194,12 +199,13 @@ class Fetching(Generic[T]):
         self.demand = demand
         self.outcomes: deque[tuple[Any, T, Any]] = deque()
         self.held: dict[bytes, T] = {}
-        self.closing = self.resting = self.lost_reply = self.reattach = False
+        self.closing = self.resting = self.lost_reply = self.reattach = self.hurries = False
         self.settings_changed = self.window_known = True
         self.look_at = 0.0
         self.leads: Callable[[Collection[T]], Allowance] | None = None
         self._recalling = recalling
         self._looked_at = self._flushed_at = 0.0
+        self._settled_since = math.inf
         self._after = FIRST_PAGE
         self._fetches = self._unanswered = self._hints = self._looks = 0
         self._beside = False
@@ -252,6 +258,8 @@ class Fetching(Generic[T]):
             now: seconds.
             doubts: whether Redis may hold something in this consumer's name of which the consumer does not know.
         """
+        if self.outcomes and self._settled_since == math.inf:
+            self._settled_since = now
         if self.leads is not None and not self.lost_reply:
             self.holding, self.leads = self.leads(self.held.values()), None
         if self.reattach:  # first: nothing else is answered before
@@ -280,7 +288,7 @@ class Fetching(Generic[T]):
         """Return when to look again for what is due, if nothing is heard before."""
         until = self.lease.renew_at
         if self.outcomes:
-            until = min(until, self._flushed_at + LINGER)
+            until = min(until, self._flush_at())
         if not self.closing and not self._rests() and self.free()[0]:
             until = min(until, self.look_at)
         return until
@@ -288,12 +296,13 @@ class Fetching(Generic[T]):
     def answered(self, call: Exchange[T], now: float) -> None:
         """Take note that Redis carried a call out: its settlements are made."""
         self.lost_reply = False
-        self._flushed_at = now
+        self._flushed_at, self._settled_since = now, math.inf
         outcomes, held, going = self.outcomes, self.held, call.going
         for _, message, _ in going:
             held.pop(message.raw_id, None)
         if len(going) == len(outcomes):
             outcomes.clear()
+            self.hurries = False
         else:
             for _ in going:
                 outcomes.popleft()
@@ -349,9 +358,18 @@ class Fetching(Generic[T]):
     def _flush_due(self, now: float) -> bool:
         if not self.outcomes:
             return False
-        window = self.holding.window
-        enough = 64 if window.messages == "unlimited" else max(1, min(64, int(int(window.messages) * window.top_up)))
-        return len(self.outcomes) >= enough or self.closing or now >= self._flushed_at + LINGER
+        window, enough = self.holding.window, 64 if self._linger() <= LINGER else MAX_SETTLED
+        if window.messages != "unlimited":
+            enough = max(1, min(enough, int(int(window.messages) * window.top_up)))
+        return len(self.outcomes) >= enough or self.closing or now >= self._flush_at()
+
+    def _flush_at(self) -> float:
+        """Return when settlements go out, if they do not become enough before that."""
+        linger = self._linger()
+        return self._flushed_at + LINGER if linger <= LINGER else self._settled_since + linger
+
+    def _linger(self) -> float:
+        return LINGER if self.hurries else self.holding.linger(len(self.outcomes))
 
     def _room(self, now: float, going: int, weight: int) -> tuple[int, int]:
         """Return the room there will be once so many settlements, of so many bytes, have gone out."""

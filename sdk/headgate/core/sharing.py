@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, Protocol, TypeVar
 
 from headgate.core.fetching import Holding
-from headgate.core.window import Allowance, Window
+from headgate.core.window import LINGER, LINGER_SHARED, Allowance, Window
 
 T = TypeVar("T")
 _NONE: Final = (0, 0)
@@ -86,6 +86,10 @@ class Share:
 
     def configure(self, window: Window) -> None:
         """Leave the window as it is: it is changed for all together."""
+
+    def linger(self, settled: int) -> float:
+        """Return the seconds for which settlements wait: few of each destination come at a time, unless they do."""
+        return LINGER if settled >= self.messages else LINGER_SHARED
 
     def deliver(self, messages: int, size: int) -> None:
         """Count deliveries, ``size`` bytes in all."""

@@ -8,6 +8,10 @@ from headgate.units import MAX_SIZE, Unlimited, parse_size
 
 Mode = Literal["push", "pull", "paused"]
 MAX_FETCH: Final = 256
+LINGER: Final = 0.002
+"""Seconds that settlements wait for company, unless half the window is settled already."""
+LINGER_SHARED: Final = 0.016
+"""The same under a window that several destinations share, while more that came from this one is being worked on."""
 FETCH_BYTES: Final = 4 << 20
 """Most that one reply should carry when the window itself sets no bound on bytes."""
 
@@ -152,6 +156,10 @@ class Allowance(Protocol):
     @property
     def window(self) -> Window:
         """The window in force."""
+        ...
+
+    def linger(self, settled: int) -> float:
+        """Return the seconds for which so many settlements wait for company."""
         ...
 
     def deliver(self, messages: int, size: int) -> None:

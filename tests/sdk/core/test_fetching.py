@@ -1,6 +1,7 @@
 """The machine of a consumer: with every fault at every call nothing is lost, taken twice, or above the window."""
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -8,8 +9,9 @@ import pytest
 
 from headgate import Window
 from headgate.core.credit import Lease
-from headgate.core.fetching import LINGER, POLL, SEEK_AFTER, Call, Exchange, Fetching, Holding
-from headgate.core.window import MAX_FETCH
+from headgate.core.fetching import MAX_SETTLED, POLL, SEEK_AFTER, Call, Exchange, Fetching, Holding
+from headgate.core.sharing import Share, SharedWindow
+from headgate.core.window import LINGER, LINGER_SHARED, MAX_FETCH
 
 COUNT = 12
 TTL = 10.0
@@ -169,6 +171,49 @@ def test_a_call_whose_answer_was_lost_carries_what_it_carried() -> None:
     again = world.machine.next(world.now)
     assert isinstance(again, Exchange)
     assert (again.fetch, again.going) == (first.fetch, first.going)
+
+
+def settling(held: int, settled: int, window: int = 1000) -> Fetching[Item]:
+    """Return the machine of one of several destinations under one window, with nothing due but its settlements."""
+    takers = Takers()
+    share = Share(SharedWindow(Window(window), takers), lambda: None)
+    machine = Fetching[Item](share, Lease(TTL), takers, ())
+    machine.lease.renewed(0.0)
+    machine.settings_changed = False
+    machine.look_at = math.inf
+    share.deliver(held, 10 * held)
+    machine.outcomes.extend(("accepted", Item(b"%04d" % number), None) for number in range(settled))
+    return machine
+
+
+def test_settlements_of_one_of_several_wait_while_more_of_it_is_worked_on() -> None:
+    machine = settling(held=3, settled=2)
+    assert machine.next(1.0) is None
+    assert machine.wake_at() == 1.0 + LINGER_SHARED
+    assert machine.next(1.0 + LINGER_SHARED / 2) is None
+    call = machine.next(machine.wake_at())
+    assert isinstance(call, Exchange)
+    assert len(call.going) == 2
+
+
+@pytest.mark.parametrize(
+    ("held", "settled", "window"),
+    [(2, 2, 1000), (MAX_SETTLED + 1, MAX_SETTLED, 1000), (7, 2, 4)],
+    ids=["all of it is settled", "one call carries no more", "they are half the window"],
+)
+def test_settlements_of_one_of_several_go_at_once_where(held: int, settled: int, window: int) -> None:
+    assert isinstance(settling(held, settled, window).next(1.0), Exchange)
+    assert settling(held, settled - 1, window).next(1.0) is None
+
+
+def test_settlements_of_one_of_several_go_at_once_where_somebody_waits_for_them() -> None:
+    machine = settling(held=5, settled=2)
+    machine.hurries = True
+    call = machine.next(1.0)
+    assert isinstance(call, Exchange)
+    machine.answered(call, 1.0)
+    machine.outcomes.append(("accepted", Item(b"later"), None))
+    assert machine.next(2.0) is None, "nobody waits for this one"
 
 
 def test_it_looks_again_for_a_hint_that_came_beside_an_answer_and_for_who_asked_meanwhile() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import headgate
 from headgate import CreditTimeout, InvalidName, PolicyError, policy
+from headgate.core import sharing
 from headgate.core.names import slice_name
 from headgate.redis.keys import Address, PoolAddress, parse_key, slot_of
 from headgate.redis.stores.pools import PoolStore, Slice
@@ -214,6 +215,27 @@ async def test_a_consumer_that_waits_hears_of_each_slice(client: headgate.Client
             await message.accept(confirm=True)
         assert await consumer.receive(timeout=0) is None
     await asyncio.gather(*(session.close() for session in sessions))
+
+
+async def test_who_waits_for_a_settlement_is_not_kept_by_what_is_worked_on_beside_it(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "LINGER_SHARED", 60.0)
+    await client.apply("orders", kind="queue", slices=2)
+    async with client.session("in") as into, client.session("out") as out:
+        producer = await out.producer("orders")
+        await asyncio.gather(*(producer.send(f"{number}") for number in range(6)))
+        consumer = await into.consumer("orders", window=100)
+        messages = [await consumer.receive(timeout=GUARD) for _ in range(6)]
+        first, second, third, *_ = (message for message in messages if message is not None)
+        async with asyncio.timeout(GUARD):
+            await first.accept(confirm=True)
+            await second.accept()
+            await consumer.flush()
+            await third.release()
+            again = await consumer.receive()
+        assert again is not None
+        assert again.id == third.id
 
 
 async def test_lost_replies_neither_overdraw_nor_repeat(
