@@ -6,6 +6,7 @@ servers and epochs may differ.
 
 import ast
 import asyncio
+import codeop
 import contextlib
 import functools
 import inspect
@@ -18,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -133,19 +135,31 @@ def _print_but_for_waits(*values: Any) -> None:
         print(*values)
 
 
+def typed(source: str, page: str) -> Iterator[CodeType]:
+    """Yield what `python -m asyncio` makes of lines that are typed: blocks end with an empty line, and no other way."""
+    compiler, lines = codeop.CommandCompiler(), list[str]()
+    compiler.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    for line in [*source.splitlines(), ""]:
+        lines.append(line)
+        if (code := compiler("\n".join(lines), page)) is not None:
+            yield code
+            lines.clear()
+
+
 @pytest.mark.parametrize("page", ["docs/guide.md", "docs/limits.md", "docs/doors.md"])
-async def test_what_can_be_typed_in_from_top_to_bottom(page: str) -> None:
+async def test_what_can_be_typed_in_from_top_to_bottom(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in `python -m asyncio`: one set of names, await anywhere."""
+    monkeypatch.setattr(sys, "displayhook", lambda _: None)  # values that are shown there are not what a program prints
     names: dict[str, Any] = {"__name__": "guide", "print": _print_but_for_waits}
     try:
         async with asyncio.timeout(100):
             for line, source, shown in programs(page):
                 output = io.StringIO()
-                code = compile("\n" * (line - 1) + source, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
                 with contextlib.redirect_stdout(output):
-                    result = eval(code, names)
-                    if inspect.iscoroutine(result):
-                        await result
+                    for code in typed(source, f"{page}, from line {line}"):
+                        result = eval(code, names)
+                        if inspect.iscoroutine(result):
+                            await result
                 assert_shown(output.getvalue(), shown)
                 for command, answer in consoles(page, line) if page == "docs/limits.md" else ():
                     assert_shown(await _answer(command, names["client"]), answer)
