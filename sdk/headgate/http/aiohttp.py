@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
-from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
-
+from headgate._util.extras import extra
 from headgate.charge import Charge, Cost, Key, Settle, Source, Timeout, answered, failed
 from headgate.http.fields import read_retry_after
+
+with extra("aiohttp"):
+    from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
 
 def limited(

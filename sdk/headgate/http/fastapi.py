@@ -3,12 +3,14 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from fastapi import HTTPException, Request
-
+from headgate._util.extras import extra
 from headgate.charge import Charge, Cost, Held, Key, Source, Timeout, answered
 from headgate.http.admission import Turned
 from headgate.http.admission import admitted as admit
 from headgate.http.asgi import Line
+
+with extra("fastapi"):
+    from fastapi import HTTPException, Request
 
 GONE: Final = 499
 """Status of an answer that nobody reads."""

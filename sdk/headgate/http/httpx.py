@@ -3,10 +3,12 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import cast
 
-import httpx
-
+from headgate._util.extras import extra
 from headgate.charge import Charge, Cost, Held, Key, Settle, Source, SyncCharge, SyncSource, Timeout, answered, failed
 from headgate.http.fields import read_retry_after
+
+with extra("httpx"):
+    import httpx
 
 
 class _Body(httpx.AsyncByteStream):

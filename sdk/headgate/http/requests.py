@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-import requests
-from requests.adapters import HTTPAdapter
-
+from headgate._util.extras import extra
 from headgate.charge import Cost, Held, Key, Settle, SyncCharge, SyncSource, Timeout, answered, failed
 from headgate.http.fields import read_retry_after
+
+with extra("requests"):
+    import requests
+    from requests.adapters import HTTPAdapter
 
 
 class LimitedAdapter(HTTPAdapter):

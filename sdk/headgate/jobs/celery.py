@@ -2,11 +2,13 @@
 
 from typing import Any, Final
 
-from celery import Task
-from celery.exceptions import Ignore
-
+from headgate._util.extras import extra
 from headgate.charge import SyncCharge
 from headgate.jobs.requeueing import admit_or_put_off
+
+with extra("celery"):
+    from celery import Task
+    from celery.exceptions import Ignore
 
 SHORTEST_DEFAULT: Final = 1800.0
 """Seconds of the default ``visibility_timeout`` of SQS; that of Redis is an hour."""

@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from dramatiq import Actor, Broker, MessageProxy, Middleware
-from dramatiq.middleware import MiddlewareError, SkipMessage
-
+from headgate._util.extras import extra
 from headgate.charge import Held, SyncCharge
 from headgate.errors import InvalidValue
 from headgate.jobs.requeueing import admit_or_put_off
+
+with extra("dramatiq"):
+    from dramatiq import Actor, Broker, MessageProxy, Middleware
+    from dramatiq.middleware import MiddlewareError, SkipMessage
 
 
 class NotCharged(MiddlewareError):

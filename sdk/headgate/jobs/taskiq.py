@@ -3,10 +3,12 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
-from taskiq import Context, TaskiqDepends
-
+from headgate._util.extras import extra
 from headgate.charge import Charge, Cost, Held, Key, Source
 from headgate.errors import CoordinatorUnavailable, CreditTimeout, DestinationFull
+
+with extra("taskiq"):
+    from taskiq import Context, TaskiqDepends
 
 
 def admitted(

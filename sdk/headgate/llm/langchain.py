@@ -2,13 +2,15 @@
 
 import asyncio
 
-from langchain_core.rate_limiters import BaseRateLimiter
-
+from headgate._util.extras import extra
 from headgate.charge import SyncCharge
 from headgate.errors import InvalidValue
 from headgate.limiting.refusals import Refused
 from headgate.sync.gate import Gate
 from headgate.sync.limiter import Limiter
+
+with extra("langchain", "langchain_core"):
+    from langchain_core.rate_limiters import BaseRateLimiter
 
 
 class LimitedCalls(BaseRateLimiter):

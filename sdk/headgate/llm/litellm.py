@@ -7,12 +7,14 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Final
 
-from litellm import token_counter
-from litellm.integrations.custom_logger import CustomLogger
-
+from headgate._util.extras import extra
 from headgate.charge import Charge, Held
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import Limiter
+
+with extra("litellm"):
+    from litellm import token_counter
+    from litellm.integrations.custom_logger import CustomLogger
 
 ANSWER: Final = 1024
 """Tokens that :func:`reserved` takes an answer for where a call does not bound it."""
