@@ -101,6 +101,24 @@ async def _is(client: headgate.Client, count: int) -> bool:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not on PATH")
+async def test_a_refusal_ends_the_shell_at_once() -> None:
+    """A mutant with curl's --retry for admissions fails: it waits out what the refusal says."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        async with program(
+            str(EXAMPLES / "lease.sh"), "llm", "acme", "true", HEADGATE=f"http://{host}:{port}"
+        ) as asked:
+            async with asyncio.timeout(60):
+                assert await asked.wait() == 75
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not on PATH")
 async def test_a_command_runs_in_the_shell_while_a_slot_is_held(llm: headgate.Client, url: str) -> None:
     node = await asyncio.to_thread(NodeWithPage, url, llm.namespace)
     script = str(EXAMPLES / "lease.sh")
@@ -117,5 +135,11 @@ async def test_a_command_runs_in_the_shell_while_a_slot_is_held(llm: headgate.Cl
         async with program(script, "none", "acme", "true", HEADGATE=node.admin) as refused:
             out, err = await refused.communicate()
             assert (refused.returncode, b"none" in err) == (75, True), (out, err)
+        async with program(script, "llm", "acme", "sh", "-c", "echo in; exec sleep 60", HEADGATE=node.admin) as stopped:
+            assert stopped.stdout
+            assert await stopped.stdout.readline() == b"in\n"
+            stopped.terminate()
+            assert await stopped.wait() == 143
+        assert await holds(llm) == 0
     finally:
         node.kill9()
