@@ -1,6 +1,7 @@
 """Limiters over HTTP: for programs of any language, with users' rights, at any node."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -87,7 +88,10 @@ async def test_what_is_refused_says_which_limit_binds_and_when_to_come_again(two
     facts = refused.json()
     assert (facts["type"], facts["limit"], facts["rule"]) == ("urn:headgate:problem:quota-exceeded", "tokens", "all")
     assert 1 <= int(refused.headers["Retry-After"]) <= 5
-    assert refused.headers["RateLimit"].startswith('"slots";r=2, "tokens";r=')
+    assert facts["violated-policies"] == ["tokens"]
+    said = re.fullmatch(r'"slots";r=2, "tokens";r=\d+;t=(\d+)', refused.headers["RateLimit"])
+    assert said, refused.headers["RateLimit"]
+    assert said[1] == refused.headers["Retry-After"], "the whole burst is there later, and is not what it is about"
     never = await post(http, "admit", 422, amounts={"tokens": 1001})
     assert never.json()["type"] == "urn:headgate:problem:message-too-large"
     assert (await taken(http)) == 0, "what was refused took nothing"

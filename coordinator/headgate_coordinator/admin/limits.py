@@ -241,10 +241,12 @@ class Limits:
     async def _exceeded(self, call: Call, error: CreditTimeout) -> Refused:
         limiter = await self._holds.limiter(call.access, error.destination)
         state = await limiter.state(key=error.key)
-        headers = fields.policy(limiter.limits.values()) | fields.levels(state) | fields.retry_after(error.retry_after)
+        after = error.retry_after
+        headers = fields.policy(limiter.limits.values()) | fields.levels(state, error.limit, after)
         return Refused(
-            429, "quota-exceeded", str(error), headers=headers, limiter=error.destination, limit=error.limit,
-            rule=error.rule, key=error.key, amounts=error.amounts, waited=error.waited, retry_after=error.retry_after,
+            429, "quota-exceeded", str(error), headers=headers | fields.retry_after(after),
+            limiter=error.destination, limit=error.limit, rule=error.rule, key=error.key, amounts=error.amounts,
+            waited=error.waited, retry_after=after, **fields.violated(error.limit),
         )  # fmt: skip
 
     async def _renew(self, call: Call) -> Answer:

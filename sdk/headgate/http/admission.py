@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from typing import Final
 
 from headgate.charge import Charge, Held
 from headgate.errors import CoordinatorUnavailable, CreditTimeout, DestinationFull, MessageTooLarge
@@ -10,6 +11,9 @@ from headgate.http.deadline import deadline_of, headers_of
 from headgate.limiting.limiter import Limiter
 from headgate.limiting.refusals import Refused
 from headgate.units import parse_duration
+
+OVER: Final = 429
+"""The code of an answer to a request that a limit is in the way of."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,11 @@ class Turned(Exception):
 
     def body(self) -> bytes:
         """Return the problem, as JSON."""
-        problem = {"type": "about:blank", "title": self.title, "status": self.code}
+        problem: dict[str, object] = {"type": "about:blank", "title": self.title, "status": self.code}
         if self.limit:
             problem |= {"limit": self.limit, "retry_after": self.after}
+        if self.code == OVER:
+            problem |= {"type": fields.QUOTA_EXCEEDED, **fields.violated(self.limit)}
         return json.dumps(problem).encode()
 
 
@@ -69,4 +75,4 @@ async def admitted(charge: Charge, request: object) -> Held:
 def _too_many(charge: Charge, limit: str, after: float | None) -> Turned:
     on = charge.on
     policy = fields.policy(on.limits.values()) if isinstance(on, Limiter) else {}
-    return Turned(429, "too many requests", limit, after, {**policy, **fields.refused(limit, after)})
+    return Turned(OVER, "too many requests", limit, after, {**policy, **fields.refused(limit, after)})

@@ -44,7 +44,8 @@ async def test_a_request_is_held_until_its_answer_has_ended_and_others_are_refus
         refused = await web.get(url)
         assert (refused.status_code, refused.headers["content-type"]) == (429, "application/problem+json")
         assert refused.json() == {
-            "type": "about:blank", "title": "too many requests", "status": 429, "limit": "slots", "retry_after": None,
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "title": "too many requests",
+            "status": 429, "violated-policies": ["slots"], "limit": "slots", "retry_after": None,
         }  # fmt: skip
         assert refused.headers["ratelimit"] == '"slots";r=0'
         assert refused.headers["ratelimit-policy"] == '"slots";q=2;qu="concurrent-requests"'
