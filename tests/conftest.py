@@ -10,15 +10,11 @@ All are shared by the tests of one process, so a test that changes settings or k
 """
 
 import gc
-import importlib
 import os
 import resource
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from itertools import islice
-from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest
@@ -33,6 +29,7 @@ from tests.support.leaks import delete_namespace, describe
 from tests.support.servers import available_servers, makes_no_difference, newest_server, oldest_and_newest
 from tests.support.shared import SharedServers
 from tests.support.signals import hear_what_was_ignored
+from tests.support.workers.forking import fork_workers
 
 hypothesis.settings.register_profile("here", deadline=None, max_examples=examples(100))  # busy is no failure
 hypothesis.settings.load_profile("here")
@@ -49,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         hear_what_was_ignored(leave_the_group=a_worker)
     else:
         os.environ[forked.DOOR] = forked.begin()  # which its processes share
+        fork_workers(config)
     config.addinivalue_line("markers", "longest: takes ten seconds or more, and so begins among the first")
     config.addinivalue_line("markers", "whole: run where HEADGATE_TEST_WHOLE is set; cheaper ones of its class always")
     config.addinivalue_line("markers", "one_server: run with the newest Redis only, not with every version")
@@ -67,19 +65,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Look for no garbage among the tests: they stay for as long as the process.
-
-    Of several processes, each first imports a share of its own: what that compiles, the others find compiled.
-    """
+    """Look for no garbage among the tests: they stay for as long as the process."""
     gc.disable()
     try:
-        worker: dict[str, Any] = getattr(session.config, "workerinput", {})
-        if worker and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-            root = session.config.rootpath
-            paths = sorted(Path(root, "tests").rglob("test_*.py"))
-            for path in paths[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
-                with suppress(Exception, pytest.skip.Exception):  # to be told when it is collected
-                    importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
         return (yield)
     finally:
         gc.enable()

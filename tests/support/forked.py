@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 class Forked:
     """`python -m module` in a process of its own; what it has, it has as `subprocess.Popen`.
 
-    By default it reads nothing, and writes where we do.
+    By default it reads nothing, writes where we do, and is forked off the template of this run: `door` names another.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Forked:
         stdin: int = subprocess.DEVNULL,
         stdout: IO[str] | int = 1,
         stderr: IO[str] | int = 2,
+        door: str | None = None,
     ) -> None:
         request = {
             "module": module,
@@ -60,7 +61,7 @@ class Forked:
                 stdin = theirs.enter_context(Path(os.devnull).open()).fileno()
             if stdout == PIPE:
                 self.stdout, stdout = _pipe(theirs, "r")
-            _ask(request, tell, stdin, _number(stdout), _number(stderr))
+            _ask(door, request, tell, stdin, _number(stdout), _number(stderr))
         self.pid = int(self._told.readline())
 
     def poll(self) -> int | None:
@@ -135,17 +136,17 @@ def _number(file: IO[str] | int) -> int:
 _alone = threading.Lock()
 
 
-def _ask(request: object, *files: int) -> None:
+def _ask(door: str | None, request: object, *files: int) -> None:
     with _alone:
-        control = _template()
+        control = _template(door)
     socket.send_fds(control, [json.dumps(request).encode()], list(files))
 
 
 @functools.cache
-def _template() -> socket.socket:
-    """Return the way to the template of this run, or to one of this process, which ends with it."""
+def _template(door: str | None) -> socket.socket:
+    """Return the way to the one at that door, to the one of this run, or to one of this process, which ends with it."""
     asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    asking.connect(os.environ.get(DOOR) or begin())
+    asking.connect(door or os.environ.get(DOOR) or begin())
     atexit.register(asking.close)
     return asking
 

@@ -13,16 +13,21 @@ from contextlib import contextmanager
 _SENT = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
+def ignored() -> list[signal.Signals]:
+    """Return those that this process ignores."""
+    return [number for number in _SENT if signal.getsignal(number) is signal.SIG_IGN]
+
+
 def hear_what_was_ignored(*, leave_the_group: bool) -> None:
     """Let those that this process starts begin with the defaults; it goes on without heed itself.
 
     Args:
         leave_the_group: whether to keep from them what the terminal sends to all of this process's group.
     """
-    ignored = [number for number in _SENT if signal.getsignal(number) is signal.SIG_IGN]
-    for number in ignored:
+    unheard = ignored()
+    for number in unheard:
         signal.signal(number, lambda *_: None)  # a handler ends with an exec, unlike that something is ignored
-    if ignored and leave_the_group:
+    if unheard and leave_the_group:
         os.setpgid(0, 0)
 
 

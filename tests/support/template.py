@@ -120,15 +120,20 @@ def make_commands() -> None:
 
 def main() -> None:
     """Import, and serve the socket whose number is the argument until standard input is at its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those who asked
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those ended that waited
     for module in IMPORTED:
         importlib.import_module(module)
     make_commands()
     for name in scripts.script_names():
         scripts.script(name)  # put together once, and not in each process
+    stand(socket.socket(fileno=int(sys.argv[1])))
+
+
+def stand(door: socket.socket) -> None:
+    """Be what others are forked off, until standard input is at its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those who asked
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those ended that waited
     gc.freeze()  # else the first collection of each process would copy all the memory that it shares with this one
-    request = serve(socket.socket(fileno=int(sys.argv[1])))
+    request = serve(door)
     if request:
         become(*request)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import template
 from tests.support.forked import PIPE, Forked, run
 from tests.support.waiting import is_alive
 
@@ -81,3 +82,9 @@ def test_the_signal_that_ended_it_is_told(module: str, tmp_path: Path, number: s
         assert not is_alive(process.pid)
         process.kill()  # nothing is there any more
         assert process.poll() == -number
+
+
+def test_so_are_those_that_run_the_tests() -> None:
+    """Mutant: `fork_workers` is not called, and each process imports all tests."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        assert template.__name__ in sys.orig_argv
