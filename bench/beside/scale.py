@@ -1,4 +1,4 @@
-"""What grows with what: fleets of 10 to 10,000 nodes in virtual time, and a session's bytes in a real Redis.
+"""This bench shows what grows with what: fleets of 10 to 10,000 nodes in virtual time, and bytes of a session in Redis.
 
     python -m bench.beside.scale [--nodes 10 100 1000] [--sessions 10 100 1000] [--seconds 5] [--out FILE]
 

@@ -10,7 +10,7 @@ BEGINS: Final = 1_000.0
 
 
 class Events:
-    """What is going to happen, soonest first; between events nothing runs.
+    """A heap of what is going to happen, soonest first; between events nothing runs.
 
     Attributes:
         now: seconds of the world's clock.

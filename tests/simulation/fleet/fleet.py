@@ -52,7 +52,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Figures:
-    """What was counted."""
+    """Counts of one history."""
 
     receipts: int = 0
     ended: int = 0

@@ -98,7 +98,7 @@ class Node:
 
 
 class Fate:
-    """What becomes of one message, as a future knows it and as the judge does."""
+    """The fate of one message, as a future knows it and as the judge does."""
 
     __slots__ = ("number", "place", "settled", "taken", "value")
 
