@@ -1,5 +1,6 @@
 """The gRPC port of a node: what proxies and autoscalers ask, at one address, behind one token and one certificate."""
 
+import asyncio
 import hmac
 import ipaddress
 from collections.abc import Sequence
@@ -17,7 +18,9 @@ from headgate import (
     InvalidName,
     InvalidValue,
 )
+from headgate._util.tasks import stop
 from headgate_coordinator.security.password_queue import NOBODY, Crowded, Network, network_of
+from headgate_coordinator.security.strangers import Strangers
 
 LARGEST: Final = 64 << 10
 """Bytes of a request."""
@@ -26,7 +29,7 @@ AT_A_TIME: Final = 1024
 STREAMS: Final = 256
 """Requests of one connection at a time."""
 CONNECTIONS: Final = 1024
-"""Connections at a time; more are closed as they come."""
+"""Connections at a time; more are closed as they come. Of strangers there are fewer."""
 HANDSHAKE: Final = 10_000
 """Milliseconds that a client has to greet us in TLS and HTTP/2."""
 OPTIONS: Final = [
@@ -58,6 +61,7 @@ class RpcServer:
         certificate: file with the certificate chain for TLS; without it, there is none.
         key: file with its private key, where it is not in the same file.
         shared: whether other processes of this host may listen there too: the system spreads connections over them.
+        strangers: knows whose connections stay when there are too many.
 
     Attributes:
         port: at which it listens, once it does.
@@ -66,13 +70,16 @@ class RpcServer:
     def __init__(
         self, services: Sequence[grpc.GenericRpcHandler], *, token: str | None, host: str = "127.0.0.1", port: int = 0,
         certificate: Path | None = None, key: Path | None = None, shared: bool = False,
+        strangers: Strangers | None = None,
     ) -> None:  # fmt: skip
         self._services = services
         self._token = token
         self._host, self.port = host, port
         self._certificate, self._key = certificate, key
         self._shared = shared
+        self._strangers = strangers or Strangers()
         self._server: grpc.aio.Server | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen.
@@ -101,9 +108,11 @@ class RpcServer:
         await server.start()
         self._server = server
         self.port = int(port)
+        self._watch = asyncio.create_task(self._strangers.watch(self.port), name="headgate strangers at the gRPC port")
 
     async def close(self) -> None:
         """Stop listening; requests that are being answered have :data:`GRACE` seconds."""
+        await stop(self._watch)
         if self._server is not None:
             await self._server.stop(GRACE)
 

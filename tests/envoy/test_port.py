@@ -19,6 +19,7 @@ from headgate_coordinator.envoy.server import RateLimits
 from headgate_coordinator.keda import messages, unauthenticated
 from headgate_coordinator.keda.scaler import Scaler
 from headgate_coordinator.rpc import RpcServer
+from headgate_coordinator.security import strangers
 from tests.demo.command import environment
 from tests.sdk.session.test_transports import certificate
 from tests.support.forked import PIPE, Forked
@@ -200,6 +201,48 @@ async def test_strangers_who_begin_requests_and_say_nothing_keep_nobody_out(
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await ask(channel)
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED, "and so can scalers, once these are gone"
+    await server.close()
+
+
+async def test_strangers_who_fill_the_port_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever opens connections keeps new proxies and autoscalers out, for as long as there are some left.
+
+    Mutants: nobody is cut off; those who are known are.
+    """
+    bounds = {"grpc.max_allowed_incoming_connections": 40}
+    monkeypatch.setattr(rpc, "OPTIONS", list((dict(rpc.OPTIONS) | bounds).items()))
+    monkeypatch.setattr(strangers, "MOST", 10)
+    crowd = strangers.Strangers()
+    limits = RateLimits(cast("Decisions", Known()), "sesame", crowd.know)
+    server = RpcServer([limits.handler], token="sesame", strangers=crowd)
+    await server.start()
+    greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+    method, bearer = (
+        "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+        (("authorization", "Bearer sesame"),),
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        known = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.port}"))
+        assert await known.unary_unary(method)(b"1", metadata=bearer, timeout=60) == b"1"
+        crowd.look(server.port)  # so that it is the oldest
+        silent = []
+        for _ in range(60):
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            one.sendall(greeting)
+            one.setblocking(False)
+            silent.append(one)
+        closed: set[socket.socket] = set()
+
+        def gone() -> int:
+            closed.update(one for one in silent if one not in closed and _is_closed(one))
+            return len(closed)
+
+        await wait_until(lambda: gone() >= 50, timeout=60, description="strangers are cut off")
+        for number in range(20):
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", [("headgate.test", number)]) as channel:
+                asked = channel.unary_unary(method)(b"2", metadata=bearer, timeout=60, wait_for_ready=True)
+                assert await asked == b"2", "there is room for who comes"
+        assert known.get_state() is grpc.ChannelConnectivity.READY, "who is known stays"
     await server.close()
 
 

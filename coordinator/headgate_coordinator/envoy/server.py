@@ -1,5 +1,6 @@
 """The door for proxies: gRPC at the node's port for that, and the same in JSON for those who have no gRPC."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -31,11 +32,12 @@ class RateLimits:
     Args:
         decisions: that it answers with.
         token: that requests must bear; None for none.
+        know: hears the peer of each request that bears it.
     """
 
-    def __init__(self, decisions: Decisions, token: str | None) -> None:
+    def __init__(self, decisions: Decisions, token: str | None, know: Callable[[str], object] = lambda _: None) -> None:
         self._decisions = decisions
-        self._token = token
+        self._token, self._know = token, know
 
     @property
     def handler(self) -> Any:
@@ -47,6 +49,7 @@ class RateLimits:
         await self._decisions.close()
 
     async def _answer(self, request: bytes, context: Any) -> bytes:
+        self._know(context.peer())
         known = self._decisions.decide_again(request)
         if known is not None:
             return known

@@ -30,12 +30,15 @@ class Scaler:
         client: connected; it stays the caller's.
         users: of the node: they see what they may browse. None where there are none.
         token: of the node: whoever has it sees all. None for none.
+        know: hears the peer of each request of who sees all.
     """
 
-    def __init__(self, client: Client, users: Users | None, token: str | None) -> None:
+    def __init__(
+        self, client: Client, users: Users | None, token: str | None, know: Callable[[str], object] = lambda _: None
+    ) -> None:
         self._client = client
         self._levels = Levels(client)
-        self._users, self._token = users, token
+        self._users, self._token, self._know = users, token, know
         self._operator = Identity("operator", ALL)
         self._watches: set[Watch] = set()
         self._unread = Unread()
@@ -133,6 +136,8 @@ class Scaler:
                 "the metadata needs the user and password of a node's user, or the node's token: userFromEnv and "
                 "passwordFromEnv, or tokenFromEnv"
             )
+        if access.identity is self._operator:
+            self._know(context.peer())
         return trigger, access
 
     async def _identify(self, metadata: Mapping[str, str], peer: Network) -> Identity | None:

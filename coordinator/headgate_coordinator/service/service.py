@@ -144,11 +144,12 @@ async def _begin_rpc(stack: contextlib.AsyncExitStack, node: Node, rpc: RpcOptio
         from headgate_coordinator.envoy.server import RateLimits
         from headgate_coordinator.keda.scaler import Scaler
         from headgate_coordinator.rpc import RpcServer
+        from headgate_coordinator.security.strangers import Strangers
     except ImportError as error:
         raise InvalidValue(f"--envoy and --keda need headgate[envoy]; import says: {error}") from None
-    proxies, services = None, []
+    proxies, services, strangers = None, [], Strangers()
     if rpc.envoy:
-        proxies = RateLimits(Decisions(node.client), rpc.token)
+        proxies = RateLimits(Decisions(node.client), rpc.token, strangers.know)
         stack.push_async_callback(proxies.close)
         services.append(proxies.handler)
     options = node.options
@@ -160,10 +161,11 @@ async def _begin_rpc(stack: contextlib.AsyncExitStack, node: Node, rpc: RpcOptio
         certificate=options.certificate,
         key=options.key,
         shared=rpc.shared,
+        strangers=strangers,
     )
     stack.push_async_callback(server.close)
     if rpc.keda:
-        scaler = Scaler(node.client, node.users, rpc.token)
+        scaler = Scaler(node.client, node.users, rpc.token, strangers.know)
         stack.callback(scaler.close)  # before the server, which waits for what is under way
         services.append(scaler.handler)
     await server.start()
