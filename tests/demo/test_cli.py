@@ -259,11 +259,11 @@ async def test_a_picture_names_all_there_is_however_narrow_it_is(
         top.frame(picture, cleanup_namespace, "blocked", width=width, most=40, keys=True)
     )
     for words in (
-        r"^ orders +(queue +)?open ",
-        r"^ llm +slots",
-        r"^ memory ",
-        r"^ disk ",
-        r"^ orders > billing .*nobody",
+        r"^orders +(queue +)?open ",
+        r"^llm +slots",
+        r"^memory ",
+        r"^disk ",
+        r"^orders > billing .*nobody",
     ):
         assert re.search(words, text.getvalue(), re.MULTILINE), (words, text.getvalue())
     assert max(map(len, text.getvalue().splitlines())) <= width

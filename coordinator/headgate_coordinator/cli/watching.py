@@ -1,19 +1,21 @@
 """`headgate status` and `headgate top`: all destinations of a namespace, and what they share, once or live."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 import headgate
 from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run_with, time_option
-from headgate_coordinator.links.listing import list_links
+from headgate_coordinator.links.listing import first_links
 from headgate_coordinator.operate import status as reporting
 from headgate_coordinator.operate import top as live
 from headgate_coordinator.operate.eviction import eviction
 from headgate_coordinator.operate.status import Picture
 from headgate_coordinator.operate.terminal import console, show
 
+MOST_LINKS: Final = 50
+"""Links that a live picture reads."""
 Sort = Annotated[
     str, typer.Option("--sort", metavar="BY", help=f"One of {', '.join(reporting.SORTS)}; the largest first.")
 ]
@@ -25,14 +27,14 @@ def _sort(by: str) -> str:
     return by
 
 
-async def look(client: headgate.Client) -> Picture:
-    """Read all that there is to see; links only where this user may see who works on them."""
+async def look(client: headgate.Client, most_links: int | None = None) -> Picture:
+    """Read all that there is to see; links only where this user may see who works on them, and so many."""
     found = await reporting.collect(client)
     try:
-        links = await list_links(client)
+        links, total = await first_links(client, most_links)
     except headgate.AccessDenied:
-        links = []
-    return Picture(found, await client.stores(), await client.pools(), links)
+        links, total = [], 0
+    return Picture(found, await client.stores(), await client.pools(), links, total)
 
 
 def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
@@ -71,7 +73,7 @@ def top(
             if once or not out.is_terminal:
                 show(live.frame(await look(client), namespace, by, width=out.width))
             else:
-                await live.watch(lambda: look(client), namespace, by=by, interval=interval, console=out)
+                await live.watch(lambda: look(client, MOST_LINKS), namespace, by=by, interval=interval, console=out)
 
     try:
         asyncio.run(work())

@@ -75,6 +75,17 @@ async def list_links(client: Client) -> list[LinkState]:
     Raises:
         CoordinatorUnavailable: Redis does not answer.
     """
+    return (await first_links(client))[0]
+
+
+async def first_links(client: Client, most: int | None = None) -> tuple[list[LinkState], int]:
+    """Return some of the links, those before others that nobody works on or that have trouble, and how many there are.
+
+    That takes reads of the links that are returned, and few more.
+
+    Raises:
+        CoordinatorUnavailable: Redis does not answer.
+    """
     owned = owned_keys(client.namespace)[0]
     flat = await client.store.server.command(owned, "HGETALL", owned)
     leases = {flat[i].decode(): _found(_OWNER, flat[i + 1]) for i in range(0, len(flat), 2)}
@@ -83,14 +94,21 @@ async def list_links(client: Client) -> list[LinkState]:
     sites = {site.name for site in policy.sites}
     links: dict[str, Link | Feed | None] = {**await links_now(client, policy)}
     links |= dict.fromkeys(sorted(link for link in leases if link not in links and ">" in link))
-    rest, found = iter(links), dict[str, LinkState]()
+    owners = {link: nodes.get(leases.get(link, "")) for link in links}
+
+    def moves(link: str) -> bool:
+        owner = owners[link]
+        return links[link] is not None and owner is not None and link not in owner.troubles
+
+    chosen = list(links) if most is None or len(links) <= most else sorted(links, key=moves)[:most]
+    rest, found = iter(chosen), dict[str, LinkState]()
 
     async def look() -> None:
         for link in rest:
-            found[link] = await _look(client, link, links[link], nodes.get(leases.get(link, "")), sites)
+            found[link] = await _look(client, link, links[link], owners[link], sites)
 
     await asyncio.gather(*(look() for _ in range(AT_ONCE)))
-    return [found[link] for link in links]
+    return [found[link] for link in chosen], len(links)
 
 
 async def _look(

@@ -131,11 +131,9 @@ def _key(use: KeyUse) -> str:
 
 
 def limiters(found: Sequence[Explanation], width: int, narrow: int) -> list[RenderableType]:
-    """Return the table of limiters, a line for each limit; none where there are none."""
+    """Return the table of limiters, a line for each limit."""
     named = [(one, one.limiter) for one in found if one.limiter is not None]
-    if not named:
-        return []
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if width < narrow else 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0 if width < narrow else 1, 0, 0))
     table.add_column("limiter", overflow="fold", min_width=10, max_width=max(14, width // 4))
     table.add_column("limit", no_wrap=True)  # a line of each column is one limit's
     later = () if width < narrow else ("whole again",)
@@ -154,11 +152,9 @@ def limiters(found: Sequence[Explanation], width: int, narrow: int) -> list[Rend
 
 
 def bands(found: Sequence[Explanation]) -> list[RenderableType]:
-    """Return the table of limiters whose callers name bands, a line for each band; none where there are none."""
+    """Return the table of limiters whose callers name bands, a line for each band."""
     named = [(one.destination, one.limiter.bands) for one in found if one.limiter is not None and one.limiter.bands]
-    if not named:
-        return []
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("bands", overflow="fold", min_width=10)
     for column in ("band", "waiting", "admitted", "shed"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -169,11 +165,9 @@ def bands(found: Sequence[Explanation]) -> list[RenderableType]:
 
 
 def turns(found: Sequence[Explanation], width: int) -> list[RenderableType]:
-    """Return the table of queues whose keys take turns; none where there are none."""
+    """Return the table of queues whose keys take turns."""
     named = [(one.destination, one.turns) for one in found if one.turns is not None]
-    if not named:
-        return []
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("keys take turns", overflow="fold", min_width=10, max_width=max(14, width // 4))
     for column in ("ready", "keys"):
         table.add_column(column, justify="right", no_wrap=True)

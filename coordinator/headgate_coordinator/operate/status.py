@@ -1,8 +1,9 @@
 """`headgate status`: all destinations, pools and spool stores of a namespace at a glance."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from rich import box
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate import Client, Explanation, PolicyError, PoolState, StoreState
+from headgate_coordinator.operate.fitting import Fitted, Section
 from headgate_coordinator.operate.limits import bands, limiters, turns
 from headgate_coordinator.operate.terminal import WIDE, number
 from headgate_coordinator.operate.terminal import size as size_of
@@ -25,12 +27,10 @@ NARROW: Final = 100
 """Columns of a terminal below which the table is drawn closely."""
 TIGHT: Final = 76
 """Columns below which only what says how full something is, and who waits, is shown."""
+TINY: Final = 50
+"""Columns below which that is its name, its state, what is pending and who waits."""
 AT_ONCE: Final = 32
 """Destinations asked about at a time."""
-
-
-MOST_LINKS: Final = 8
-"""Links that are shown where lines are few; those that do not move come first."""
 
 
 class LinkLine(Protocol):
@@ -73,13 +73,15 @@ class Picture:
         found: the destinations.
         stores: spool stores.
         pools: limits that they share.
-        links: of the policy, and those that end.
+        links: of the policy, and those that end; those that were read.
+        links_in_all: how many there are, where not all were read.
     """
 
     found: Sequence[Explanation]
     stores: Sequence[StoreState] = ()
     pools: Sequence[PoolState] = ()
     links: Sequence[LinkLine] = ()
+    links_in_all: int = 0
 
 
 def _pending(one: Explanation) -> int:
@@ -142,52 +144,54 @@ def render(
         namespace: theirs.
         by: one of :data:`SORTS`.
         width: columns that there is room for; where it is narrow, what is least missed is left out.
-        most: lines that there is room for; what does not fit is counted in the last one.
+        most: lines that there is room for; of each part those rows are shown that fit, and the others are counted.
     """
-    found, pools, stores = picture.found, picture.pools, picture.stores
-    links = sorted(picture.links, key=lambda one: one.state == "works")[: MOST_LINKS if most is not None else None]
-    in_order = ordered(found, by)
-    fair = (*bands(in_order), *turns(in_order, width))
-    shared = (*limiters(in_order, width, NARROW), *fair, *_pools(pools, width), *_stores(stores, width))
-    shared += (*_links(links, len(picture.links), width),)
-    if not found:
-        return Group(Text(f"There are no destinations in namespace {namespace!r}."), *shared)
-    if most is not None and shared:
-        views = [one.limiter for one in found if one.limiter is not None]
-        limits = [limit for view in views for limit in view.limits]
-        named = [use for view in views for use in view.bands]
-        in_turn = [one for one in found if one.turns is not None]
-        most = max(6, most - sum(len(some) + 3 for some in (limits, named, in_turn, pools, stores, links) if some))
-    shown = ordered(found, by)
-    held_up = [one for one in shown if one.state != "open"]
+    shown = ordered(picture.found, by)
+    waiting = [one for one in shown if one.state != "open"]
+    cycles = list(dict.fromkeys(str(one.deadlock) for one in shown if one.deadlock))
+    whole = most is None
+    first = Section("destinations", shown, partial(_destinations, picture.found, width))
+    reasons = (
+        Section("that are not open", waiting, lambda part: (_why(one, whole=whole) for one in part)),
+        Section("deadlocks", cycles, lambda part: (_deadlock(text, whole=whole) for text in part)),
+    )
+    links = sorted(picture.links, key=lambda one: one.state == "works")
+    shared = (
+        Section("limiters", [one for one in shown if one.limiter], lambda part: limiters(part, width, NARROW)),
+        Section("limiters with bands", [one for one in shown if one.limiter and one.limiter.bands], bands),
+        Section("queues with keys", [one for one in shown if one.turns], lambda part: turns(part, width)),
+        Section("pools", picture.pools, lambda part: _pools(part, width)),
+        Section("stores", picture.stores, lambda part: _stores(part, width)),
+        Section("links", links, lambda part: _links(part, width), picture.links_in_all),
+    )
+    nothing = [] if shown else [Text(f"There are no destinations in namespace {namespace!r}.")]
     if most is not None:
-        reasons = min(len(held_up), most // 3)
-        shown, held_up = shown[: max(1, most - 5 - reasons)], held_up[:reasons]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if width < NARROW else 1, 0, 0))
+        return Group(*nothing, Fitted((first, *reasons, *shared), most - len(nothing)))
+    return Group(*nothing, *(part.drawn() for part in (first, *shared, *reasons) if part.items))
+
+
+def _destinations(found: Sequence[Explanation], width: int, shown: Sequence[Explanation]) -> Iterator[RenderableType]:
+    """Yield the table of some destinations, with the columns that one of all of them needs."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0 if width < NARROW else 1, 0, 0))
     table.add_column("destination", overflow="fold", min_width=10)
-    left_out = ("kind", "leased", "out/s") if width < TIGHT else ("kind",) if width < NARROW else ()
-    names = [name for name in COLUMNS if name not in left_out]
+    names = [name for name in COLUMNS if name not in _left_out(width)]
     if any(_spooled(one) for one in found):
-        at = names.index("limit") + 1
+        at = names.index("pending") + 1 + ("limit" in names)
         names[at:at] = ["spooled", "references"] if width >= NARROW else ["spooled"]
     if any(one.later for one in found):
-        names.insert(names.index("limit") + 1, "later")
+        names.insert(names.index("pending") + 1 + ("limit" in names), "later")
     for name in names:
         table.add_column(name, justify="left" if name in ("kind", "state") else "right", no_wrap=True)
     for one in shown:
         row = _row(one)
         table.add_row(Text(one.destination), *(row.get(name, "") for name in names))
-    hidden = len(found) - len(shown)
-    more = [Text(f"and {hidden} more", style="dim")] if hidden else []
-    cycles = dict.fromkeys(str(one.deadlock) for one in shown if one.deadlock)
-    whole = most is None
-    return Group(
-        table,
-        *more,
-        *shared,
-        *(_why(one, whole=whole) for one in held_up),
-        *(_deadlock(text, whole=whole) for text in cycles),
-    )
+    yield table
+
+
+def _left_out(width: int) -> tuple[str, ...]:
+    if width < TINY:
+        return ("kind", "limit", "leased", "consumers", "out/s")
+    return ("kind", "leased", "out/s") if width < TIGHT else ("kind",) if width < NARROW else ()
 
 
 def _spooled(one: Explanation) -> int:
@@ -195,7 +199,7 @@ def _spooled(one: Explanation) -> int:
 
 
 def _table(what: str, columns: Sequence[str], width: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if width < NARROW else 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0 if width < NARROW else 1, 0, 0))
     table.add_column(what, overflow="fold", min_width=10)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
@@ -203,10 +207,9 @@ def _table(what: str, columns: Sequence[str], width: int) -> Table:
 
 
 def _pools(pools: Sequence[PoolState], width: int) -> list[RenderableType]:
-    """Return the table of pools; none where there are none."""
-    if not pools:
-        return []
+    """Return the table of pools."""
     names = ("used", "lent", "limit", "full", *(() if width < TIGHT else ("members",)), "waiting")
+    names = ("full", "waiting") if width < TINY else names
     table = _table("pool", names, width)
     if width >= TIGHT:
         table.add_column("held most by", overflow="fold")
@@ -225,31 +228,26 @@ def _pools(pools: Sequence[PoolState], width: int) -> list[RenderableType]:
 
 
 def _stores(stores: Sequence[StoreState], width: int) -> list[RenderableType]:
-    """Return the table of spool stores; none where there are none."""
-    if not stores:
-        return []
-    table = _table("store", ("held", "limit", "leased", "segments", "waiting"), width)
+    """Return the table of spool stores."""
+    names = ("held", "waiting") if width < TINY else ("held", "limit", "leased", "segments", "waiting")
+    table = _table("store", names, width)
     if width >= TIGHT:
         table.add_column("url", overflow="fold")
     for store in stores:
-        waiting = Text(str(store.waiting), style=STYLES["blocked"] if store.waiting else "")
-        limit = size_of(store.limit) if store.limit is not None else "unlimited"
-        table.add_row(
-            Text(store.name),
-            size_of(store.held),
-            limit,
-            size_of(store.leased),
-            str(store.segments),
-            waiting,
-            *([Text(store.url)] if width >= TIGHT else []),
-        )
+        row: dict[str, RenderableType] = {
+            "held": size_of(store.held),
+            "limit": size_of(store.limit) if store.limit is not None else "unlimited",
+            "leased": size_of(store.leased),
+            "segments": str(store.segments),
+            "waiting": Text(str(store.waiting), style=STYLES["blocked"] if store.waiting else ""),
+        }
+        url = [Text(store.url)] if width >= TIGHT else []
+        table.add_row(Text(store.name), *(row[name] for name in names), *url)
     return [table]
 
 
-def _links(links: Sequence[LinkLine], total: int, width: int) -> list[RenderableType]:
-    """Return the table of links, and how many are not in it; none where there are none."""
-    if not links:
-        return []
+def _links(links: Sequence[LinkLine], width: int) -> list[RenderableType]:
+    """Return the table of links."""
     names = ("state", "backlog") if width < NARROW else ("kind", "state", "backlog", "bytes")
     table = _table("link", names, width)
     table.add_column("trouble", overflow="ellipsis", no_wrap=True)
@@ -261,8 +259,7 @@ def _links(links: Sequence[LinkLine], total: int, width: int) -> list[Renderable
             "bytes": "-" if one.backlog_bytes is None else size_of(one.backlog_bytes),
         }
         table.add_row(Text(f"{one.source} > {one.target}"), *(row[name] for name in names), Text(one.trouble))
-    hidden = total - len(links)
-    return [table, *([Text(f"and {hidden} more links", style="dim")] if hidden else [])]
+    return [table]
 
 
 def _why(one: Explanation, *, whole: bool) -> Text:

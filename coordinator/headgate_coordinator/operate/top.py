@@ -71,10 +71,14 @@ async def watch(
 ) -> None:
     """Show it until q, Ctrl-C or the end of the input; a Redis that goes away is waited for.
 
+    Looking takes Redis at most half of the time: where it takes longer than the interval, so does the pause after it.
+
     Raises:
         CoordinatorUnavailable: Redis did not answer the first time.
     """
+    looking = time.monotonic()
     picture = await look()
+    pause = max(interval, time.monotonic() - looking)
     trouble, ended, pressed = "", asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -92,14 +96,16 @@ async def watch(
             live.update(frame(picture, namespace, by, width=width, trouble=trouble, most=most, keys=True), refresh=True)
             pressed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval):
+                async with asyncio.timeout(pause):
                     await pressed.wait()
             if pressed.is_set():
                 continue  # sorted anew at once
+            looking = time.monotonic()
             try:
                 picture, trouble = await look(), ""
             except CoordinatorUnavailable as error:
                 trouble = f"as of the last answer: {error}"
+            pause = max(interval, time.monotonic() - looking)
 
 
 @contextlib.contextmanager

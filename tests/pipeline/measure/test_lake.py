@@ -49,7 +49,7 @@ def files(folder: Path) -> int:
     return sum(1 for _ in folder.rglob("*.parquet"))
 
 
-@pytest.mark.parametrize("form", ["iceberg"])
+@pytest.mark.parametrize("form", ["iceberg", "delta"])
 def test_days_are_written_once_though_the_process_dies_in_the_midst(tmp_path: Path, form: str) -> None:
     """Mutants: `append`; the days that are there written over, before the new ones are whole."""
     log = tmp_path / "log"
