@@ -33,7 +33,7 @@ class Limit:
         return f"{self.most} {self.floor} {self.adapt}" if self.adapt else str(self.most)
 
     def burst_us(self, most: int) -> int:
-        return math.floor(most * 1_000_000 / self.rate)
+        return math.ceil(most * 1_000_000 / self.rate)
 
 
 @dataclass(slots=True)
