@@ -49,7 +49,7 @@ async def _alone(producer: headgate.Producer, count: int) -> float:
 async def measure(*, quick: bool) -> list[Figure]:
     """Return sends/s by durability, their share of those in memory, and the time of one send alone.
 
-    Memory is that of a Redis as it is set up by default, which has the disk told once a second; one that has it told
+    Memory is that of a Redis as it is set up by default, which syncs the disk once a second; one that does so
     before each answer, as `fsync` wants it, is slower for all.
     """
     rounds = ROUNDS // 10 if quick else ROUNDS

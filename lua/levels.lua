@@ -20,7 +20,7 @@
 --- @include "lib/listing"
 local run_id, key, who, most = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
--- What a hold-off keeps from being taken, until it is over and for as long as it takes to begin slowly, is told apart.
+-- What a hold-off keeps from being taken, until it is over and for as long as it takes to begin slowly, is listed apart.
 local function tell(limits, levels)
   local parts = {}
   local off = levels.used.OFF and levels.from.OFF > limiter.now_ms and levels.used.OFF or nil

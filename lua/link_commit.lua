@@ -1,7 +1,7 @@
 --[[
   link_commit - put what was read at a link's source into its target, in order and once, paid with credit; ask for more.
 
-  Without entries it asks for credit alone, or says again what it said, and writes that again.
+  Without entries it asks for credit alone, or repeats what it reported, and writes that again.
 
   KEYS  the destination's, as lib/keys
   ARGV[1]  run_id   run               the server's run id as the caller learnt it when it connected
@@ -12,7 +12,7 @@
   ARGV[6]  born     total             which destination the source is, as link_open answered
   ARGV[7]  prev     total             number of the message before the first entry, as far as the link is concerned
   ARGV[8]  chain    'keep' or 'lost'  'keep' refuses a prev above the mark; 'lost' accepts it: what lies between is
-                                      gone, and is told
+                                      gone, and hears it
   ARGV[9]  need     'same' or size    bytes of the message that comes after these entries, 0 when that is not known,
                                       'same' leaves what was asked for, and the place in line
   ARGV[10] want     size              bytes of credit to hold, unless need is 'same'
@@ -20,7 +20,7 @@
                                       cost no bytes of credit; '-' where they are messages
   ARGV[12] keys     text to 33024     as publish has them, of each entry
   ARGV[13..] entries  up to 256 of total; 'never', 'skip', ms or life; text to 60000; bytes  number at the source, ms that it
-                                      lives or 'never' or 'skip', path, body; '<ms or never>+<ms>' where it is due so much later
+                                      lives or 'never' or 'skip', path, body; '<ms or never>+<ms>' where it is due that much later
   Returns {code, epoch, mark, held, held_m, place, blocked, again_ms}; mark: number of the last entry that is here, or was
            skipped; held: bytes of credit; place: in line for more, 0 when not
   Codes    OK, GAP (prev is above the mark), NOCREDIT (for the entry after the mark; it waits in line), RATE (no more until

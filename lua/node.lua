@@ -17,15 +17,15 @@ local MAX_NODES = 1000 -- listed
 local MAX_FORGOTTEN = 100 -- by one call
 
 if mode == 'list' then
-  local told = { 'OK' }
+  local answer = { 'OK' }
   local there = redis.call('ZREVRANGEBYSCORE', K_BEATS, '+inf', '(' .. int(now_ms - stale_ms), 'WITHSCORES',
     'LIMIT', 0, MAX_NODES)
   for i = 1, #there, 2 do
-    told[#told + 1] = there[i]
-    told[#told + 1] = int(math.max(0, now_ms - tonumber(there[i + 1])))
-    told[#told + 1] = redis.call('HGET', K_NODES, there[i])
+    answer[#answer + 1] = there[i]
+    answer[#answer + 1] = int(math.max(0, now_ms - tonumber(there[i + 1])))
+    answer[#answer + 1] = redis.call('HGET', K_NODES, there[i])
   end
-  return told
+  return answer
 end
 local gone = redis.call('ZRANGEBYSCORE', K_BEATS, '-inf', int(now_ms - stale_ms), 'LIMIT', 0, MAX_FORGOTTEN)
 if mode == 'leave' then

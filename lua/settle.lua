@@ -110,7 +110,7 @@ c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
 local out, counts, delivered_b, again_ms, beside = {}, {}, 0, 0, false
 local closed = judge_pace(cid, c, held_before)
 if closed then
-  detach_slow(cid, c) -- the next call is told
+  detach_slow(cid, c) -- the next call hears of it
 elseif again then
   out = deliver_again(cid, c, is_id(ARGV[8]) and ARGV[8] or '0')
 elseif fetch > c.fetches then -- an older one that comes late would deliver to nobody

@@ -15,7 +15,7 @@
 --- @include "lib/clock"
 --- @include "lib/number"
 local MAX_DRAWN = 64 -- messages drawn at random, to find the keys that have most
-local MAX_TOLD = 5 -- keys that are told of, each time
+local MAX_TOLD = 5 -- keys that are listed, each time
 local fields = redis.call('HGETALL', K_DESTINATION)
 if #fields == 0 then
   return { 'UNKNOWN' }

@@ -5,7 +5,7 @@
   ARGV[1] name     bytes to 2000  of the topic, encoded
   ARGV[2] present  0 to 1         '1' enters it, '0' takes it out
   Returns {code}
-  Codes    OK, CREATED (it was not there, and wildcard consumers are told), INVALID (no client spells a name so; anything
+  Codes    OK, CREATED (it was not there, and wildcard consumers hear of it), INVALID (no client spells a name so; anything
            can be taken out)
 ]]
 --- @include "lib/index"

@@ -85,7 +85,7 @@ local function give_back(s, claim)
   return true
 end
 
--- What is left of credit of before the limit is of no use: its holder waits in line for other credit.
+-- What is left of credit from before the limit is of no use: its holder waits in line for other credit.
 local function void_credit(s)
   local bytes, messages = held(s)
   s.returned, s.returned_m = s.returned + bytes, s.returned_m + messages

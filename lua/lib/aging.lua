@@ -1,5 +1,5 @@
 --- @include "lib/bands"
--- Which band has its turn in a line: the best, and another one once so much went before it as it may be passed by, its `place` on
+-- Which band has its turn in a line: the best, and another one once as much went before it as it may be passed by, its `place` on
 -- the clock of what was let in of that limit. Nothing here is read, nor kept, while nobody waits in another band than 3.
 local DEARER = 16 -- times what a band takes, and for each band before it, until its turn comes again
 local clocks -- by line: what was let in, and the places of its bands

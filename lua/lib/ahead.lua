@@ -2,7 +2,7 @@
 -- What goes before one that joins a line or waits in it, as keys take turns.
 local MAX_COUNTED = 32 -- units of a band of a line; beyond, as many as these are alike
 local MAX_WEIGHED = 8 -- waiters of a unit, of which the others are taken to be like
-local SHORTEST_MS = 1000 -- in which a rate of arrivals is told from a burst
+local SHORTEST_MS = 1000 -- in which a rate of arrivals differs from a burst
 local ahead = {} -- one table: a function of Lua has room for 200 local names
 
 -- Those of a unit, up to a ticket: how many they are, and what they ask for of a limit.

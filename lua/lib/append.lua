@@ -58,7 +58,7 @@ local function append_one(body, expires_ms, path, kept, payload, key, due, witho
   return id
 end
 
--- The keys of so many messages, where keys take turns: those that a call says, one after the other, else the producer or none.
+-- The keys of that many messages, where keys take turns: those that a call says, one after the other, else the producer or none.
 local function keys_of(text, producer, count)
   if not d.fair_by then
     return nil

@@ -37,7 +37,7 @@ local function ahead_of(band)
   return band * (tonumber(d.aging) or AGING)
 end
 
--- Which of two that wait for a limit of one key comes first: there a band may be passed for so many seconds.
+-- Which of two that wait for a limit of one key comes first: there a band may be passed for that many seconds.
 local function is_earlier(h, mine)
   local own, band = band_of(h.amounts), band_of(mine.amounts)
   if own == band then

@@ -11,13 +11,13 @@ local function read_pace(name)
   return tonumber(amount or 0), tonumber(us or 0), tonumber(last), tonumber(squares or 0) or 0, tonumber(portion or 0) or 0
 end
 
--- Us within which so much more belongs to the portion before it: a quarter of its usual time, and where large portions are usual, as
+-- Us within which that much more belongs to the portion before it: a quarter of its usual time, and where large portions are usual, as
 -- long as one of what is held takes. Were it longer, what comes at random would be taken for one portion that never ends.
 ahead.one_portion_us = function(now_back, amount, us, squares)
   return us / amount * math.max(now_back / 4, math.min(1, squares / amount / 8))
 end
 
--- Us until so much more is back, for one who asks for an amount; nil where nobody knows.
+-- Us until that much more is back, for one who asks for an amount; nil where nobody knows.
 ahead.us_to_come_back = function(name, over, amount)
   local back, us, last, squares, growing = read_pace(name)
   if back == 0 then

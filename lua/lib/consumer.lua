@@ -30,7 +30,7 @@ local function save_consumer(cid, c)
     c.settled_b, c.window))
 end
 
--- Judge anew which limits bind, with so many active consumers; an audit is told when that changes.
+-- Judge anew which limits bind, with that many active consumers; the ledger notes when that changes.
 local function judge_again(active)
   local unbound = d.unbound
   d.active = active

@@ -31,7 +31,7 @@ local function hand_over(caller, caller_record)
     if not s then
       leave_line(sid)
     elseif sid ~= caller and (is_silent(s) or never_fits(s)) then
-      give_up(sid, s) -- its next poll joins again, or is told that the message is too large
+      give_up(sid, s) -- its next poll joins again, or hears that the message is too large
       save_session(sid, s)
     else
       local served, bytes = grant(sid, s)
@@ -64,7 +64,7 @@ local function recall()
   wake_all('recall ' .. int(math.min(share(bytes, 1), most)) .. ' ' .. int(math.min(share(messages, 1), most)) .. ' ' .. int(d.epoch))
 end
 
--- Of credit that was granted before a limit bound, or was lowered: whether it covers so much more. All that is stored
+-- Of credit that was granted before a limit bound, or was lowered: whether it covers that much more. All that is stored
 -- stays within the limit, but for a message that goes above it alone, or with a ticket.
 local function is_covered(sid, s, bytes, count, limit_bytes)
   if d.pending_bytes + bytes <= math.min(limit_bytes, d.pool_bytes) and d.pending_messages + count <= d.limit_messages then

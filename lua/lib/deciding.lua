@@ -3,7 +3,7 @@
 -- all. Limits count in thousandths here. headgate/core/limits/adapting.py decides the same: the audit replays each step with it.
 local FEW = 30 -- finished holds whose mean time says something
 local LONGEST_S = 8 -- for which it waits for these, and for holds from before the limit was lowered
-local TOLERATED = 50 -- one overload in so many finished holds does not count
+local TOLERATED = 50 -- one overload in that many finished holds does not count
 local FAR = 600 -- the same of the limit: with less of it held it is lowered at once
 local NEAR = 800 -- thousandths: with less of what was held served, or of the limit held, it is far off what is served
 local PROBE_AFTER_S = 15 -- then a gradient lowers the limit for a moment, to see the time without a queue

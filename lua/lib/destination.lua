@@ -62,7 +62,7 @@ local function begin_epoch(ttl_ms)
   d.ttl_ms = longest_lease(ttl_ms)
   d.learning_until = now_ms + learn_for(d.kind, d.ttl_ms)
   if d.rules ~= '' then
-    judge_rules(d) -- slices of before are in doubt
+    judge_rules(d) -- earlier slices are in doubt
   end
 end
 

@@ -3,7 +3,7 @@
 -- came back while somebody waited. What comes later in better bands is not foreseen.
 local MAX_ROUNDS = 16 -- of reckoning what comes meanwhile
 
--- Us until so much of a limit may be taken, with what stands before it; nil where nobody knows.
+-- Us until that much of a limit may be taken, with what stands before it; nil where nobody knows.
 ahead.us_until = function(limit, levels, amount, before)
   if limit.form == 'rate' then
     return math.max(0, owe(tat_of(limit, levels), before + amount, limit.rate) - limit.tolerance - now_us)

@@ -48,7 +48,7 @@ local function add_held(k, name, number)
   k.levels.held[name] = math.max(0, (k.levels.held[name] or 0) + number)
 end
 
--- Takes the amounts of a hold, or of so many that are alike; `held_only`: only what is held at once.
+-- Takes the amounts of a hold, or of several that are alike; `held_only`: only what is held at once.
 local function take_amounts(key, amounts, times, held_only)
   local k = read_key(key)
   for _, amount in ipairs(amounts_of(amounts)) do
@@ -65,7 +65,7 @@ local function take_amounts(key, amounts, times, held_only)
   end
 end
 
--- Gives back what a hold, or so many that are alike, had at once.
+-- Gives back what a hold, or several that are alike, had at once.
 local function give_back(h, times)
   local k = read_key(h.key)
   for _, amount in ipairs(amounts_of(h.amounts)) do
@@ -75,7 +75,7 @@ local function give_back(h, times)
   end
 end
 
--- What a reservation of one limit becomes when so much was used. Of what is held at once it only becomes less.
+-- What a reservation of one limit becomes when that much was used. Of what is held at once it only becomes less.
 local function settle_amount(h, k, amount, used)
   if amount[2] == ':' then
     used = math.min(used, amount[3])

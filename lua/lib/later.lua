@@ -3,7 +3,7 @@
 -- `<subscription>|<id>` of a delivery that failed, or was given back, for later. What was read of it is in the hands of LATER.
 local MOST_LATER_MS = 31622400000 -- 366 days
 local DUE_SOON_MS = 1000
-local MAX_TIMED = 16 -- consumers that are told when the next is due
+local MAX_TIMED = 16 -- consumers that hear when the next is due
 
 -- The moment of the earliest is a rule while there is one: other destinations ask for nothing. How many wait is for people.
 local function note_next_due()
@@ -60,7 +60,7 @@ local function forget_later(members)
   end
 end
 
--- The moments of so many messages, as a call says them one after the other: `<ms>` from now, `@<ms>`, or `-` for now; nil
+-- The moments of that many messages, as a call says them one after the other: `<ms>` from now, `@<ms>`, or `-` for now; nil
 -- where it says nothing. What is in the past is false.
 local function dues_of(text, count)
   if text == '' then
@@ -101,7 +101,7 @@ local function count_later()
   return d.next_due and redis.call('ZCARD', K_LATER) or 0
 end
 
--- Adds to the deliveries of a subscription that is removed those that wait, up to so many.
+-- Adds to the deliveries of a subscription that is removed those that wait, up to that many.
 local function and_set_aside(sub, ids, most)
   if not d.next_due or #ids == most then
     return ids

@@ -23,8 +23,8 @@ end
 
 -- Tells senders how far a link got, where their receipts wait for it.
 local function tell_released(link, released)
-  local told = redis.call('HGET', K_DESTINATION, 'confirm')
-  if told and string.match(told, '^%S+') == link then
+  local record = redis.call('HGET', K_DESTINATION, 'confirm')
+  if record and string.match(record, '^%S+') == link then
     wake_all('released ' .. link .. ' ' .. int(released))
   end
 end

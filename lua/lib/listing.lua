@@ -7,7 +7,7 @@ local MAX_BUSIEST = 8
 local MAX_SOUGHT = 10000
 local rows, listed, heads, wanted = {}, {}, {}, {}
 
--- One that nothing refuses waits behind others, for the limit of that line. Its place, and when its turn comes, only those are told
+-- One that nothing refuses waits behind others, for the limit of that line. Its place, and when its turn comes, only those hear
 -- who ask for it.
 local function waiter_text(unit, id, h, is_asked)
   local wait, limit, whose = what_binds(h.key, h.amounts)

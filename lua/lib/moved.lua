@@ -16,7 +16,7 @@ local function read_moved(link)
   end
 end
 
--- As the one that took it is told, each time: what it takes along, and itself.
+-- The answer to the one that took it, each time: what it takes along, and itself.
 local function reply_moved(link, m)
   local life, path = carried({ 'm', '', 'h', m.path, 'd', m.d, m.x ~= '0' and 'x' or '', m.x })
   return { 'OK', int(d.epoch), int(m.seq), life, path, redis.call('HGET', K_LINKS, 'moved:' .. link) }

@@ -8,7 +8,7 @@ local TURN = 1048576 -- steps of the turn of a key with weight 1, for one messag
 local MOST_TURN = 1125899906842624
 local MAX_PASSED = 512
 
--- Each key in its turn, and of one that is before the next one's so many as bring it there.
+-- Each key in its turn, and of one that is before the next one's as many as bring it there.
 local function take_turns(most)
   local ids, more = {}, true
   for _ = 1, MAX_PASSED do
@@ -69,7 +69,7 @@ local function read_in_turn(c, cid, most)
   return entries, #ids
 end
 
--- New ones, up to so many, and how many were looked at.
+-- New ones, up to that many, and how many were looked at.
 local function read_new(c, cid, most)
   if d.fair and c.sub == 'queue' then
     local entries, looked_at = read_in_turn(c, cid, most)

@@ -22,7 +22,7 @@ local function was_detached(cid)
   return p and p.slow == DETACHED
 end
 
--- Messages that wait for a subscription: given back, or never delivered. Of one of several subscriptions at most so many.
+-- Messages that wait for a subscription: given back, or never delivered. Of one of several subscriptions at most that many.
 local function waiting_for(sub)
   local summary, returned, delivered = redis.call('XPENDING', K_MESSAGES, sub), 0, 0
   for _, holder in ipairs(summary[4] or {}) do

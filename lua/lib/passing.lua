@@ -75,7 +75,7 @@ local function whose_turn(key, amounts, mine)
     return own < its or (own == its and mine.ticket < first.ticket)
   end
 
-  -- Whether so much of a limit is more than whoever keeps a turn there leaves to others.
+  -- Whether that much of a limit is more than whoever keeps a turn there leaves to others.
   local function takes_turn(turn, limit, levels, amount)
     local both = amount + turn.amount
     if turn.whole then

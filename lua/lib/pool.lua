@@ -15,7 +15,7 @@ local p
 local served = {}
 
 local function begin_learning(epoch)
-  -- What was granted may be forgotten here, so nothing new is granted until every member has said what it holds.
+  -- What was granted may be forgotten here, so nothing new is granted until every member has reported what it holds.
   p.epoch = math.max(p.epoch + 1, now_ms, epoch + 1)
   p.learning, p.rebuild_ms = now_ms, 0
 end

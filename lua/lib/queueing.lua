@@ -23,15 +23,15 @@ local function admit_first(first)
   wake(session_of(id), 'held', id)
 end
 
--- The first of a line is told once when its turn comes, and again where it comes sooner than it was told; a lost hint costs a poll.
+-- The first of a line hears once when its turn comes, and again where it comes sooner than it heard; a lost hint costs a poll.
 local function tell_front(fronts, id, wait_us)
   local turn_ms = limiter.now_ms + math.ceil(wait_us / 1000)
-  local told = string.match(';' .. limiter.front, ';' .. string.gsub(id, '%p', '%%%0') .. '@(%d+)')
-  if not told or turn_ms < told + 0 then
-    told = int(turn_ms)
+  local sent_ms = string.match(';' .. limiter.front, ';' .. string.gsub(id, '%p', '%%%0') .. '@(%d+)')
+  if not sent_ms or turn_ms < sent_ms + 0 then
+    sent_ms = int(turn_ms)
     wake(session_of(id), 'turn', id, int(wait_us))
   end
-  fronts[#fronts + 1] = id .. '@' .. told
+  fronts[#fronts + 1] = id .. '@' .. sent_ms
 end
 
 -- Who dies with all there is has it no longer than its lease: whoever is first asks when a lease is to be looked at. Where

@@ -5,7 +5,7 @@ local function tokens_left(rate, burst, tat)
   return burst - math.max(0, tat - now_us) * rate / 1000000
 end
 
--- The `tat` after so many tokens more.
+-- The `tat` after that many tokens more.
 local function owe(tat, tokens, rate)
   return math.max(tat, now_us) + math.min(math.ceil(tokens * 1000000 / rate), MOST_OWED_US)
 end

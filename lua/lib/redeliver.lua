@@ -9,7 +9,7 @@ local function delivery_counts(sub, ids)
   return redis.call('HMGET', K_REDELIVERED, unpack(fields))
 end
 
--- Where keys take turns, what failed comes among what is new: adds how often, after those of so many.
+-- Where keys take turns, what failed comes among what is new: adds how often, after those of that many.
 local function count_attempts(sub, entries, counts, before)
   if not d.fair or #entries == 0 or redis.call('EXISTS', K_REDELIVERED) == 0 then
     return

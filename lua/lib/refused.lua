@@ -1,6 +1,6 @@
 --- @include "lib/limiter"
 --- @include "lib/ledger"
--- Refusals are counted by what refused them, and go to the ledger with its next entry, or after a second: so many that are refused
+-- Refusals are counted by what refused them, and go to the ledger with its next entry, or after a second: that many that are refused
 -- leave one entry a second.
 local REFUSED_MS = 1000
 local refusals = 0

@@ -1,5 +1,5 @@
 --- @include "lib/aside"
--- How long a delivery that failed waits before it is delivered again: what its consumer said, or the destination's policy.
+-- How long a delivery that failed waits before it is delivered again: what its consumer asked for, or the destination's policy.
 local function retry_ms(retry, attempts)
   local delay = tonumber(retry[1] or 0)
   if delay == 0 then

@@ -74,14 +74,14 @@ local function name_rules()
     'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate', 'held_off', 'ramp',
     'fair_by', 'fair_weights', 'fair_left', 'max_overtaken', 'bands', 'aging', 'reserve', 'shed', 'order', 'fail_if_late',
     'next_due', 'shadow' }
-  local names, said = {}, {}
+  local names, values = {}, {}
   for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(RULES))) do
     local unused = RULES[i] == 'store' and redis.call('HGET', K_DESTINATION, 'when_full') ~= 'spool'
     if value and value ~= 'always' and value ~= 'refuse' and not unused then
       names[#names + 1] = RULES[i]
-      said[#names] = value
+      values[#names] = value
     end
   end
   local slices_alone = #names == 2 and names[1] == 'slices_pool'
-  return slices_alone and '=' .. table.concat(said, ' ') or table.concat(names, ' ')
+  return slices_alone and '=' .. table.concat(values, ' ') or table.concat(names, ' ')
 end

@@ -7,7 +7,7 @@ local function name_run(run_id)
   return string.match(run_id, '^([^.<!]+)%.?(%x*)([<!]?)(.*)$')
 end
 
--- Returns the run that is in charge now, its promotion, and whether state may be lost; nil where it is that of before.
+-- Returns the run that is in charge now, its promotion, and whether state may be lost; nil where it is the same as before.
 local function next_run(run_id, known, key)
   local run, promotion, sign, before = name_run(run_id)
   local last = redis.call('HGET', key, 'promotion')

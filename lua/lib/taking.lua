@@ -45,7 +45,7 @@ local function part_taken(limit, amount)
   return limit.form == 'rate' and owe(0, amount, limit.rate) - now_us or amount
 end
 
--- Takes an amount, so many times one after the other.
+-- Takes an amount, that many times one after the other.
 local function charge(limit, levels, amount, times)
   local part = part_taken(limit, amount) * (times or 1)
   if limit.form == 'rate' then

@@ -3,7 +3,7 @@
 -- what they take is reckoned once for each key.
 local TAKEN = '-' -- for a record, while it is not known whether all have room
 
--- Whether there is room for amounts that each would be let through, and take so much together.
+-- Whether there is room for amounts that each would be let through, and take that much together.
 together.is_room_for = function(limit, levels, part)
   if limit.form == 'rate' then
     return math.max(tat_of(limit, levels), now_us) + part <= now_us + limit.tolerance
@@ -36,7 +36,7 @@ together.group = function(at)
   return groups, count
 end
 
--- Whether a key and its amounts, so many times, have room beside those that were looked at before.
+-- Whether a key and its amounts, that many times, have room beside those that were looked at before.
 together.has_room_beside = function(asked, key, text, times)
   local amounts, k = name_amounts(text), read_key(key)
   if not amounts or amounts == '-' or string.find(text, '~', 1, true) or (k.levels.used.OFF or 0) > limiter.now_ms then

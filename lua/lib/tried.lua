@@ -26,7 +26,7 @@ local function save_shadow_levels(levels)
   redis.call('HSET', K_DESTINATION, 'levels', table.concat(parts, ';'))
 end
 
--- Of amounts that went one after the other, how many would not have had room at once, where so much was left.
+-- Of amounts that went one after the other, how many would not have had room at once, where that much was left.
 local function count_above(amounts, left)
   local times, sum = 0, 0
   for _, amount in ipairs(amounts) do

@@ -295,7 +295,7 @@ class Message(Stored):
         return f"Message({self.id}, {self.size} bytes{', settled' if self.settled else ''})"
 
     def put_off(self, after: float | str) -> None:
-        """Have it wait so many seconds before it is delivered again, where it is given back next.
+        """Have it wait that many seconds before it is delivered again, where it is given back next.
 
         Raises:
             InvalidValue: it was settled already, or it is no duration, or more than 366 days.

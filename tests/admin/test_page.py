@@ -211,7 +211,7 @@ def test_block_unblock_and_purge_by_click(page: Browser, site: Site) -> None:
     assert site.run(site.client.explain("a/b c%d")).limits[1].pending == 1, "it asks first"
     page.click("#do-purge")
     page.click("#purge-form [type=submit]")
-    page.wait(f"{TEXT} == '1 message removed.'", "#panel-said")
+    page.wait(f"{TEXT} == '1 message removed.'", "#panel-status")
     page.wait(f"{TEXT}.startsWith('0')", "tr[data-name] .amount")
 
 
@@ -357,7 +357,7 @@ def test_it_asks_for_the_token_and_keeps_it_for_the_tab(
         browser.wait("document.querySelector('#ask-token').open")
         browser.type("#token", "wrong")
         browser.click("#token-form [type=submit]")
-        browser.wait(f"{TEXT} == 'That is not the token.'", "#token-said")
+        browser.wait(f"{TEXT} == 'That is not the token.'", "#token-status")
         browser.type("#token", "s3cret")
         browser.click("#token-form [type=submit]")
         browser.wait(f"{ROWS}.length == 1")
@@ -493,17 +493,17 @@ def test_single_messages_are_looked_at_moved_and_deleted_by_click(page: Browser,
     assert len(site.run(_bodies(site.client, "dead"))) == 3, "it asks first"
     page.click(f"#messages li[data-id='{ids[1]}'] [data-does=delete]")
     page.click("#message-do")
-    page.wait(f"{TEXT} == 'Message {ids[1]} is deleted.'", "#message-said")
+    page.wait(f"{TEXT} == 'Message {ids[1]} is deleted.'", "#message-status")
     page.wait("document.querySelectorAll('#messages li').length == 2")
     page.click(f"#messages li[data-id='{ids[2]}'] [data-does=move]")
     page.type("#message-to", "nowhere")
     page.click("#message-do")
-    page.wait(f"{TEXT}.includes('nowhere')", "#message-said")
+    page.wait(f"{TEXT}.includes('nowhere')", "#message-status")
     assert len(page.console()) == 1, "the browser says itself that it was refused"
     page.type("#message-to", "orders")
     picture(page, f"messages-{width}")
     page.click("#message-do")
-    page.wait(f"{TEXT} == 'Message {ids[2]} is at orders.'", "#message-said")
+    page.wait(f"{TEXT} == 'Message {ids[2]} is at orders.'", "#message-status")
     page.wait("document.querySelectorAll('#messages li').length == 1")
     assert site.run(_bodies(site.client, "dead")) == [MARKUP]
     assert site.run(_bodies(site.client, "orders")) == ["three"]

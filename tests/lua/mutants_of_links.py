@@ -125,7 +125,7 @@ LINKS: Final = (
      "test_confirm::test_senders_hear_how_far_the_link_is_that_they_wait_for"),
     ("P6", "link_read", "if grows then", "if true then",
      "test_confirm::test_senders_hear_how_far_the_link_is_that_they_wait_for"),
-    ("P6", "lib/link", "if told and string.match(told, '^%S+') == link then", "if told then",
+    ("P6", "lib/link", "if record and string.match(record, '^%S+') == link then", "if record then",
      "test_confirm::test_nobody_hears_of_a_link_that_nobody_waits_for"),
     # Leases: one owner at a time, even parts, numbers that only grow.
     ("P4", "lib/owned", "return now_ms - o.strike >= grace, o.strike + grace", "return true",

@@ -1,7 +1,9 @@
-"""Docstrings are in plain English: the worst habits stay out."""
+"""Prose is plain English: the worst habits stay out of docstrings, comments, messages, scripts and pages."""
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -9,33 +11,112 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("sdk", "coordinator", "pipeline", "bench", "examples")
+PRODUCT = ("sdk", "coordinator", "pipeline")
+PARTS = (*PRODUCT, "bench", "examples")
+PAGES = ("README.md", "CONTRIBUTING.md", "lua/README.md", "docs/*.md")
 RELATIVE = re.compile(r"(?:^|(?<=[.!?] ))(?:Who|What|Whoever|Whatever|Whom|Whose)\b[^.?!]*(?:[.!]|$)")
 """A sentence that begins with a free relative: it has no subject that names the thing."""
-WORST = re.compile(r"\b(?:so much of|everybody may everything|of before)\b")
+WORST = re.compile(r"\b(?:told|said|of before|so much (?:of|more|later)|everybody may everything)\b", re.IGNORECASE)
+OBTAINED = frozenset({"told", "said"})
+"""Parts of names that say how a value was come by, and not what it is."""
+LONGEST = 20
+"""Words of a docstring's first sentence."""
+
+Text = tuple[str, str]
+"""A place, and the prose that stands there, in one line."""
+
+
+def sources(parts: tuple[str, ...], ending: str) -> Iterator[tuple[str, str]]:
+    for part in parts:
+        for path in sorted((ROOT / part).rglob(f"*.{ending}")):
+            yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
 
 
 @cache
-def docstrings() -> list[tuple[str, str]]:
-    """Return each docstring as one line, with its place."""
-    return list(_docstrings())
+def docstrings() -> list[Text]:
+    """Return each docstring, also of attributes."""
+    return [
+        (f"{name}:{node.value.lineno}", " ".join(node.value.value.split()))
+        for name, source in sources(PARTS, "py")
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
 
 
-def _docstrings() -> Iterator[tuple[str, str]]:
-    listed = [path for part in PARTS for path in sorted((ROOT / part).rglob("*.py"))]
-    for path in listed:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            value = node.value if isinstance(node, ast.Expr) else None
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                yield f"{path.relative_to(ROOT)}:{value.lineno}", " ".join(value.value.split())
+@cache
+def messages() -> list[Text]:
+    """Return each text with a space in it: errors, help, lines of output."""
+    return [
+        (f"{name}:{node.lineno}", " ".join(node.value.split()))
+        for name, source in sources(PRODUCT, "py")
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()
+    ]
 
 
-def test_no_sentence_of_a_docstring_begins_with_a_free_relative() -> None:
-    assert [(place, found[0]) for place, text in docstrings() if (found := RELATIVE.findall(text))] == []
+@cache
+def tokens() -> list[tuple[str, int, str]]:
+    """Return comments and names: the place, the kind of token, and its text."""
+    return [
+        (f"{name}:{token.start[0]}", token.type, token.string)
+        for name, source in sources(PRODUCT, "py")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type in (tokenize.COMMENT, tokenize.NAME)
+    ]
+
+
+@cache
+def scripts() -> list[Text]:
+    """Return the lines of Lua, and of the live page."""
+    page = "coordinator/headgate_coordinator/admin/page"
+    listed = [*sources(("lua",), "lua"), *(one for ending in ("js", "html", "css") for one in sources((page,), ending))]
+    return [(f"{name}:{number}", line) for name, text in listed for number, line in enumerate(text.splitlines(), 1)]
+
+
+@cache
+def pages() -> list[Text]:
+    """Return the paragraphs, items and cells of pages, without what stands in code."""
+    found = []
+    for path in sorted(path for pattern in PAGES for path in ROOT.glob(pattern)):
+        text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        text = re.sub(r"\]\([^)\s]*\)", "]", re.sub(r"`[^`\n]*`", "`x`", text))
+        parts = re.split(r"\n\s*\n|\n(?=\s*(?:[-|#]|\d+\.) ?)|(?<=\S) \| ", text)
+        found += [(path.relative_to(ROOT).as_posix(), " ".join(part.strip("-|#* \n").split())) for part in parts]
+    return found
+
+
+def first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?:;])\s", text, maxsplit=1)[0]
+
+
+def worst(texts: list[Text]) -> list[Text]:
+    return [(place, found[0]) for place, text in texts if (found := WORST.findall(re.sub(r"``.*?``", "", text)))]
+
+
+def relative(texts: list[Text], *, whole: bool = False) -> list[Text]:
+    """Return the first such sentence of each; with ``whole`` only those with a full stop: a heading may ask."""
+    each = [(place, [one for one in RELATIVE.findall(text) if one.endswith(".") or not whole]) for place, text in texts]
+    return [(place, found[0]) for place, found in each if found]
+
+
+def test_no_sentence_begins_with_a_free_relative() -> None:
+    assert relative(docstrings()) == []
+    assert relative([*messages(), *pages()], whole=True) == []
 
 
 def test_the_worst_turns_of_phrase_stay_out() -> None:
-    assert [(place, found[0]) for place, text in docstrings() if (found := WORST.findall(text))] == []
+    comments = [(place, text) for place, kind, text in tokens() if kind == tokenize.COMMENT]
+    assert worst([*docstrings(), *messages(), *comments, *scripts(), *pages()]) == []
+
+
+def test_names_say_what_a_value_is_and_not_how_it_was_obtained() -> None:
+    names = [(place, text) for place, kind, text in tokens() if kind == tokenize.NAME]
+    assert [(place, name) for place, name in names if OBTAINED & set(name.lower().split("_"))] == []
+
+
+def test_first_sentences_of_docstrings_are_short() -> None:
+    long = [(place, text) for place, text in docstrings() if len(first_sentence(text).split()) > LONGEST]
+    assert [(place, text) for place, text in long if place.startswith(PRODUCT)] == []
 
 
 @pytest.mark.parametrize(
@@ -48,3 +129,8 @@ def test_the_pattern_finds_what_it_is_for(text: str) -> None:
 @pytest.mark.parametrize("text", ["Those who wait are served.", "A sender. Who are they? Nobody knows.", "The whole."])
 def test_the_pattern_leaves_the_rest_alone(text: str) -> None:
     assert not RELATIVE.findall(text)
+
+
+@pytest.mark.parametrize("text", ["It outlives an answer of before.", "He is told so.", "Has so much more to send"])
+def test_the_worst_are_found(text: str) -> None:
+    assert WORST.findall(text)

@@ -81,7 +81,7 @@ class Api:
                       (models.Overview,), Listing),
             Operation("GET", "/destinations", "List destinations", self._destinations, (models.Destinations,), Listing),
             Operation("GET", one, "Return a destination", self._destination, (models.Destination,)),
-            Operation("GET", f"{one}/explain", "Say why it is as it is", self._explain, (models.Told,), View),
+            Operation("GET", f"{one}/explain", "Say why it is as it is", self._explain, (models.Explained,), View),
             Operation("POST", f"{one}/block", "Let nobody send to a destination", self._block, (models.Done,),
                       body=Blocking),
             Operation("POST", f"{one}/unblock", "Take a block away", self._unblock, (models.Done,)),
@@ -92,7 +92,7 @@ class Api:
             Operation("GET", "/stores", "List the spool stores", self._stores, (stores.Stores,)),
             Operation("GET", "/links", "List the links of the policy", self._policy_links, (models.PolicyLinks,)),
             Operation("GET", "/links/{name}/explain", "Say why a link moves or does not", self._explain_link,
-                      (models.Told,)),
+                      (models.Explained,)),
             Operation("GET", "/policy", "Return the policy in force", self._policy, (models.PolicyInForce,)),
             Operation("PUT", "/policy", "Put a policy in force, or say what it would change", self._put_policy,
                       (models.Applied, models.Planned), Putting, "policy"),
@@ -144,12 +144,12 @@ class Api:
         flow = (await self._watch.picture()).flows.get(call.name)
         return models.Destination.of(from_fields(call.name, explanation.fields, float("inf")), flow, explanation)
 
-    async def _explain(self, call: Call) -> models.Told:
+    async def _explain(self, call: Call) -> models.Explained:
         with _known(call.name):
             explanation = await self._client.explain(
                 call.name, producer=call.query.producer, consumer=call.query.consumer, key=call.query.key
             )
-        return models.Told(text=str(explanation), explanation=explanation)
+        return models.Explained(text=str(explanation), explanation=explanation)
 
     async def _pools(self, call: Call) -> pools.Pools:
         del call
@@ -167,12 +167,12 @@ class Api:
         del call
         return await self._links.links()
 
-    async def _explain_link(self, call: Call) -> models.Told:
+    async def _explain_link(self, call: Call) -> models.Explained:
         try:
             explanation = await self._client.explain(link=call.name)
         except PolicyError as error:
             raise Refused(404, "unknown-link", str(error), link=call.name) from None
-        return models.Told(text=str(explanation), explanation=explanation)
+        return models.Explained(text=str(explanation), explanation=explanation)
 
     async def _nodes(self, call: Call) -> models.Nodes:
         del call

@@ -54,15 +54,15 @@ class Straight:
             access = await self._guard.see(scope, headers) or Access()
             found = await respond(operation, name, scope, receive, headers, access)
             body = found.model.model_dump_json().encode()
-            said = [(b"content-type", JSON.encode()), (b"content-length", b"%d" % len(body)), *_raw(found.headers)]
+            raw = [(b"content-type", JSON.encode()), (b"content-length", b"%d" % len(body)), *_raw(found.headers)]
         except HeadgateError as error:
             problem = problem_of(error)
-            status, said, body = problem.status_code, problem.raw_headers, bytes(problem.body)
+            status, raw, body = problem.status_code, problem.raw_headers, bytes(problem.body)
         exchange: Exchange | None = scope.get(EXCHANGE)
         if exchange is not None:
-            await exchange.answer(status, _lines(said) + _OF_ALL, body)
+            await exchange.answer(status, _lines(raw) + _OF_ALL, body)
         else:
-            await send({"type": "http.response.start", "status": status, "headers": [*said, *RAW_HEADERS]})
+            await send({"type": "http.response.start", "status": status, "headers": [*raw, *RAW_HEADERS]})
             await send({"type": "http.response.body", "body": body})
 
     def _asked(self, scope: Scope) -> tuple[Operation | None, str]:

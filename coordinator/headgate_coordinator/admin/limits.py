@@ -55,7 +55,7 @@ Amount = Annotated[StrictInt | Annotated[str, Field(max_length=30)], WrapValidat
 Amounts = Annotated[dict[str, Amount], Field(max_length=MOST_AMOUNTS)]
 HoldId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_~-]{1,90}\.[1-9][0-9]{0,18}$")]
 Key = Annotated[str | None, Field(max_length=255)]
-OUTCOME: Final = "how it went, for a limit that adapts; each that is said counts"
+OUTCOME: Final = "how it went, for a limit that adapts; each that is given counts"
 
 
 class _Body(BaseModel):
@@ -109,7 +109,7 @@ class HoldingOff(_Body):
 class Looking(Query):
     """A look at levels."""
 
-    key: str | None = Field(None, max_length=255, description="a key, whose own limits are told too")
+    key: str | None = Field(None, max_length=255, description="a key, whose own limits are in the answer too")
 
 
 class Admitted(BaseModel):
@@ -196,7 +196,7 @@ class Limits:
 
     @contextlib.contextmanager
     def _place(self, call: Call) -> Iterator[None]:
-        """Have a place in line, for a request that waits; there are so many.
+        """Have a place in line, for a request that waits; there are that many.
 
         Raises:
             Refused: none is left.
@@ -261,7 +261,7 @@ class Limits:
         used = amounts_text(check_amounts(body.used, limiter.limits))
         answer = await self._holds.ask(call.access, call.name, HoldCall("settle", body.hold, amounts=used))
         see_held(call.name, body.hold, answer)
-        last = [*_told(body), *([HoldCall("release", body.hold)] if body.release else [])]
+        last = [*_reported(body), *([HoldCall("release", body.hold)] if body.release else [])]
         if last:
             await self._holds.ask(call.access, call.name, *last)
         settled = Settled(limiter=call.name, hold=body.hold, counted=answer == "ok", released=body.release)
@@ -269,7 +269,7 @@ class Limits:
 
     async def _release(self, call: Call) -> Answer:
         body: Releasing = call.body
-        answer = await self._holds.ask(call.access, call.name, *_told(body), HoldCall("release", body.hold))
+        answer = await self._holds.ask(call.access, call.name, *_reported(body), HoldCall("release", body.hold))
         return Answer(Released(limiter=call.name, hold=body.hold, held=answer == "ok"))
 
     async def _hold_off(self, call: Call) -> Answer:
@@ -298,8 +298,8 @@ def _policy(limits: tuple[Limit, ...]) -> dict[str, str]:
     return fields.policy(limits)
 
 
-def _told(body: Settling | Releasing) -> list[HoldCall]:
-    """Return the operation that says how a hold went, if that was said; its time is known to the script."""
+def _reported(body: Settling | Releasing) -> list[HoldCall]:
+    """Return the operation that says how a hold went, if the caller gave that; its time is known to the script."""
     return [HoldCall("sample", body.hold, amounts=one_sample(body.outcome))] if body.outcome else []
 
 

@@ -13,13 +13,13 @@ from headgate.core.links.link import ends_of
 from headgate.explain.link_chain import NOBODY
 from headgate.explain.link_view import HELD_UP, Side
 from headgate_coordinator.admin.models import PolicyLink, PolicyLinks
-from headgate_coordinator.admin.namespace_watch import AT_ONCE, MOST_TOLD, PATIENCE, Once, together
+from headgate_coordinator.admin.namespace_watch import AT_ONCE, MOST_EXPLAINED, PATIENCE, Once, together
 from headgate_coordinator.fleet.registry import NodeEntry
 from headgate_coordinator.links.listing import LinkState, list_links
 
 MOST_SHOWN: Final = 200
 """Links that an answer has."""
-SAID: Final = {
+SENTENCES: Final = {
     "nobody": "no node that is there works on it",
     "ending": "the policy does not name it any more, and a node will end it",
 }
@@ -46,7 +46,7 @@ class LinkWatch:
         await self._links.close()
 
     async def _read(self) -> PolicyLinks:
-        with contextlib.suppress(TimeoutError, HeadgateError):  # what the page says of that, is said of its figures
+        with contextlib.suppress(TimeoutError, HeadgateError):  # the page says so beside its figures
             async with asyncio.timeout(PATIENCE):
                 states = await list_links(self._client)
                 nodes = {entry.id: entry for entry in await self._nodes.get()}
@@ -59,7 +59,7 @@ class LinkWatch:
     async def _explain(self, states: Sequence[LinkState]) -> dict[str, Explanation]:
         """Return why they do not move, of those that may not: they are stalled, or have something to do."""
         due = [one for one in states if one.state in ("works", "stalled") and (one.backlog or one.trouble)]
-        names = iter([one.link for one in sorted(due, key=_moves)[:MOST_TOLD]])
+        names = iter([one.link for one in sorted(due, key=_moves)[:MOST_EXPLAINED]])
         explained: dict[str, Explanation] = {}
 
         async def look() -> None:
@@ -97,7 +97,7 @@ def _drawn(state: LinkState, explanation: Explanation | None, node: NodeEntry | 
         backlog=state.backlog,
         backlog_bytes=state.backlog_bytes,
         mark=state.mark,
-        reason=explanation.reason if explanation and held_up else SAID.get(state.state, state.trouble),
+        reason=explanation.reason if explanation and held_up else SENTENCES.get(state.state, state.trouble),
         remedy=explanation.remedy if explanation and held_up else NOBODY if side == "nobody" else "",
         origin=state.origin,
     )

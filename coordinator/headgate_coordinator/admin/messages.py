@@ -110,7 +110,7 @@ class Messages:
 
     Args:
         client: connected to Redis itself.
-        watch: told of changes.
+        watch: hears of changes.
     """
 
     def __init__(self, client: Client, watch: Watch) -> None:

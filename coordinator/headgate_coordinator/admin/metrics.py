@@ -198,7 +198,9 @@ WAITING: Final = Declared("headgate_node_waiting_links", "gauge", "Links that wa
 UNSETTLED: Final = Declared("headgate_node_unsettled_messages", "gauge", "Deliveries not settled.", ("direction",))
 MESSAGES: Final = Declared("headgate_node_messages", "counter", "Messages carried.", ("direction",))
 BYTES: Final = Declared("headgate_node_bytes", "counter", "Bytes of these.", ("direction",))
-REJECTED: Final = Declared("headgate_node_rejected", "counter", "What the node refused.", ("reason",))
+REJECTED: Final = Declared(
+    "headgate_node_rejected", "counter", "Messages, transfers and calls that the node refused.", ("reason",)
+)
 BRIDGES: Final = Declared("headgate_node_bridges", "gauge", "Links of the policy that the node works on.")
 STALLED: Final = Declared("headgate_node_stalled_bridges", "gauge", "Those of them that do not move.")
 FORWARDED: Final = Declared(

@@ -313,7 +313,7 @@ class Overview(Answer):
     nodes: Nodes
 
 
-class Told(Answer):
+class Explained(Answer):
     """Why a destination is as it is."""
 
     text: str = Field(description="for people")

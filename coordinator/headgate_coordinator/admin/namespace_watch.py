@@ -28,13 +28,13 @@ PATIENCE: Final = 1.5
 """Seconds that Redis may take, all reads of one answer together."""
 MOST_READ: Final = 10_000
 """Destinations that are read; the others are counted."""
-MOST_TOLD: Final = 60
+MOST_EXPLAINED: Final = 60
 """Destinations that are explained at a time."""
 MOST_POOLS: Final = 50
 """Pools that are read, the first by name; each takes a read of all its members."""
 MOST_LIMITERS: Final = 200
 """Limiters whose levels are read, the first by name; each takes a script call."""
-MOST_LIMITERS_TOLD: Final = 20
+MOST_LIMITERS_EXPLAINED: Final = 20
 """Of these, how many are looked into: who holds them, and who waits."""
 LOOKED_AT: Final = 100
 """Keys and holds of a limiter that are looked at each time."""
@@ -141,7 +141,7 @@ class Watch:
         return await self._picture.get()
 
     async def explanations(self) -> dict[str, Explanation]:
-        """Return why they are as they are: those that are held up or busy, at most :data:`MOST_TOLD`."""
+        """Return why they are as they are: those that are held up or busy, at most :data:`MOST_EXPLAINED`."""
         return await self._explained.get()
 
     def changed(self) -> None:
@@ -290,7 +290,7 @@ def _interesting(picture: Picture) -> list[str]:
     ]
     held.sort(key=lambda one: (-one.blocked, one.name))
     busy.sort(key=lambda one: (-one.pending_messages, one.name))
-    return [one.name for one in (limiters[:MOST_LIMITERS_TOLD] + held + busy)[:MOST_TOLD]]
+    return [one.name for one in (limiters[:MOST_LIMITERS_EXPLAINED] + held + busy)[:MOST_EXPLAINED]]
 
 
 def _used(picture: Picture, one: Figures) -> float:

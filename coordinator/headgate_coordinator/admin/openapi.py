@@ -173,7 +173,7 @@ def _parameters(operation: Operation) -> Iterable[dict[str, Any]]:
         schema.pop("title", None)
         yield {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
     if operation.waits:
-        what = "of a user's own: who asks for the same with it again gets the hold of before, while that is held"
+        what = "of a user's own: who asks for the same with it again gets the earlier hold, while that is held"
         yield {
             "name": "Idempotency-Key",
             "in": "header",

@@ -98,8 +98,10 @@ class Processes:
         if why is not None or self._unready is None:
             return why
         unready = await self._unready.get()
-        said = (f"worker {place} {WHY[code]}" if place else "the supervisor does not answer" for place, code in unready)
-        return ", ".join(said) or None
+        reasons = (
+            f"worker {place} {WHY[code]}" if place else "the supervisor does not answer" for place, code in unready
+        )
+        return ", ".join(reasons) or None
 
     async def close(self) -> None:
         """Ask nobody any more."""

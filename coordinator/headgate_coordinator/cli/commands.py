@@ -54,7 +54,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 Redis is unavailable, 130 interrupted.",
 )
-Name = Annotated[str, typer.Argument(help="Of the destination.")]
+Name = Annotated[str, typer.Argument(help="Name of the destination.")]
 
 
 def _version(wanted: bool) -> None:
@@ -74,15 +74,16 @@ def root(
 
 @app.command()
 def explain(
-    name: Annotated[str, typer.Argument(help="Of the destination.", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(help="Name of the destination.", show_default=False)] = "",
     producer: Annotated[
-        str, typer.Option("--producer", metavar="SESSION", show_default=False, help="As that session sees it.")
+        str, typer.Option("--producer", metavar="SESSION", show_default=False, help="Explain as this session sees it.")
     ] = "",
     consumer: Annotated[
-        str, typer.Option("--consumer", metavar="ID", show_default=False, help="As that consumer sees it.")
+        str, typer.Option("--consumer", metavar="ID", show_default=False, help="Explain as this consumer sees it.")
     ] = "",
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", show_default=False, help="As that key of a limiter sees it.")
+        str | None,
+        typer.Option("--key", metavar="KEY", show_default=False, help="Explain as this key of a limiter sees it."),
     ] = None,
     link: Annotated[
         str,
@@ -90,14 +91,14 @@ def explain(
             "--link",
             metavar="LINK",
             show_default=False,
-            help="Instead of a destination, a link: its bridge's name, SOURCE>TARGET, or its id.",
+            help="Explain a link instead of a destination: its bridge's name, SOURCE>TARGET, or its id.",
         ),
     ] = "",
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Say what state a destination or a link is in, and why: what binds, who set it, who waits, who holds what."""
+    """Explain the state of a destination or a link: which limit binds, who set it, who waits, and who holds what."""
     if not name and not link:
         raise typer.BadParameter("give a destination or --link")
     explanation = _run_with(
@@ -118,14 +119,14 @@ def block(
     redis: Redis = None,
     namespace: Namespace = "default",
 ) -> None:
-    """Let nobody send to a destination until `unblock`; consumers go on."""
+    """Stop all sends to a destination until `unblock`; consumers go on."""
     _run_with(redis, namespace, lambda client: client.block(name, reason))
     typer.echo(f"{name} is stopped: {reason}. `headgate unblock {name}` lets it go on.")
 
 
 @app.command()
 def unblock(name: Name, redis: Redis = None, namespace: Namespace = "default") -> None:
-    """Take a `block` away."""
+    """Undo `headgate block`."""
 
     async def work(client: headgate.Client) -> headgate.Explanation:
         await client.unblock(name)
@@ -137,7 +138,7 @@ def unblock(name: Name, redis: Redis = None, namespace: Namespace = "default") -
 
 @app.command()
 def purge(name: Name, redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
-    """Remove all messages of a destination, delivered or not; who waits for room is served."""
+    """Remove all messages of a destination, delivered or not; producers that wait for room are served."""
 
     async def work(client: headgate.Client) -> int:
         await client.explain(name)  # says so when there is no such destination
@@ -153,13 +154,16 @@ def purge(name: Name, redis: Redis = None, namespace: Namespace = "default", as_
 @app.command()
 def audit(
     repair: Annotated[
-        bool, typer.Option("--repair", help="Write what was counted where it differs, and delete orphaned segments.")
+        bool,
+        typer.Option(
+            "--repair", help="Correct counters that differ from what was counted, and delete orphaned segments."
+        ),
     ] = False,
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Recount every destination from its messages and sessions; look at spool stores, and at the index of topics.
+    """Recount every destination from its messages and sessions; check spool stores and the index of topics too.
 
     Exits with 1 if any differ and were not repaired; a payload that is missing cannot be.
     """

@@ -16,29 +16,29 @@ from headgate_coordinator.operate.terminal import console, show
 def demo(
     seconds: Annotated[
         float,
-        typer.Option(min=MIN_SECONDS, max=MAX_SECONDS, help="How long it takes, about."),
+        typer.Option(min=MIN_SECONDS, max=MAX_SECONDS, help="Approximate duration."),
     ] = 20.0,
-    limit: Annotated[str, typer.Option(metavar="SIZE", help="Of the queue, e.g. 2MiB.")] = "2MiB",
+    limit: Annotated[str, typer.Option(metavar="SIZE", help="Limit of the queue, e.g. 2MiB.")] = "2MiB",
     source: Annotated[
         Path | None,
         typer.Option(
             "--input",
             metavar="DIR|FILE",
             show_default=False,
-            help="Whose files to send. By default those of Python's standard library.",
+            help="Folder whose files are sent; by default Python's standard library.",
         ),
     ] = None,
     pipeline: Annotated[
         bool,
-        typer.Option("--pipeline/--no-pipeline", help="Have Spark audit the ledger in the end."),
+        typer.Option("--pipeline/--no-pipeline", help="Have Spark audit the ledger at the end."),
     ] = True,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also have Spark write a page about it.")
+        Path | None, typer.Option(metavar="FILE", show_default=False, help="Have Spark write a report page too.")
     ] = None,
     redis: Redis = None,
     as_json: Json = False,
 ) -> None:
-    """See it work, and check it: real messages between processes and over two nodes, and `kill -9` to one of each.
+    """Show it at work, and check it: real messages between processes and over two nodes, and a `kill -9` of each.
 
     Uses a private Redis, or, of the one that is given, a namespace of its own, which it removes again.
     """

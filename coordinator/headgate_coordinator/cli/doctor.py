@@ -28,7 +28,7 @@ def doctor(
             "--durability",
             metavar="LEVEL",
             show_default=False,
-            help="Wanted: memory, fsync, replicas:N; by default what the policy in force asks for.",
+            help="Durability to check for: memory, fsync or replicas:N; by default what the policy in force asks for.",
         ),
     ] = "",
     role: Annotated[
@@ -37,7 +37,10 @@ def doctor(
     user: Annotated[
         str,
         typer.Option(
-            "--user", metavar="NAME", show_default=False, help="Whose permissions; by default those of the URL's user."
+            "--user",
+            metavar="NAME",
+            show_default=False,
+            help="Redis user whose permissions are checked; by default the URL's user.",
         ),
     ] = "",
     redis: Redis = None,

@@ -22,14 +22,19 @@ from headgate_coordinator.policy.lint import Known
 from headgate_coordinator.policy.lint import lint as find_traps
 from headgate_coordinator.policy.plan import Plan, plan
 
-app = typer.Typer(no_args_is_help=True, help="Make policies of configurations of other brokers, setting by setting.")
+app = typer.Typer(no_args_is_help=True, help="Turn configurations of other brokers into policies, setting by setting.")
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Of one broker, in the order of its own reading.")]
+Files = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help="Configuration files of one broker, in the order in which it reads them."),
+]
 Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="POLICY", show_default=False, help="Write the policy to this new file."),
 ]
-Check = Annotated[bool, typer.Option("--check", help="Compare with what is in force; exits with 1 where they differ.")]
+Check = Annotated[
+    bool, typer.Option("--check", help="Compare with the policy in force; exits with 1 where they differ.")
+]
 
 
 _COMES_FROM: Final = re.compile(" # ([^#]+:[0-9]+)$")

@@ -13,13 +13,13 @@ from headgate_coordinator.operate.terminal import show
 
 
 def state(
-    name: Annotated[str, typer.Argument(help="Of a limiter, a gate or a bucket.", show_default=False)],
-    key: Annotated[str | None, typer.Option(metavar="KEY", show_default=False, help="And of this key.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of a limiter, a gate or a bucket.", show_default=False)],
+    key: Annotated[str | None, typer.Option(metavar="KEY", show_default=False, help="Apply to this key only.")] = None,
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Show how much of the limits of a limiter, gate or bucket is taken, which keys have most, and how many wait."""
+    """Show how much of a limiter's, gate's or bucket's limits is taken, by which keys, and how many callers wait."""
     found, view = run_with(redis, namespace, lambda client: look(client, name, key))
     if as_json:
         print_json(as_dict(found, view))
@@ -28,28 +28,39 @@ def state(
 
 
 def exec(  # noqa: A001 -- the command's name, as shells and containers have it
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
-    gate: Annotated[str | None, typer.Option(metavar="NAME", show_default=False, help="A gate that admits it.")] = None,
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Command to run.", show_default=False)],
+    gate: Annotated[
+        str | None, typer.Option(metavar="NAME", show_default=False, help="Gate that has to admit it.")
+    ] = None,
     size: Annotated[
-        str | None, typer.Option(metavar="SIZE", show_default=False, help="Of the gate: bytes, or calls; 1 without it.")
+        str | None,
+        typer.Option(
+            metavar="SIZE", show_default=False, help="Amount of the gate to take, in bytes or calls; 1 by default."
+        ),
     ] = None,
     limiter: Annotated[
-        str | None, typer.Option(metavar="NAME", show_default=False, help="A limiter that admits it.")
+        str | None, typer.Option(metavar="NAME", show_default=False, help="Limiter that has to admit it.")
     ] = None,
     amount: Annotated[
         list[str] | None,
-        typer.Option(metavar="LIMIT=NUMBER", show_default=False, help="Of the limiter; may be given several times."),
+        typer.Option(
+            metavar="LIMIT=NUMBER",
+            show_default=False,
+            help="Amount of one of the limiter's limits; may be given several times.",
+        ),
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="KEY", show_default=False, help="For whom.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", show_default=False, help="Key to take it for.")] = None,
     band: Annotated[
-        int | None, typer.Option(min=0, max=7, show_default=False, help="Who goes first: 0, and 7 last.")
+        int | None, typer.Option(min=0, max=7, show_default=False, help="Band to wait in: 0 goes first, 7 last.")
     ] = None,
     wait: Annotated[float, time_option("How long to wait.")] = 30.0,
-    ttl: Annotated[float, time_option("Others have it after that if this dies.", least=MIN_TTL, most=MAX_TTL)] = 10.0,
+    ttl: Annotated[
+        float, time_option("Time after which others have it if this process dies.", least=MIN_TTL, most=MAX_TTL)
+    ] = 10.0,
     redis: Redis = None,
     namespace: Namespace = "default",
 ) -> None:
-    """Run a command while a gate or a limiter admits it: it waits in line, and what it held is free when it ends.
+    """Run a command while a gate or a limiter admits it: it waits in line, and frees what it holds when it ends.
 
     Exits as the command does; 75 where it was not admitted in time, 127 where there is no such command, 126 where
     that cannot be run.

@@ -21,7 +21,7 @@ def links(
             "--end",
             metavar="LINK",
             show_default=False,
-            help="Give this link up, whose site left the policy: what it had in hand goes back to its source.",
+            help="Give up this link, whose site left the policy: its messages go back to their source.",
         ),
     ] = None,
 ) -> None:

@@ -13,9 +13,9 @@ from headgate_coordinator.operate.terminal import size
 MOST: Final = 1000
 SHOWN: Final = 60
 """Characters of a body in a list for people; in JSON ten times as many."""
-app = typer.Typer(no_args_is_help=True, help="Look at single messages, move and delete them.")
-Name = Annotated[str, typer.Argument(help="Of the destination.", show_default=False)]
-Id = Annotated[str, typer.Argument(metavar="ID", help="Of the message, as `list` shows it.", show_default=False)]
+app = typer.Typer(no_args_is_help=True, help="List, move and delete single messages.")
+Name = Annotated[str, typer.Argument(help="Name of the destination.", show_default=False)]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the message, as `list` shows it.", show_default=False)]
 
 
 @app.callback()
@@ -26,15 +26,15 @@ def message() -> None:
 @app.command("list")
 def listing(
     name: Name,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=MOST, metavar="N", help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=MOST, metavar="N", help="Show at most N messages.")] = 20,
     after: Annotated[
-        str | None, typer.Option("--after", metavar="ID", show_default=False, help="Those after this one.")
+        str | None, typer.Option("--after", metavar="ID", show_default=False, help="Show only messages after this id.")
     ] = None,
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Show stored messages, oldest first, delivered or not; nothing is taken."""
+    """Show stored messages, oldest first, delivered or not, without taking any."""
 
     async def work(client: headgate.Client) -> list[Browsed]:
         await client.explain(name)  # says so when there is no such destination
@@ -56,7 +56,9 @@ def move(
     message_id: Id,
     target: Annotated[
         str,
-        typer.Argument(metavar="TARGET", help="Another queue, or a topic that has subscriptions.", show_default=False),
+        typer.Argument(
+            metavar="TARGET", help="Queue to move it to, or a topic that has subscriptions.", show_default=False
+        ),
     ],
     redis: Redis = None,
     namespace: Namespace = "default",

@@ -10,7 +10,7 @@ from headgate.errors import HeadgateError, InvalidValue
 from headgate.multicast import Loss, MulticastMessage
 from headgate_coordinator.cli.options import Json, run
 
-app = typer.Typer(no_args_is_help=True, help="Look at what channels send.")
+app = typer.Typer(no_args_is_help=True, help="Watch what channels send.")
 
 
 @app.callback()
@@ -20,15 +20,16 @@ def multicast() -> None:
 
 @app.command()
 def listen(
-    group: Annotated[str, typer.Argument(metavar="GROUP:PORT", help="As the channel says.")],
+    group: Annotated[str, typer.Argument(metavar="GROUP:PORT", help="Group and port of the channel.")],
     interface: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", show_default=False, help="Of the interface to join at.")
+        str | None, typer.Option(metavar="ADDRESS", show_default=False, help="Address of the interface to join at.")
     ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option(metavar="TOPIC", show_default=False, help="Only this one; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="TOPIC", show_default=False, help="Show only this topic; may be given several times."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", show_default=False, help="End after so many messages.")
+        int | None, typer.Option(min=1, metavar="N", show_default=False, help="End after N messages.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -44,25 +44,38 @@ TOKEN = "HEADGATE_ADMIN_TOKEN"  # noqa: S105 -- the variable's name; a token amo
 
 def node(
     host: Annotated[
-        str, typer.Option(envvar="HEADGATE_HOST", help="Where to listen; 0.0.0.0 is everywhere.")
+        str, typer.Option(envvar="HEADGATE_HOST", help="Address to listen at; 0.0.0.0 is all of them.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(envvar="HEADGATE_PORT", min=0, max=65535, help="Of AMQP; 0 takes a free one.")
+        int, typer.Option(envvar="HEADGATE_PORT", min=0, max=65535, help="Port for AMQP; 0 picks a free one.")
     ] = 5672,
-    name: Annotated[str, typer.Option(envvar="HEADGATE_NODE", help="What operators call it.", show_default=False)] = "",
+    name: Annotated[
+        str, typer.Option(envvar="HEADGATE_NODE", help="Name of the node, as operators see it.", show_default=False)
+    ] = "",
     public: Annotated[
         str,
-        typer.Option(envvar="HEADGATE_PUBLIC", metavar="HOST:PORT", help="Where clients reach it.", show_default=False),
+        typer.Option(
+            envvar="HEADGATE_PUBLIC",
+            metavar="HOST:PORT",
+            help="Address at which clients reach the node.",
+            show_default=False,
+        ),
     ] = "",
     certificate: Annotated[
         Path | None,
         typer.Option(
-            "--tls-cert", envvar="HEADGATE_TLS_CERT", exists=True, dir_okay=False, help="Chain of certificates."
+            "--tls-cert",
+            envvar="HEADGATE_TLS_CERT",
+            exists=True,
+            dir_okay=False,
+            help="File with the chain of certificates.",
         ),
     ] = None,
     key: Annotated[
         Path | None,
-        typer.Option("--tls-key", envvar="HEADGATE_TLS_KEY", exists=True, dir_okay=False, help="Its private key."),
+        typer.Option(
+            "--tls-key", envvar="HEADGATE_TLS_KEY", exists=True, dir_okay=False, help="File with its private key."
+        ),
     ] = None,
     client_ca: Annotated[
         Path | None,
@@ -78,61 +91,76 @@ def node(
     ] = None,
     plain_without_tls: Annotated[
         bool,
-        typer.Option("--plain-without-tls", help="Take passwords and tokens where anybody can read them."),
+        typer.Option("--plain-without-tls", help="Accept passwords and tokens over connections without TLS."),
     ] = False,
     credit: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Messages that a sending client may have under way.")
+        int, typer.Option(min=1, max=100_000, help="Most messages that a sending client may have under way.")
     ] = CREDIT,
-    low_credit: Annotated[int, typer.Option(min=0, help="How few are left when it gets more.")] = LOW_CREDIT,
-    connections: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 10_000,
-    drain: Annotated[float, time_option("For what is under way when it is stopped.")] = 10.0,
-    ttl: Annotated[float, time_option("After which others get what this node held, should it die.", least=1)] = 5.0,
-    handshake: Annotated[float, time_option("For a client to open its connection.", least=0.1)] = 10.0,
-    idle: Annotated[float, time_option("After which a silent client is given up.", least=0.5)] = 60.0,
+    low_credit: Annotated[
+        int, typer.Option(min=0, help="Credit left at which a sending client gets more.")
+    ] = LOW_CREDIT,
+    connections: Annotated[int, typer.Option(min=1, help="Most connections at a time.")] = 10_000,
+    drain: Annotated[float, time_option("Time for work under way when the node is stopped.")] = 10.0,
+    ttl: Annotated[
+        float, time_option("Time after which others get what this node held, should it die.", least=1)
+    ] = 5.0,
+    handshake: Annotated[float, time_option("Time for a client to open its connection.", least=0.1)] = 10.0,
+    idle: Annotated[float, time_option("Time after which a silent client is cut off.", least=0.5)] = 60.0,
     slow_reader: Annotated[
-        float, time_option("After which a client that does not read is hung up on.", least=0.1)
+        float, time_option("Time after which a client that does not read is cut off.", least=0.1)
     ] = 60.0,
-    sessions: Annotated[int, typer.Option(min=1, max=65_536, help="Sessions of one connection.")] = 64,
-    links: Annotated[int, typer.Option(min=1, help="Links of one connection.")] = 1024,
-    max_message: Annotated[int, typer.Option(min=1, max=128 << 20, metavar="BYTES", help="The largest message.")] = 16
-    << 20,
+    sessions: Annotated[int, typer.Option(min=1, max=65_536, help="Most sessions of one connection.")] = 64,
+    links: Annotated[int, typer.Option(min=1, help="Most links of one connection.")] = 1024,
+    max_message: Annotated[
+        int, typer.Option(min=1, max=128 << 20, metavar="BYTES", help="Size of the largest message, in bytes.")
+    ] = 16 << 20,
     held: Annotated[
-        int, typer.Option(min=1, metavar="BYTES", help="What one connection may have waiting to be stored.")
+        int, typer.Option(min=1, metavar="BYTES", help="Most bytes that one connection may have waiting to be stored.")
     ] = 64 << 20,
     forwarding: Annotated[
-        bool, typer.Option("--forwarding/--no-forwarding", help="Take part in forwarding over the links of the policy.")
+        bool, typer.Option("--forwarding/--no-forwarding", help="Work on the policy's links.")
     ] = True,
     site_secrets: SiteSecrets = None,
     site_hosts: SiteHosts = None,
     store_roots: StoreRoots = None,
-    admin_host: Annotated[str, typer.Option(envvar="HEADGATE_ADMIN_HOST", help="Of admin HTTP.")] = "127.0.0.1",
+    admin_host: Annotated[
+        str, typer.Option(envvar="HEADGATE_ADMIN_HOST", help="Address for admin HTTP.")
+    ] = "127.0.0.1",
     admin_port: Annotated[
-        int, typer.Option(envvar="HEADGATE_ADMIN_PORT", min=0, max=65535, help="Of admin HTTP; 0 takes a free one.")
+        int,
+        typer.Option(envvar="HEADGATE_ADMIN_PORT", min=0, max=65535, help="Port for admin HTTP; 0 picks a free one."),
     ] = 8161,
-    admin: Annotated[bool, typer.Option("--admin/--no-admin", help="Health, metrics, live page.")] = True,
+    admin: Annotated[bool, typer.Option("--admin/--no-admin", help="Serve health, metrics and the live page.")] = True,
     envoy: Annotated[
         bool,
         typer.Option(
             "--envoy/--no-envoy",
             envvar="HEADGATE_ENVOY",
-            help="Serve Envoy's proxies, as the policy's descriptors have it.",
+            help="Serve Envoy's rate limit protocol, by the policy's descriptors.",
         ),
     ] = False,
     keda: Annotated[
         bool, typer.Option("--keda/--no-keda", envvar="HEADGATE_KEDA", help="Serve KEDA as its external scaler.")
     ] = False,
     grpc_host: Annotated[
-        str, typer.Option(envvar="HEADGATE_GRPC_HOST", help="Where Envoy and KEDA ask.")
+        str, typer.Option(envvar="HEADGATE_GRPC_HOST", help="Address for Envoy and KEDA.")
     ] = "127.0.0.1",
     grpc_port: Annotated[
-        int, typer.Option(envvar="HEADGATE_GRPC_PORT", min=0, max=65535, help="For that; 0 takes a free one.")
+        int,
+        typer.Option(
+            envvar="HEADGATE_GRPC_PORT", min=0, max=65535, help="Port for Envoy and KEDA; 0 picks a free one."
+        ),
     ] = 8181,
     users: Annotated[
         Path | None,
-        typer.Option(envvar="HEADGATE_USERS", metavar="FILE", help="Who may come; by default those kept in Redis."),
+        typer.Option(
+            envvar="HEADGATE_USERS",
+            metavar="FILE",
+            help="File of the users that may connect; by default the users kept in Redis.",
+        ),
     ] = None,
     require_users: Annotated[
-        bool, typer.Option("--require-users", help="Let nobody in while there are no users.")
+        bool, typer.Option("--require-users", help="Refuse everyone while there are no users.")
     ] = False,
     token_keys: TokenKeys = None,
     token_issuer: TokenIssuer = "",
@@ -145,7 +173,7 @@ def node(
             min=1,
             max=MOST_WORKERS,
             show_default=False,
-            help="Processes that share the ports, with one that watches over them; SIGHUP restarts them one by one.",
+            help="Number of processes that share the ports, under a supervisor; SIGHUP restarts them one by one.",
         ),
     ] = None,
     worker: Annotated[int | None, typer.Option(hidden=True)] = None,

@@ -26,12 +26,16 @@ USAGE_ERROR: Final[type[Exception]] = next(one for one in typer.BadParameter.__m
 Redis = Annotated[
     str | None,
     typer.Option(
-        "--redis", metavar="URL", envvar="HEADGATE_URL", show_default=False, help="The Redis, e.g. redis://localhost."
+        "--redis",
+        metavar="URL",
+        envvar="HEADGATE_URL",
+        show_default=False,
+        help="URL of Redis, e.g. redis://localhost.",
     ),
 ]
 Namespace = Annotated[
     str,
-    typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Whose destinations."),
+    typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Namespace of the destinations."),
 ]
 
 
@@ -64,7 +68,7 @@ SiteSecrets = Annotated[
         file_okay=False,
         exists=True,
         show_default=False,
-        help="Whose files the sites of a policy may name.",
+        help="Folder whose files a policy's sites may name.",
     ),
 ]
 SiteHosts = Annotated[
@@ -74,7 +78,7 @@ SiteHosts = Annotated[
         metavar="HOST[:PORT]",
         envvar="HEADGATE_SITE_HOSTS",
         show_default=False,
-        help="Where a URL in a policy may lead to; may be given several times.",
+        help="Host that URLs in a policy may lead to; may be given several times.",
     ),
 ]
 StoreRoots = Annotated[
@@ -84,7 +88,7 @@ StoreRoots = Annotated[
         metavar="URL",
         envvar="HEADGATE_STORE_ROOTS",
         show_default=False,
-        help="Where spool stores of a policy may be, or below; may be given several times.",
+        help="Folder or URL under which a policy's spool stores may be; may be given several times.",
     ),
 ]
 TokenKeys = Annotated[
@@ -96,13 +100,16 @@ TokenKeys = Annotated[
         exists=True,
         dir_okay=False,
         show_default=False,
-        help="Public keys (a JSON Web Key Set) that sign tokens of users.",
+        help="File of public keys (a JSON Web Key Set) that verify users' tokens.",
     ),
 ]
 TokenIssuer = Annotated[
     str,
     typer.Option(
-        "--token-issuer", envvar="HEADGATE_TOKEN_ISSUER", show_default=False, help="The iss that a token has to have."
+        "--token-issuer",
+        envvar="HEADGATE_TOKEN_ISSUER",
+        show_default=False,
+        help="Issuer (iss) that a token must have.",
     ),
 ]
 TokenAudience = Annotated[
@@ -111,11 +118,11 @@ TokenAudience = Annotated[
         "--token-audience",
         envvar="HEADGATE_TOKEN_AUDIENCE",
         show_default=False,
-        help="The aud that a token has to name.",
+        help="Audience (aud) that a token must name.",
     ),
 ]
 TokenClaim = Annotated[
-    str, typer.Option("--token-claim", envvar="HEADGATE_TOKEN_CLAIM", help="The claim that says whose a token is.")
+    str, typer.Option("--token-claim", envvar="HEADGATE_TOKEN_CLAIM", help="Claim that names the token's user.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -150,7 +157,7 @@ class Commands(TyperGroup):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work to its end, or to Ctrl-C."""
+    """Run a command's work until it ends, or until Ctrl-C."""
     try:
         return asyncio.run(work)
     except (KeyboardInterrupt, asyncio.CancelledError):

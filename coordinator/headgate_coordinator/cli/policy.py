@@ -29,7 +29,7 @@ from headgate_coordinator.policy.lint import lint as find_traps
 from headgate_coordinator.policy.plan import Plan, plan
 from headgate_coordinator.policy.trial import on_trial
 
-app = typer.Typer(no_args_is_help=True, help="Check policy documents, and see what they say about a destination.")
+app = typer.Typer(no_args_is_help=True, help="Check policy documents, and show what they set for a destination.")
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A policy in TOML, or in JSON if its name ends in .json.")]
 
@@ -56,17 +56,17 @@ def _note(file: Path) -> None:
 def lint(
     file: File,
     producers: Annotated[
-        int, typer.Option(min=1, metavar="N", help="That send to one destination at the same time.")
+        int, typer.Option(min=1, metavar="N", help="Producers that send to one destination at the same time.")
     ] = 1,
     largest: Annotated[
-        str | None, typer.Option(metavar="SIZE", show_default=False, help="Of the largest message, e.g. 1MiB.")
+        str | None, typer.Option(metavar="SIZE", show_default=False, help="Size of the largest message, e.g. 1MiB.")
     ] = None,
     mean: Annotated[
-        str | None, typer.Option(metavar="SIZE", show_default=False, help="Of a message on average, e.g. 2KiB.")
+        str | None, typer.Option(metavar="SIZE", show_default=False, help="Average size of a message, e.g. 2KiB.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Report the known traps: what is allowed, and stalls. Exits with 1 if there are any, 2 if the file is wrong."""
+    """Report known traps, which are allowed and stall. Exits with 1 if there are any, 2 if the file is wrong."""
     sizes = {"--largest": largest, "--mean": mean}
     known = Known(producers, *(parse_size(text, option) if text else None for option, text in sizes.items()))
     findings = find_traps(load(file, as_json=as_json), known)
@@ -94,17 +94,23 @@ def schema() -> None:
 def apply(
     file: File,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would change and who would block; apply nothing.")
+        bool, typer.Option("--dry-run", help="Show what would change and which producers would block; apply nothing.")
     ] = False,
     expect: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="VERSION", show_default=False, help="Only over this version; 0: only where there is none."
+            min=0,
+            metavar="VERSION",
+            show_default=False,
+            help="Apply only over this version; 0: only where there is none.",
         ),
     ] = None,
     shadow: Annotated[
         bool,
-        typer.Option("--shadow", help="Try it: its limits count beside those in force, and bind nobody."),
+        typer.Option(
+            "--shadow",
+            help="Apply its limits as shadow limits: they are counted beside those in force and block nobody.",
+        ),
     ] = False,
     redis: Redis = None,
     namespace: Namespace = "default",
@@ -164,21 +170,27 @@ def kept(stores: Sequence[StoreState], policy: Policy) -> list[StoreState]:
 @app.command()
 def show(
     destination: Annotated[
-        str | None, typer.Argument(metavar="DEST", show_default=False, help="Name of a destination; else all rules.")
+        str | None,
+        typer.Argument(
+            metavar="DEST", show_default=False, help="Name of a destination; without it, all rules are shown."
+        ),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", show_default=False, help="What this file says, applied or not."),
+        typer.Option("--file", metavar="FILE", show_default=False, help="Show what this file sets, applied or not."),
     ] = None,
     kind: Annotated[
-        str | None, typer.Option(metavar="KIND", show_default=False, help="That it has, or would be made with.")
+        str | None,
+        typer.Option(metavar="KIND", show_default=False, help="Kind that the destination has, or would be made with."),
     ] = None,
-    effective: Annotated[bool, typer.Option("--effective", help="Also what no rule sets, at its default.")] = False,
+    effective: Annotated[
+        bool, typer.Option("--effective", help="Show settings that no rule sets too, at their defaults.")
+    ] = False,
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Show what a policy says, in force or in a file: each value, and the rule and line that it comes from.
+    """Show what a policy sets, in force or in a file: each value, and the rule and line that it comes from.
 
     Of a destination that exists, what was set by hand since is shown as that.
     """

@@ -17,26 +17,28 @@ from headgate_coordinator.service import up as embedded
 def up(
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=65535, show_default=False, help="Redis listens on this TCP port of loopback; 0: a free one."
-        ),
+        typer.Option(min=0, max=65535, show_default=False, help="Loopback TCP port for Redis; 0 picks a free one."),
     ] = None,
     amqp_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, show_default="5672, or the next free one", help="Of the node; 0: a free one."),
+        typer.Option(
+            min=0, max=65535, show_default="5672, or the next free one", help="Port of the node; 0 picks a free one."
+        ),
     ] = None,
     admin_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, show_default="8161, or the next free one", help="Of its page; 0: a free one."),
+        typer.Option(
+            min=0, max=65535, show_default="8161, or the next free one", help="Port of its page; 0 picks a free one."
+        ),
     ] = None,
-    node: Annotated[bool, typer.Option("--node/--no-node", help="A broker node and its page too.")] = True,
+    node: Annotated[bool, typer.Option("--node/--no-node", help="Start a broker node and its page too.")] = True,
     site_secrets: SiteSecrets = None,
     site_hosts: SiteHosts = None,
     store_roots: StoreRoots = None,
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Start a private Redis, a broker node and its live page, say how to use them, and run until Ctrl-C.
+    """Start a private Redis, a broker node and its live page, print how to use them, and run until Ctrl-C.
 
     It keeps nothing on disk. Everything listens at loopback only. A port that is given must be free.
     """

@@ -27,17 +27,19 @@ from headgate_coordinator.security.grants import MOST_DESTINATIONS, Action, Iden
 from headgate_coordinator.security.passwords import hashed
 from headgate_coordinator.security.store import UserStore
 
-app = typer.Typer(no_args_is_help=True, help="Say who may use the nodes of a namespace, and for what.")
+app = typer.Typer(no_args_is_help=True, help="Manage the users of a namespace's nodes and their grants.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the user; 'anonymous' is who gives no name.")]
-Grants = Annotated[list[str], typer.Argument(metavar="GRANT...", help="E.g. produce,consume:orders.#")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the user; 'anonymous' stands for clients that give no name.")
+]
+Grants = Annotated[list[str], typer.Argument(metavar="GRANT...", help="Grants, e.g. produce,consume:orders.#")]
 File = Annotated[
     Path | None,
     typer.Option(
         "--file",
         metavar="FILE",
         show_default=False,
-        help="Of users in TOML, instead of Redis; written whole, no comments.",
+        help="TOML file of users, instead of Redis; rewritten as a whole, without comments.",
     ),
 ]
 Stdin = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
@@ -49,10 +51,15 @@ def add(
     name: Name,
     grant: Annotated[
         list[str] | None,
-        typer.Option("--grant", metavar="GRANT", help="E.g. produce,consume:orders.#; may be repeated."),
+        typer.Option(
+            "--grant", metavar="GRANT", help="Grant, e.g. produce,consume:orders.#; may be given several times."
+        ),
     ] = None,
     max_connections: Annotated[
-        int | None, typer.Option(min=1, metavar="N", show_default=False, help="At a time, at one node.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", show_default=False, help="Most connections of the user at a time, at one node."
+        ),
     ] = None,
     max_destinations: Annotated[
         int | None,
@@ -66,13 +73,13 @@ def add(
     ] = None,
     password_stdin: Stdin = False,
     no_password: Annotated[
-        bool, typer.Option("--no-password", help="Let the user sign in by a certificate or a token alone.")
+        bool, typer.Option("--no-password", help="Let the user sign in by certificate or token only.")
     ] = False,
     file: File = None,
     redis: Redis = None,
     namespace: Namespace = "default",
 ) -> None:
-    """Add a user, or put another in its place; who is connected with an older password is shut out."""
+    """Add a user, or replace one; clients that are connected with an older password are cut off."""
     check_user(name)
     if no_password and password_stdin:
         raise InvalidValue("--no-password and --password-stdin: give one of them")
@@ -95,7 +102,7 @@ def add(
 
 @app.command()
 def remove(name: Name, file: File = None, redis: Redis = None, namespace: Namespace = "default") -> None:
-    """Remove a user, effective at once. Where none is left, nodes that run stay closed, and others are open to all."""
+    """Remove a user, effective at once. When none is left, running nodes stay closed, and new ones are open to all."""
 
     def edit(users: dict[str, User]) -> None:
         _known(users, name)
@@ -111,7 +118,7 @@ def remove(name: Name, file: File = None, redis: Redis = None, namespace: Namesp
 
 @app.command("list")
 def list_users(file: File = None, redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
-    """Show all users and what they may; no passwords, no hashes."""
+    """Show all users and their grants, without passwords or hashes."""
     users = _read(file, redis, namespace)
     if as_json:
         print_json({name: as_dict(user) for name, user in sorted(users.items())})
@@ -128,7 +135,7 @@ def list_users(file: File = None, redis: Redis = None, namespace: Namespace = "d
 
 @app.command()
 def grant(name: Name, grants: Grants, file: File = None, redis: Redis = None, namespace: Namespace = "default") -> None:
-    """Let a user do more, effective at once."""
+    """Grant a user more, effective at once."""
     parsed = [parse_grant(text) for text in grants]
 
     def granted(user: User) -> User:
@@ -143,7 +150,7 @@ def grant(name: Name, grants: Grants, file: File = None, redis: Redis = None, na
 def revoke(
     name: Name, grants: Grants, file: File = None, redis: Redis = None, namespace: Namespace = "default"
 ) -> None:
-    """Take grants from a user, by the patterns that they were given with; effective at once."""
+    """Take grants away from a user, by the patterns they were given with; effective at once."""
     parsed = [parse_grant(text) for text in grants]
 
     def left(user: User) -> User:
@@ -167,10 +174,10 @@ def check(
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Say whether a user may do something, and which grant says so. Exits with 1 if not."""
+    """Check whether a user may do something, and by which grant. Exits with 1 if not."""
     users = _read(file, redis, namespace)
     if not users:
-        reason, allowed = "there are no users, so everybody may everything", True
+        reason, allowed = "there are no users, so everyone may do everything", True
     else:
         user = _known(users, name)
         found = Identity(name, [given.grant() for given in user.grants]).why(action, destination)
@@ -190,16 +197,27 @@ def acl(
         typer.Option(metavar="ROLE", show_default=False, help=f"One of {', '.join(ROLES)}; all when left out."),
     ] = None,
     user: Annotated[
-        str | None, typer.Option(metavar="NAME", show_default=False, help="hg-<namespace>-<role> when left out.")
+        str | None,
+        typer.Option(
+            metavar="NAME", show_default=False, help="Name of the Redis user; hg-<namespace>-<role> by default."
+        ),
     ] = None,
-    cluster: Annotated[bool, typer.Option("--cluster", help="With what clients of a cluster call.")] = False,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Include the commands that clients of a cluster call.")
+    ] = False,
     functions: Annotated[
         bool,
-        typer.Option("--functions", help="With functions, cheaper than scripts: Redis 7, users who trust each other."),
+        typer.Option(
+            "--functions",
+            help="Include Redis functions, which cost less than scripts: for Redis 7 and users who trust each other.",
+        ),
     ] = False,
     password_stdin: Annotated[
         bool,
-        typer.Option("--password-stdin", help="Read a password a line, for each user that is printed, in this order."),
+        typer.Option(
+            "--password-stdin",
+            help="Read one password per line from standard input, for each printed user in this order.",
+        ),
     ] = False,
     namespace: Namespace = "default",
 ) -> None:

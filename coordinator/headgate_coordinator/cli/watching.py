@@ -57,9 +57,9 @@ def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "def
 
 def top(
     sort: Sort = "blocked",
-    interval: Annotated[float, time_option("Between pictures.", least=0.1, most=3600)] = 1.0,
+    interval: Annotated[float, time_option("Time between refreshes.", least=0.1, most=3600)] = 1.0,
     once: Annotated[
-        bool, typer.Option("--once", help="Print one picture and end; so does output into a pipe.")
+        bool, typer.Option("--once", help="Print one snapshot and exit; output into a pipe does so too.")
     ] = False,
     redis: Redis = None,
     namespace: Namespace = "default",

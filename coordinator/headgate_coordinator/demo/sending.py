@@ -1,4 +1,4 @@
-"""A message of the demo describes itself in its headers, and so in the journals of all who had it in hand."""
+"""Messages of the demo describe themselves in headers, and so in the journals of all holders."""
 
 import hashlib
 from dataclasses import dataclass, field

@@ -128,7 +128,7 @@ class Silent:
 
 
 class Lines(Silent):
-    """Prints a line for every event, one every second for how things are, and one at times for what is awaited."""
+    """Prints a line for every event, one every second for the state, and some for what is awaited."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -246,7 +246,7 @@ def table(frame: Frame, *, narrow: bool = False, ascii_only: bool = False) -> Re
 
 
 def _last_events(events: Sequence[tuple[float, str]], lines: int, width: int) -> list[tuple[float, str]]:
-    """Return the last events that fit into so many lines; one at least."""
+    """Return the last events that fit into that many lines; one at least."""
     chosen: list[tuple[float, str]] = []
     for event in reversed(events[-EVENTS:]):
         lines -= -(-len(event[1]) // width)

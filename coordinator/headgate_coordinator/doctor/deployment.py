@@ -40,7 +40,7 @@ class ServerFacts:
         answer_seconds: how long the fastest answer took.
         user: as whom we are connected, or of whom it was asked.
         missing: role -> what the user may not do of what the role needs; None where that could not be found out.
-        loader: commands and keys of the user `default`, as ACL GETUSER tells them; empty where it was not told.
+        loader: commands and keys of the user `default`, as ACL GETUSER tells them; empty where Redis did not say.
         asked: the most that a rule of the policy asks for, where the policy is here.
         reason: what sort of trouble there is, where there is any.
     """

@@ -75,8 +75,8 @@ def check_namespace_facts(facts: NamespaceFacts, deployment: Deployment) -> Iter
     versions = sorted({version for _, version in facts.versions})
     others = tuple(place for place, version in facts.versions if version != __version__)
     if others:
-        told = ", ".join(version or "one that does not say it" for version in versions)
-        yield Finding("nodes", "warning", f"{len(facts.versions)} of versions {told}; this is {__version__}",
+        listed = ", ".join(version or "one that does not say it" for version in versions)
+        yield Finding("nodes", "warning", f"{len(facts.versions)} of versions {listed}; this is {__version__}",
                       "what is new holds at nodes of the new version alone", "finish the rolling upgrade",
                       others)  # fmt: skip
     else:
@@ -88,14 +88,14 @@ def _limits(facts: NamespaceFacts, deployment: Deployment) -> Iterator[Finding]:
     memory = [server.number("maxmemory") for server in deployment.masters]
     there = sum(each or 0 for each in memory) if all(memory) else 0
     more = f", and {facts.left_out} more that were not looked at" if facts.left_out else ""
-    told = f"{facts.limits / _MIB:.0f} MiB of {facts.destinations} queues and topics{more}"
+    limits = f"{facts.limits / _MIB:.0f} MiB of {facts.destinations} queues and topics{more}"
     if there and facts.limits > there:
-        yield Finding("limits", "warning", f"{told}, above the {there / _MIB:.0f} MiB of maxmemory",
+        yield Finding("limits", "warning", f"{limits}, above the {there / _MIB:.0f} MiB of maxmemory",
                       "where many are full at once Redis refuses writes before their limits do",
                       "lower them, have them share a pool, spool, or raise maxmemory")  # fmt: skip
     elif facts.unlimited:
-        yield Finding("limits", "warning", f"{told}; {facts.unlimited} have none",
+        yield Finding("limits", "warning", f"{limits}; {facts.unlimited} have none",
                       "what nobody consumes fills Redis, and then nobody can send",
                       "give them one, by a [[destination]] of the policy")  # fmt: skip
     else:
-        yield Finding("limits", "ok", told)
+        yield Finding("limits", "ok", limits)

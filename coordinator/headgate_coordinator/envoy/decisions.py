@@ -47,7 +47,7 @@ class Decisions:
         await self._taking.close()
 
     def decide_again(self, encoded: bytes) -> bytes | None:
-        """Admit a request that came before out of what is in hand, and return the answer, encoded as the request is.
+        """Admit a repeated request out of what is in hand, and return the encoded answer.
 
         None says that it did not come before, or that nothing is in hand: :meth:`decide` it.
         """

@@ -19,7 +19,7 @@ class WaitTimes:
     """Counts waits since the process started.
 
     Args:
-        most: destinations that are told apart, the first that somebody waited at; others are counted together.
+        most: destinations that are counted apart, the first that somebody waited at; others are counted together.
     """
 
     def __init__(self, most: int) -> None:

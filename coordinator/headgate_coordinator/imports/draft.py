@@ -21,7 +21,7 @@ class Table:
     places: dict[str, str] = field(default_factory=dict)
 
     def set(self, key: str, value: Any, place: str = "") -> None:
-        """Say something; what was said before of the same is forgotten."""
+        """Add a note; it replaces an earlier one about the same thing."""
         self.values[key] = value
         if place:
             self.places[key] = place

@@ -16,7 +16,7 @@ def fit_windows(reading: Reading) -> None:
     try:
         policy = documents.loads(reading.draft.text(""))
     except documents.BadDocument:
-        return  # whoever reads the policy is told
+        return  # reading the policy fails with the reason
     pools = {pool.name: _number(pool.fields.get("limit_bytes")) for pool in policy.pools}
     for table in list(reading.draft.tables.values()):
         if table.kind == "destination":

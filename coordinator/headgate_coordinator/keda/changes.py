@@ -1,4 +1,4 @@
-"""Changes of keys, told by Redis: it remembers which keys a connection read, and says once that one was written."""
+"""Changes of keys: Redis remembers which keys a connection read, and reports once that one was written."""
 
 import asyncio
 import contextlib
@@ -32,13 +32,13 @@ class Changes:
         """Send commands that read keys: the next time that one of these is written is heard of, and no other after it.
 
         Nothing is missed by reads of the keys that come after this. Where the keys are at another server by now, nobody
-        tells (:attr:`told`) until they are followed again, and whoever reads them has found them.
+        tells (:attr:`notified`) until they are followed again, and whoever reads them has found them.
 
         Raises:
-            AccessDenied: the user may not have changes told, or nobody tells them there.
+            AccessDenied: the user may not subscribe to changes, or nobody reports them there.
             CoordinatorUnavailable: no answer.
         """
-        self._written.clear()  # before they are read: what is written from then on is told
+        self._written.clear()  # before they are read: what is written from then on is reported
         try:
             async with asyncio.timeout(WITHIN):
                 if self._connection is None:
@@ -55,14 +55,14 @@ class Changes:
             raise AccessDenied(text) from None
         except _FAILED as error:
             await self.close()
-            raise CoordinatorUnavailable(f"changes are not told: {error}") from error
+            raise CoordinatorUnavailable(f"changes are not reported: {error}") from error
         except BaseException:
             await self.close()  # answers would be taken for others
             raise
 
     @property
-    def told(self) -> bool:
-        """Whether changes are told now."""
+    def notified(self) -> bool:
+        """Whether Redis reports changes now."""
         return self._connection is not None
 
     async def heard(self) -> None:

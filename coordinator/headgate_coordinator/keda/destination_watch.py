@@ -18,9 +18,9 @@ from headgate_coordinator.keda.changes import Changes
 PACE: Final = 0.5
 """Seconds between two looks, where it is written all the time."""
 AGAIN_AFTER: Final = 30.0
-"""Seconds after which nobody trusts that all is told, as KEDA itself asks that often."""
+"""Seconds after which nobody trusts that every change was reported, as KEDA itself asks that often."""
 UNTOLD: Final = 2.0
-"""The same, while nobody tells: the user may not have changes told, or Redis is away."""
+"""The same, while nobody reports: the user may not subscribe to changes, or Redis is away."""
 _log = logging.getLogger("headgate")
 
 
@@ -62,7 +62,7 @@ class Watch:
         self._woken.clear()
         self._looked = time.monotonic()
         slices = await slices_of(self._client.store.server, self._slices[0])
-        if self._moved or slices != self._slices or not self._told:
+        if self._moved or slices != self._slices or not self._notified:
             self._moved = False
             await self._hang_up()
             self._slices, self._changes = slices, await self._by_server(slices)
@@ -75,11 +75,11 @@ class Watch:
             self._warned = True
 
     async def wait(self, most: float | None) -> None:
-        """Wait until it is worth a look, for so many seconds at the most."""
-        told = self._told
-        patience = AGAIN_AFTER if told else UNTOLD
+        """Wait until it is worth a look, for that many seconds at the most."""
+        notified = self._notified
+        patience = AGAIN_AFTER if notified else UNTOLD
         waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._woken.wait(), name="headgate watch")]
-        if told:
+        if notified:
             heard = (changes.heard() for changes, _ in self._changes)
             waits += [asyncio.create_task(one, name="headgate changes") for one in heard]
         try:
@@ -92,12 +92,12 @@ class Watch:
         await asyncio.sleep(max(0.0, self._looked + PACE - time.monotonic()))
 
     @property
-    def _told(self) -> bool:
-        """Whether changes are told of all slices now."""
-        return bool(self._changes) and all(changes.told for changes, _ in self._changes)
+    def _notified(self) -> bool:
+        """Whether changes of all slices are reported now."""
+        return bool(self._changes) and all(changes.notified for changes, _ in self._changes)
 
     async def _by_server(self, slices: Sequence[Address]) -> list[tuple[Changes, list[tuple[str, bytes]]]]:
-        """Return a connection to each server where a slice is, and what it reads to be told of those slices."""
+        """Return a connection to each server where a slice is, and what it reads to hear of those slices."""
         found: dict[Any, tuple[Changes, list[tuple[str, bytes]]]] = {}
         for address in slices:
             key = address.shared[0]

@@ -33,7 +33,7 @@ class Levels:
         self._limiters = LimiterStore(client.store.server)
 
     async def look(self, trigger: Trigger, access: Access) -> tuple[float, float | None]:
-        """Return what is to be done, as far as the limit has room for workers, and in how many seconds more is due.
+        """Return the work that workers have room for, and in how many seconds more is due.
 
         Raises:
             AccessDenied: whoever asks may not browse it, or not any more.
@@ -67,7 +67,7 @@ class Levels:
         return max(0.0, value - later), due
 
     async def _later(self, name: str) -> tuple[int, float | None]:
-        """Return how many messages of a queue wait for a time to come, and the seconds until the first of these."""
+        """Return how many messages of a queue are delayed, and the seconds until the first is due."""
         shared = Address.of(self._client.namespace, name).shared
         server, key = self._client.store.server, shared[_LATER]
         seconds, micros = await server.command(shared[0], "TIME")

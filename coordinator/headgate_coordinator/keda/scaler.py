@@ -1,4 +1,4 @@
-"""The scaler: who asks, and what KEDA is told."""
+"""The scaler: who asks, and what KEDA gets as an answer."""
 
 import contextlib
 import math
@@ -96,13 +96,13 @@ class Scaler:
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         """Say whether there is anything to do, at once and at each change."""
-        said = await self._unread.message(requests, context)
+        request = await self._unread.message(requests, context)
         if len(self._watches) >= MOST_STREAMS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_STREAMS} streams are open at this node")
         watch = Watch(self._client)
         self._watches.add(watch)
         try:
-            trigger, access = await self._read(parsed(messages.ScaledObjectRef, said), context)
+            trigger, access = await self._read(parsed(messages.ScaledObjectRef, request), context)
             before, due = None, None
             async with watch.on(*trigger.names):
                 while not self._over:

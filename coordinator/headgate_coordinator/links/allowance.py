@@ -48,7 +48,7 @@ class LinkAllowance:
         self._messages, self._bytes = Allowance(), Allowance()
 
     def ahead(self, messages: int, size: int) -> tuple[int, int]:
-        """Return how many of so many messages and bytes are worth having in hand: those to ask for now, and then."""
+        """Return how many of that many messages and bytes are worth having in hand: those to ask for now, and then."""
         if self.quantum is None:
             return messages, size
         return min(messages, 2 * self.quantum[0]), min(size, 2 * self.quantum[1])

@@ -17,7 +17,7 @@ class Place(NamedTuple):
 
 
 def unknown_site(link: str, site: str) -> str:
-    """Return why a link to a site that the policy does not name any more does not end, and what to do."""
+    """Return why a link does not end whose site left the policy, and what to do."""
     return (
         f"the policy does not say where site {site!r} is; name it until the link has ended, "
         f"or give the link up: headgate links --end '{link}'"

@@ -33,7 +33,7 @@ from headgate_coordinator.links.rules import Forwarding, Hand, Item, Phase, Refu
 BATCH: Final = 256
 """Messages a call."""
 LOOK_AGAIN: Final = 1.0
-"""Seconds until a source or a target that could not serve, or had nothing, is asked again, unless a hint comes."""
+"""Seconds until an idle or failing source or target is asked again, unless a hint comes."""
 NO_REFERENCES: Final = "nor for references to spooled messages"
 LONGEST_LOOK: Final = 10.0
 """The same for a source that has had nothing again and again, where hints come for certain: each time it is twice. Nor
@@ -191,7 +191,7 @@ class Forwarder:
         elif isinstance(answer, Opened):
             self._opened(answer, now)
         elif self.born is None or isinstance(call, Open) or call.born != self.born:
-            return  # of before the source was opened anew
+            return  # from before the source was opened anew
         elif isinstance(answer, Read):
             self._read(answer, now, asked=isinstance(call, Fetch) and call.messages > 0)
         elif isinstance(call, Copy):
@@ -261,7 +261,7 @@ class Forwarder:
     def _at_target(self, born: int, now: float) -> Call | None:
         if Commit in self._flying or Copy in self._flying or (now < self._target_at and not self._spools):
             return None
-        if self.mark is None:  # what is under way would be answered as of before
+        if self.mark is None:  # what is under way would be answered for the earlier opening
             return None if {Fetch, Secure} & self._flying.keys() else Commit(born, 0)
         if self.mark < self.released:
             return Commit(born, self.released, lost=True)

@@ -79,7 +79,7 @@ async def list_links(client: Client) -> list[LinkState]:
 
 
 async def first_links(client: Client, most: int | None = None) -> tuple[list[LinkState], int]:
-    """Return some of the links, those before others that nobody works on or that have trouble, and how many there are.
+    """Return some links, those without a node or with trouble first, and how many links there are.
 
     That takes reads of the links that are returned, and few more.
 

@@ -96,7 +96,7 @@ class ChannelRate:
         await self._store.apply(self._address, settings | {"ledger": "off"}, mode="change", ttl_ms=ttl_ms)
 
     async def pay(self, size: int, ahead: int) -> None:
-        """Wait until so many bytes may be sent, which has to be done at once.
+        """Wait until that many bytes may be sent, which has to be done at once.
 
         Args:
             size: of the packet, with its headers.

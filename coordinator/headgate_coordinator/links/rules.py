@@ -146,7 +146,7 @@ class Hand:
             self.puts, self.puts_bytes = self.puts + 1, self.puts_bytes + len(entry.body)
 
     def sizes(self, credit: int, most: int) -> list[int]:
-        """Return the bytes of each of the first that take credit, as far as that goes, among so many messages."""
+        """Return the bytes of each of the first that take credit, as far as that goes, among that many messages."""
         sizes: list[int] = []
         for item in islice(self.items, most):
             if item.refusal is None:
@@ -165,7 +165,7 @@ class Hand:
             credit: bytes.
             credit_m: messages.
             most: entries.
-            allowed: whether so many messages of so many bytes may go now.
+            allowed: whether that many messages of that many bytes may go now.
             stamp: that is added to the path of each.
             alone: whether the first goes, whatever the credit.
         """

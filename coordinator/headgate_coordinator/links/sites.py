@@ -1,4 +1,4 @@
-"""Clients of other sites, one for each, made when a link leads there and kept while the policy names it so."""
+"""Clients of other sites, one for each, kept while the policy names it."""
 
 import asyncio
 from collections.abc import Iterable

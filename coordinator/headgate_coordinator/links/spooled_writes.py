@@ -204,7 +204,7 @@ class SpooledWrites:
         return next((is_durable(entry.body) for entry in entries if isinstance(entry, Put)), True)
 
     def _first(self, entries: Sequence[Put | Skip], most: int) -> tuple[list[Put | Skip], int, int]:
-        """Return the first of the entries, with at least one message and at most so many bytes, and both numbers."""
+        """Return the first of the entries, with at least one message and at most that many bytes, and both numbers."""
         by_mode = bool(self._parts.registry.fields(self._address).get("store_nonpersistent"))
         lasting = not by_mode or self._lasting(entries)
         taken: list[Put | Skip] = []

@@ -62,7 +62,7 @@ class Supervisor:
         self._ties = LinkTies(client, self._jobs)
         self._carried: dict[str, Carried] = {}  # by jobs that ended
         self._where: dict[str, str] = {}  # targets of links in the policy, for people
-        self._told: dict[str, tuple[object, BridgeFacts]] = {}  # of each link what it was when its facts were made
+        self._facts: dict[str, tuple[object, BridgeFacts]] = {}  # of each link what it was when its facts were made
         self._troubles: dict[str, Trouble] = {}  # of links that could not be ended
         self._ending: dict[str, tuple[int, asyncio.Task[None]]] = {}  # with the numbers of their leases
         self._enders = asyncio.Semaphore(ENDING)
@@ -99,16 +99,18 @@ class Supervisor:
 
     def facts(self) -> tuple[BridgeFacts, ...]:
         """Return the links that this node works on, or worked on while they are in the policy."""
-        told, jobs = dict[str, tuple[object, BridgeFacts]](), self._jobs
+        current, jobs = dict[str, tuple[object, BridgeFacts]](), self._jobs
         for link in sorted({*jobs, *self._carried, *self._troubles}):
             job = jobs.get(link)
             carried = self._total(link, job)
             trouble = job.trouble if job else self._troubles.get(link)
             now = (carried, trouble, job is None)
-            before = self._told.get(link)  # of thousands of links, few moved since a second ago
-            told[link] = before if before and before[0] == now else (now, self._facts_of(link, job, carried, trouble))
-        self._told = told
-        return tuple(facts for _, facts in told.values())
+            before = self._facts.get(link)  # of thousands of links, few moved since a second ago
+            current[link] = (
+                before if before and before[0] == now else (now, self._facts_of(link, job, carried, trouble))
+            )
+        self._facts = current
+        return tuple(facts for _, facts in current.values())
 
     def _facts_of(self, link: str, job: AnyJob | None, carried: Carried, trouble: Trouble | None) -> BridgeFacts:
         ends = ends_of(link)
@@ -169,7 +171,7 @@ class Supervisor:
         wanted = await links_now(self._client, policy)
         where = {name: link.where for name, link in wanted.items()}
         if where != self._where:
-            self._where, self._told = where, {}
+            self._where, self._facts = where, {}
         await asyncio.sleep(0)  # here and below: all that a large policy takes at once would hold up all else
         gone = [
             name for name, job in self._jobs.items() if (link := wanted.get(name)) is not job.link and link != job.link

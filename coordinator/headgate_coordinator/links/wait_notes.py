@@ -40,7 +40,7 @@ class LinkTies:
                 await self._announced.tell(self._look(now), now)
             except HeadgateError as error:
                 _log.debug("waits of links could not be reported: %s", error)
-            # Those that wait already are told of again, while they do.
+            # Those that wait already are reported again, while they do.
             young = (since + TELL_AFTER for _, since in self._since.values())
             until = min((when if when > now else now + TELL_EVERY for when in young), default=None)
             with contextlib.suppress(TimeoutError):

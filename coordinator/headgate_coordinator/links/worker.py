@@ -53,7 +53,7 @@ class End:
         store: of the server where it lies.
         address: the destination.
         wake_ups: hints from that server; where they do not come for certain, the worker looks by itself, once a second.
-        whole: returns what was read there with the payloads that are in spool stores, up to so many bytes; None where
+        whole: returns what was read there with the payloads that are in spool stores, up to that many bytes; None where
             there are no such stores.
     """
 
@@ -75,7 +75,7 @@ class LinkWorker:
         dead: where copies go of what can never be delivered.
         ttl: seconds for which the target keeps its credit without hearing of it.
         weight: share among the producers of the target.
-        pace: returns once the rate of the link allows so many messages and bytes; of a link that has one.
+        pace: returns once the rate of the link allows that many messages and bytes; of a link that has one.
         on_wait: called when the link begins or ceases to wait in line at the target.
         tracing: of the node; None where nothing is traced.
 

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from headgate_coordinator.node.ends.end import LinkEnd
 
 STOLEN: Final = "amqp:link:stolen"
-TOLD_FOR: Final = 120.0
+ANNOUNCED_FOR: Final = 120.0
 """Seconds for which other nodes hear of an attach: what it took over has ended by itself then, silent as it was."""
-MOST_TOLD: Final = 500
+MOST_ANNOUNCED: Final = 500
 """Attaches that other nodes hear of, the latest."""
 Key = tuple[str, str, bool, str]
 
@@ -59,9 +59,9 @@ class Claims:
         """Return what other nodes are to hear: durable links that were attached lately, and when."""
         if not self.any_durable:
             return {}
-        since = time.time() - TOLD_FOR
+        since = time.time() - ANNOUNCED_FOR
         lately = [(at, key) for key, at in self._durable.items() if at > since]
-        return {_digest(key): round(at, 3) for at, key in sorted(lately)[-MOST_TOLD:]}
+        return {_digest(key): round(at, 3) for at, key in sorted(lately)[-MOST_ANNOUNCED:]}
 
     def give_way(self, elsewhere: Mapping[str, float]) -> None:
         """End the durable links that :meth:`recent` of another node says were attached there later."""

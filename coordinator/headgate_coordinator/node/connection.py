@@ -43,7 +43,7 @@ _log = logging.getLogger("headgate.node")
 SILENT: Final = 1000
 """Connections that have not logged in; of more, the oldest is cut off, so that they keep nobody out."""
 EXPIRED: Final = "the token has expired; come again with another"
-TOLD: Final = 100
+REFUSED_WITH_ERROR: Final = 100
 """Connections above the limit that get an error; further ones are cut off."""
 
 
@@ -108,7 +108,7 @@ class Connection(Wire):
             oldest = next(iter(self.node.silent))
             del self.node.silent[oldest]
             oldest.abort()
-        if len(self.node.connections) > self.node.options.connections + TOLD:
+        if len(self.node.connections) > self.node.options.connections + REFUSED_WITH_ERROR:
             self.node.counters.refused("connections")
             self.abort()
 

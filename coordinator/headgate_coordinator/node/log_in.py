@@ -12,7 +12,7 @@ from headgate_coordinator.security.tokens import TokenRefused
 async def log_in(
     users: Users, credentials: Credentials, certified: str, peer: Network
 ) -> tuple[Identity | None, float | None]:
-    """Return who a client is, None for nobody that may come, and when that ends, in seconds since 1970, if it does.
+    """Return a client's identity (None if it is refused), and when that expires, if it does.
 
     Args:
         users: of the node.

@@ -62,7 +62,7 @@ class Node:
         """Connections that have not logged in, the oldest first."""
         self.draining = False
         self.address_ends = False
-        """Whether all other nodes at its address stop when it does, so that its clients are not to come back there."""
+        """Whether all nodes at its address stop when it does, so that clients are sent elsewhere."""
         self.orphaned = 0
         """Bytes of messages that wait to be stored, and whose links are gone."""
         self.left_behind: WeakSet[LinkEnd] = WeakSet()

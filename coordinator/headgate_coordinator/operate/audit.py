@@ -104,7 +104,7 @@ async def spooled_bytes(client: Client, name: str) -> dict[str, tuple[int, int]]
         for at in range(0, len(segments), AT_ONCE):
             values = await client.store.server.command(refs, "HMGET", refs, *segments[at : at + AT_ONCE])
             rows += [value.split() for value in values if value]
-        # Rows of scripts of before have no bytes of references, and they counted none.
+        # Rows of older scripts have no bytes of references, and they counted none.
         counted = sum(int(row[-1]) for row in rows), sum(int(row[1]) for row in rows if len(row) > 2)
         values = await client.store.server.command(key, "HMGET", key, *SPOOLED)
         stored = tuple(int(value or 0) for value in values)

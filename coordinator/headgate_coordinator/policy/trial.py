@@ -12,7 +12,7 @@ _SIDES: Final = {"limits": "shadow_limits", "key_limits": "shadow_key_limits"}
 
 
 def on_trial(current: Policy, new: Policy) -> tuple[Policy, list[str]]:
-    """Return the policy in force with limits of another as its shadow limits, and what of that other is not tried.
+    """Return the policy in force with another's limits as shadow limits, and what is left out.
 
     Shadow limits that were in force give way. Of each limiter those limits are tried that have a real one of the same
     name and sort beside them: of other names callers say no amounts. Of all else: what may be pending or held, and

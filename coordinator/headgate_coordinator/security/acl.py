@@ -29,8 +29,8 @@ _FUNCTIONS: Final[Mapping[Role, tuple[str, ...]]] = {
     "sdk": ("fcall",),
 }
 """Services call functions that nodes have loaded: who loads one writes code that others run with their own rights."""
-_TOLD: Final = ("client|tracking",)
-"""Of nodes, which have changes told, for KEDA."""
+_CHANGES: Final = ("client|tracking",)
+"""Of nodes, which subscribe to changes, for KEDA."""
 _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
 _OPERATOR: Final = (
     *("acquire", "admit", "apply", "attach", "discard", "free", "hold_off", "levels", "link_commit", "move", "node"),
@@ -65,7 +65,7 @@ def commands_of(role: Role, *, cluster: bool = False, functions: bool = False) -
     """
     found = {*_CONNECT, *_READ, *(_CLUSTER if cluster else ()), *(_FUNCTIONS.get(role, ()) if functions else ())}
     if role == "node":
-        found.update(_TOLD)
+        found.update(_CHANGES)
     if role != "metrics":  # which calls what others have loaded: who may load a script may load one that never ends
         found.add("script|load")
     for name in scripts_of(role):

@@ -13,7 +13,7 @@ EVERYTHING: Final = "#"
 REMEMBERED: Final = 4096
 """Destinations for which an identity remembers its answers; names come from clients, so there must be a bound."""
 MOST_DESTINATIONS: Final = 1000
-"""Destinations that a user may have made, where nothing else is said."""
+"""Destinations that a user may have made, where nothing else is set."""
 LONGEST: Final = 1024
 """Of a name that is remembered."""
 

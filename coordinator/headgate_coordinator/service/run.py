@@ -1,6 +1,6 @@
 """A node from its start to its end: SIGTERM drains it, a second one, or SIGINT, ends it at once.
 
-A worker is told the same by its supervisor.
+A worker gets the same from its supervisor.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ async def until_asked_to_stop(node: Node, worker: Worker | None = None) -> None:
 
         def on_order(order: Order) -> None:
             node.address_ends = order == "leave"
-            if order == "end" or not end.is_set():  # a signal may have said the same
+            if order == "end" or not end.is_set():  # a signal may have ordered the same
                 on_signal(order == "end")
 
         worker.obey(on_order)

@@ -43,7 +43,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """A worker ended by itself; another one begins in so many seconds."""
+    """A worker ended by itself; another one begins in that many seconds."""
 
     worker: int
     place: int
@@ -65,7 +65,7 @@ class Rolled:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """Nobody is left: all drained, or the very first worker could not begin and said why."""
+    """Nobody is left: all drained, or the very first worker could not begin and reported why."""
 
     failed: int | None = None
 

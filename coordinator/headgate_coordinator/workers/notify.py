@@ -16,9 +16,9 @@ def notify(*words: str) -> None:
     path = os.environ.get(VARIABLE, "")
     if not path.startswith(("/", "@")):
         return
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.connect(path.replace("@", "\0", 1) if path.startswith("@") else path)
-        told.send("\n".join(words).encode())
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.connect(path.replace("@", "\0", 1) if path.startswith("@") else path)
+        systemd.send("\n".join(words).encode())
 
 
 def reloading() -> None:

@@ -21,7 +21,7 @@ from headgate_coordinator.fleet.reports import Series, add, read, written
 from headgate_coordinator.workers import machine
 from headgate_coordinator.workers.notify import READY, STOPPING, VARIABLE, notify, reloading
 from headgate_coordinator.workers.ports import Port
-from headgate_coordinator.workers.supervisor_pipe import Line, Message, frame
+from headgate_coordinator.workers.supervisor_pipe import REPLY, Line, Message, frame
 from headgate_coordinator.workers.worker import About, Post
 from headgate_coordinator.workers.worker_health import EVERY, Watch, glimpse
 
@@ -62,7 +62,7 @@ class Supervisor:
         count: of workers.
         post: of each, but for its place; they are called after its name.
         drain: seconds that a worker has for what is under way.
-        tell: called once all listen, with the name, what the first said of addresses, and how many there are.
+        tell: called once all listen, with the name, what the first reported of addresses, and how many there are.
     """
 
     def __init__(self, command: list[str], count: int, post: Post, drain: float, tell: Callable[[Facts], None]) -> None:
@@ -78,12 +78,12 @@ class Supervisor:
         self._replaced = 0
         self._started = time.time()
         self._first: Facts = {}
-        self._told = self._stopping = False
+        self._announced = self._stopping = False
         self._failed = 1
         self._over: asyncio.Future[int]
 
     async def run(self) -> int:
-        """Serve until told to stop; returns the exit code."""
+        """Serve until it is to stop; returns the exit code."""
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
         loop.add_signal_handler(signal.SIGTERM, self._stop)
@@ -135,7 +135,7 @@ class Supervisor:
                 case machine.Drain(number, others):
                     self._workers[number].say("drain", others=others)
                 case machine.Kill(number):
-                    _log.error("%s did not end when told to, and is killed", self._workers[number].name)
+                    _log.error("%s did not end when asked to, and is killed", self._workers[number].name)
                     self._workers[number].kill()
                 case machine.Replace(number, place, seconds):
                     self._replaced += 1
@@ -212,15 +212,15 @@ class Supervisor:
                 _log.info("%s (pid %d) listens", worker.name, worker.pid)
                 self._first = self._first or message["facts"]
                 self._obey(self._machine.listens(number, self._now()))
-                if not self._told and not self._machine.unserved():
-                    self._told = True
+                if not self._announced and not self._machine.unserved():
+                    self._announced = True
                     self._tell(self._first | {"name": self._post.name, "workers": self._count})
                     notify(READY)
             case "left":
                 worker.counts = read(message["counts"])
                 worker.left = True
             case "told":
-                worker.hear_told(message)
+                worker.hear_reply(message)
             case "ask":
                 self._spawn(self._answer(worker, message))
 
@@ -231,7 +231,7 @@ class Supervisor:
         states = self._machine.states
         asked = [one for number, one in self._workers.items() if states.get(number) in listening and not one.left]
         self._numbers += 1
-        told = await asyncio.gather(*(worker.ask(about, self._numbers) for worker in asked))
+        replies = await asyncio.gather(*(worker.ask(about, self._numbers) for worker in asked))
         counts: Series = {}
         if about == "figures":
             add(counts, self._ended)
@@ -240,7 +240,7 @@ class Supervisor:
         asking.say(
             "answer", number=message["number"], workers=self._count, replaced=self._replaced,
             started=self._started, unserved=self._machine.unserved(), counts=written(counts),
-            told=[[worker.place, its] for worker, its in zip(asked, told, strict=True)],
+            **{REPLY: [[worker.place, its] for worker, its in zip(asked, replies, strict=True)]},
         )  # fmt: skip
 
 
@@ -251,12 +251,12 @@ class _Process:
         self.place, self.name = place, name
         self.began = time.monotonic()
         self.counts: Series = {}
-        """The last that it told."""
+        """The last that it reported."""
         self.left = False
         """Whether these are the last."""
         self.watch = Watch()
         self.spoke = False
-        """Whether it said something since the last look."""
+        """Whether it sent something since the last look."""
         self._asked: dict[int, asyncio.Future[Message | None]] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._line: Line | None = None
@@ -308,34 +308,34 @@ class _Process:
 
     async def ask(self, about: About, number: int) -> Message | None:
         """Return what it tells of itself; None when it does not in time."""
-        told: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
-        self._asked[number] = told
+        reply: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+        self._asked[number] = reply
         self.say("tell", about=about, number=number)
         try:
             async with asyncio.timeout(TELL_WITHIN):
-                return await told
+                return await reply
         except TimeoutError:
             return None
         finally:
             del self._asked[number]
 
-    def hear_told(self, message: Message) -> None:
+    def hear_reply(self, message: Message) -> None:
         """Take what it tells."""
-        if (report := message["told"].get("report")) and report["counts"]:
+        if (report := message[REPLY].get("report")) and report["counts"]:
             self.counts = read(report["counts"])
-        told = self._asked.get(message["number"])
-        if told is not None and not told.done():
-            told.set_result(message["told"])
+        reply = self._asked.get(message["number"])
+        if reply is not None and not reply.done():
+            reply.set_result(message[REPLY])
 
     def is_gone(self) -> None:
         """Note that it tells nothing more."""
-        for told in self._asked.values():
-            if not told.done():
-                told.set_result(None)
+        for reply in self._asked.values():
+            if not reply.done():
+                reply.set_result(None)
 
 
 def supervise(wanted: Wanted, tell: Callable[[Facts], None], arguments: list[str]) -> int:
-    """Run workers until told to stop; returns the exit code.
+    """Run workers until they are to stop; returns the exit code.
 
     Args:
         wanted: how many, and where.

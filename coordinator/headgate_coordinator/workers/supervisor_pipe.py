@@ -14,6 +14,8 @@ from typing import Any, Final, Self
 
 MOST: Final = 64 << 20
 """Bytes of a message, and of those that wait for the other side to read."""
+REPLY: Final = "told"
+"""The word for what a worker says of itself; a supervisor may be older than its workers."""
 _SIZE: Final = struct.Struct(">I")
 Message = dict[str, Any]
 
@@ -36,7 +38,7 @@ class Line:
             self._writer.write(frame(word, **facts))
 
     async def flush(self) -> None:
-        """Wait until most of what was said is on its way; the other side may be gone."""
+        """Wait until most of what was sent is on its way; the other side may be gone."""
         with contextlib.suppress(OSError):
             await self._writer.drain()
 

@@ -1,4 +1,4 @@
-"""A worker's end of the line: what it is told to do, what it says of itself, and what it asks about the others."""
+"""A worker's end of the line: what it is to do, what it says of itself, and what it asks about the others."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Self
 from headgate import InvalidValue
 from headgate._util.tasks import stop
 from headgate_coordinator.fleet.reports import Address, Oneself, Report, Unready, read, written
-from headgate_coordinator.workers.supervisor_pipe import Line, Message, hear_first
+from headgate_coordinator.workers.supervisor_pipe import REPLY, Line, Message, hear_first
 from headgate_coordinator.workers.worker_health import BEAT
 
 _log = logging.getLogger("headgate.node")
@@ -119,9 +119,7 @@ class Worker:
         answer = await self._ask("figures" if counted else "links")
         if answer is None:
             return Address(workers=1)
-        reports = tuple(
-            Report.read(told["report"]) for _, told in answer["told"] if told is not None and "report" in told
-        )
+        reports = tuple(Report.read(one["report"]) for _, one in answer[REPLY] if one is not None and "report" in one)
         return Address(reports, read(answer["counts"]), answer["started"], answer["workers"], answer["replaced"])
 
     async def unready(self) -> list[tuple[int, Unready]]:
@@ -130,8 +128,8 @@ class Worker:
         if answer is None:
             return [(0, "silent")]
         found: list[tuple[int, Unready]] = [(place, "starting") for place in answer["unserved"]]
-        for place, told in answer["told"]:
-            why: Unready | None = "silent" if told is None else told["unready"]
+        for place, reply in answer[REPLY]:
+            why: Unready | None = "silent" if reply is None else reply["unready"]
             if why in ("unavailable", "silent"):  # the others are no place's only worker, or were named above
                 found.append((place, why))
         return found
@@ -176,14 +174,14 @@ class Worker:
         self._order(order)
 
     async def _tell(self, message: Message) -> None:
-        told: dict[str, Any] = {}
+        reply: dict[str, Any] = {}
         if self.oneself is None:
-            told["unready"] = "starting"
+            reply["unready"] = "starting"
         elif message["about"] == "ready":
-            told["unready"] = await self.oneself.unready()
+            reply["unready"] = await self.oneself.unready()
         else:
-            told["report"] = self.oneself.report(counted=message["about"] == "figures").as_dict()
-        self._line.say("told", number=message["number"], told=told)
+            reply["report"] = self.oneself.report(counted=message["about"] == "figures").as_dict()
+        self._line.say(REPLY, number=message["number"], **{REPLY: reply})
 
 
 def _ignore(order: Order) -> None:

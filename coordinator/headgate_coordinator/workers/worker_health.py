@@ -1,7 +1,7 @@
 """Whether a worker still works, judged from outside: by what the system says of its process, and by its beats.
 
 No clock judges, for on a busy machine a worker may rightly be silent for long. A look counts against one that could
-have gone on: it is stopped, or it slept, or it ran and said nothing. One that is ready to run and gets no processor
+have gone on: it is stopped, or it slept, or it ran and sent nothing. One that is ready to run and gets no processor
 is as it was before.
 """
 
@@ -45,7 +45,7 @@ def glimpse(pid: int) -> Glimpse | None:
 
 
 class Watch:
-    """The looks at one worker; each takes what was seen, and whether it said something since the one before."""
+    """The looks at one worker; each takes what was seen, and whether it sent something since the one before."""
 
     def __init__(self) -> None:
         self._stopped = self._silent = 0

@@ -1,6 +1,6 @@
 """Steps of a limit that adapts, replayed: each follows from what was heard, and from where the limit was.
 
-Scripts of other versions decide by other rules: their steps are taken as they are told, within the limit's bounds.
+Scripts of other versions decide by other rules: their steps are taken as they are written, within the limit's bounds.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class Steps:
     """The course of the one limit of a limiter that adapts.
 
     Args:
-        violated: is told the promise, what is wrong, what was expected, and what was found.
+        violated: is called with the promise, what is wrong, what was expected, and what was found.
         whole: whether nothing was decided before: it begins at its floor.
     """
 
@@ -45,18 +45,18 @@ class Steps:
         *sums, pressed = map(int, heard.split(" "))
         ok, us, squares, over, late, busy = sums
         sample = Sample(ok, us, squares, over, late, busy, bool(pressed))
-        told = Course(*map(int, after.split(" ")))
+        written = Course(*map(int, after.split(" ")))
         how, _, rules = how.partition(".")
-        if not int(floor) * UNIT <= told.limit <= int(ceiling) * UNIT:
+        if not int(floor) * UNIT <= written.limit <= int(ceiling) * UNIT:
             bounds = f"{floor} to {ceiling}"
-            self._violated("P1", f"the limit of {name} is outside of its bounds", bounds, f"{told.limit / UNIT:g}")
+            self._violated("P1", f"the limit of {name} is outside of its bounds", bounds, f"{written.limit / UNIT:g}")
         if self._course is not None and name == self._name and rules == RULES:
             adapt: Any = how
             course = replace(self._course, limit=int(before)) if self._moved else self._course
             follows, reason = decide(course, sample, int(floor), int(ceiling), adapt)
-            if (follows, reason) != (told, why):
+            if (follows, reason) != (written, why):
                 expected = f"{follows.limit / UNIT:g} ({reason})"
-                found = f"{told.limit / UNIT:g} ({why}), of {int(before) / UNIT:g} and {astuple(sample)}"
+                found = f"{written.limit / UNIT:g} ({why}), of {int(before) / UNIT:g} and {astuple(sample)}"
                 self._violated("P1", f"the limit of {name} does not follow from what was heard", expected, found)
-        self._name, self._course, self._moved = name, told, False
-        return name, float(told.limit // UNIT)
+        self._name, self._course, self._moved = name, written, False
+        return name, float(written.limit // UNIT)

@@ -22,7 +22,7 @@ class Bands:
     A caller that asks for several limits, or has limits of its key, may wait elsewhere meanwhile: it is not followed.
 
     Args:
-        violated: is told the promise, what is wrong, what was expected, and what was found.
+        violated: is called with the promise, what is wrong, what was expected, and what was found.
     """
 
     def __init__(self, violated: Callable[[str, str, object, object], None]) -> None:

@@ -26,7 +26,7 @@ class Tried:
         self._limits: Mapping[str, Limit] | None = None
         self._noted: dict[str, tuple[int, int]] = {}
         self._tats: dict[str, float] = {}
-        self._ms, self._said = 0, False
+        self._ms, self._given = 0, False
 
     @property
     def is_tried(self) -> bool:
@@ -40,14 +40,14 @@ class Tried:
         self._tats.clear()
 
     def none(self) -> None:
-        """Take it that settings changed, and there is no shadow limit unless the same entry said one."""
-        self._limits = self._limits if self._said else {}
+        """Take it that settings changed, and there is no shadow limit unless the same entry set one."""
+        self._limits = self._limits if self._given else {}
         self._tats.clear()
 
     def step(self, event: list[str]) -> None:
         """Take in an event of an entry."""
         if event[0] == "shadow":
-            self._limits, self._said = read_limits(event[1]), True
+            self._limits, self._given = read_limits(event[1]), True
         else:
             self._noted[event[1]] = (int(event[2]), int(event[3]))
 
@@ -61,7 +61,7 @@ class Tried:
             messages: that were stored.
             pending: bytes and messages, these included; None where they are not, or that is not known.
         """
-        noted, self._noted, self._said = self._noted, {}, False
+        noted, self._noted, self._given = self._noted, {}, False
         if self._limits is None:
             return
         if self._limits and ms < self._ms:

@@ -28,7 +28,7 @@ RUN: Final = pa.schema([
 ])  # fmt: skip
 """``epoch`` and ``seq`` are those of the first entry, -1 where it has none; ``entries`` is an Arrow stream."""
 AT_ONCE: Final = 1 << 17
-"""Entries that are cut into runs together: so many are in memory."""
+"""Entries that are cut into runs together: that many are in memory."""
 MOST: Final = 1 << 15
 """Entries of a run."""
 _SMALL: Final = 1024

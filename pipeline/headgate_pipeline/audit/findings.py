@@ -16,7 +16,7 @@ class Finding(NamedTuple):
 
     Attributes:
         finding: ``violated``: the promise was broken by this entry. ``unproven``: no judgement is possible, and why.
-            ``lost``: Redis lost so many messages as ``found`` says, and no promise was broken by that.
+            ``lost``: Redis lost as many messages as ``found`` says, and no promise was broken by that.
             ``audited``: the last row of each destination: entries ``first_seq`` to ``seq`` were replayed.
         promise: ``P1`` no overshoot, ``P2`` conservation, ``P3`` no loss, ``P4`` reclaim, ``P5`` once, ``P7`` bands
             that wait, ``P8`` rates.

@@ -29,7 +29,7 @@ class Holds:
     was admitted, the rate was broken.
 
     Args:
-        violated: is told the promise, what is wrong, what was expected, and what was found.
+        violated: is called with the promise, what is wrong, what was expected, and what was found.
     """
 
     def __init__(self, violated: Violated) -> None:
@@ -147,17 +147,17 @@ class Holds:
             return
         key, amounts = self.holds[event[1]]
         again = event[1] in self._paid
-        for name, said in read_amounts(":".join(event[2:])).items():
+        for name, taken in read_amounts(":".join(event[2:])).items():
             form, reserved = self._all.get(name, ("", 0.0, 0.0))[0], amounts.get(name)
             if reserved is None or form not in ("at_once", "rate"):
                 continue
             if form == "at_once":
-                amounts[name] = min(said, reserved)
+                amounts[name] = min(taken, reserved)
                 self._add(key, {name: reserved - amounts[name]}, -1)
             elif not again:
                 self._paid.add(event[1])
-                self._give_back(key, name, reserved - said)
-                self._shadows.give_back(key, name, reserved - said)
+                self._give_back(key, name, reserved - taken)
+                self._shadows.give_back(key, name, reserved - taken)
 
     def _give_back(self, key: str, name: str, number: int) -> None:
         """Follow what comes back of a rate; what is owed beside only makes it whole later."""

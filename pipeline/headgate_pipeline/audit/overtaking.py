@@ -18,7 +18,7 @@ class Overtaking:
     """The bands of one queue.
 
     Args:
-        violated: is told the promise, what is wrong, what was expected, and what was found.
+        violated: is called with the promise, what is wrong, what was expected, and what was found.
     """
 
     def __init__(self, violated: Violated) -> None:
@@ -58,18 +58,18 @@ class Overtaking:
             self._overtaken[band] = 0
             self._sure.add(band)
 
-    def _compare(self, said: dict[int, int]) -> None:
-        """Compare what is said to wait with what does, as far as it is known which messages left unread."""
+    def _compare(self, noted: dict[int, int]) -> None:
+        """Compare what the ledger says waits with what does, as far as it is known which messages left unread."""
         if self._waiting is not None:
             known = {band: count for band, count in self._waiting.items() if count}
-            above = {band: count for band, count in said.items() if count > known.get(band, 0)}
-            if above or sum(known.values()) - self._unfiled != sum(said.values()):
+            above = {band: count for band, count in noted.items() if count > known.get(band, 0)}
+            if above or sum(known.values()) - self._unfiled != sum(noted.values()):
                 less = f" less {self._unfiled}" if self._unfiled else ""
-                self._violated("P7", "what waits by priority is not what came and did not go", f"{known}{less}", said)
+                self._violated("P7", "what waits by priority is not what came and did not go", f"{known}{less}", noted)
         if self._waiting is None or self._unfiled:  # some may have been empty meanwhile, and begun anew
             self._overtaken.clear()
             self._sure.clear()
-        self._waiting, self._unfiled = dict(said), 0
+        self._waiting, self._unfiled = dict(noted), 0
 
     def _delivered(self, bound: int, waiting: dict[int, int], runs: list[tuple[int, int]]) -> None:
         self._compare(waiting)

@@ -30,7 +30,7 @@ from headgate_pipeline.audit.rates import MOST_PAIRS
 from headgate_pipeline.audit.replay import MOST_SETTLED, Replay
 
 SHORT: Final = 100
-"""So many entries are replayed one by one in the time that columns take to begin with."""
+"""In the time that columns take to begin with, this many entries are replayed one by one."""
 
 
 class Proof:

@@ -172,7 +172,7 @@ class Replay:
             self._say("lost", "P3", gone, None, 0)
         elif self.last is not None:
             self._say("unproven", "P2", f"entries {self.seq + 1} to {seq - 1} are missing", self.seq + 1, seq)
-        keeps = self.epoch < epoch and self._limits_seq < seq <= self.seq  # the limits of before the loss hold after it
+        keeps = self.epoch < epoch and self._limits_seq < seq <= self.seq  # the limits hold after the loss as before
         if self._first_seq is None:
             self._first_seq = seq
         for part in (self.accounts, self.holds, self.later, self.overtaking, self.tried):

@@ -17,13 +17,13 @@ def audit(
     folder: Input = None,
     redis: Redis = None,
     namespace: Namespace = "default",
-    as_json: Annotated[bool, typer.Option("--json", help="All findings, as JSON.")] = False,  # noqa: FBT002
+    as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,  # noqa: FBT002
     page: Annotated[
         Path | None,
         typer.Option("--report", metavar="FILE", show_default=False, help="Write the page of `report` too."),
     ] = None,
 ) -> None:
-    """Replay the ledgers and prove for the period that promises held, or name the entry that broke one.
+    """Replay the ledgers, and prove that the promises held in the period, or name the entry that broke one.
 
     With --redis, also beside --input, the rates of senders are read there and judged.
     Exits with 1 if a promise was broken.

@@ -7,11 +7,16 @@ import typer
 from headgate import InvalidValue
 from headgate_pipeline.cli.options import Namespace, Redis
 
-Output = Annotated[str, typer.Option("--output", metavar="PATH", help="Folder of the tables `entries` and `problems`.")]
+Output = Annotated[
+    str, typer.Option("--output", metavar="PATH", help="Folder for the tables `entries` and `problems`.")
+]
 Checkpoint = Annotated[
     str | None,
     typer.Option(
-        "--checkpoint", metavar="PATH", show_default="OUTPUT/_checkpoint", help="How far it got; one a table."
+        "--checkpoint",
+        metavar="PATH",
+        show_default="OUTPUT/_checkpoint",
+        help="Folder that keeps how far it got; one per table.",
     ),
 ]
 
@@ -21,19 +26,21 @@ def ingest(
     output: Output,
     redis: Redis = None,
     namespace: Namespace = "default",
-    destination: Annotated[str, typer.Option(metavar="PATTERN", help="Which destinations, as in a policy.")] = "#",
+    destination: Annotated[str, typer.Option(metavar="PATTERN", help="Pattern of destinations, as in a policy.")] = "#",
     checkpoint: Checkpoint = None,
-    follow: Annotated[bool, typer.Option("--follow/--once", help="Go on, or end with what there is now.")] = False,
-    every: Annotated[int, typer.Option(metavar="SECONDS", min=1, help="From batch to batch when following.")] = 10,
-    max_rows: Annotated[int, typer.Option(metavar="N", min=1, help="Entries a batch takes at most.")] = 2_000_000,
+    follow: Annotated[
+        bool, typer.Option("--follow/--once", help="Keep following new entries, or stop at the current end.")
+    ] = False,
+    every: Annotated[int, typer.Option(metavar="SECONDS", min=1, help="Seconds between batches when following.")] = 10,
+    max_rows: Annotated[int, typer.Option(metavar="N", min=1, help="Most entries per batch.")] = 2_000_000,
     trim: Annotated[
         bool, typer.Option("--trim", help="Delete entries from Redis once the checkpoint has them.")
     ] = False,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", show_default="local[*]", help="Where Spark runs.")
+        str | None, typer.Option(metavar="URL", show_default="local[*]", help="Spark master to run on.")
     ] = None,
 ) -> None:
-    """Copy the ledgers to Parquet, by day, each entry once; the next run goes on where this one ended."""
+    """Copy the ledgers to Parquet, by day, each entry once; the next run continues where this one ended."""
     if not redis:
         raise InvalidValue("which Redis? give --redis URL or set HEADGATE_URL")
     from headgate_pipeline.ingest.job import Ingest, run

@@ -12,18 +12,27 @@ if TYPE_CHECKING:
 
 def measure(
     output: Annotated[
-        str, typer.Option("--output", metavar="PATH", help="Folder of the tables; of Iceberg, CATALOG.NAMESPACE.")
+        str, typer.Option("--output", metavar="PATH", help="Folder of the tables; for Iceberg, CATALOG.NAMESPACE.")
     ],
     folder: Input = None,
     redis: Redis = None,
     namespace: Namespace = "default",
-    window: Annotated[str, typer.Option("--window", metavar="LENGTH", help="Of a window: 10 seconds.")] = "10 seconds",
-    stalled: Annotated[int, typer.Option("--stalled", min=0, metavar="MS", help="Waits that count as stalls.")] = 1000,
+    window: Annotated[
+        str, typer.Option("--window", metavar="LENGTH", help="Length of a window, e.g. 10 seconds.")
+    ] = "10 seconds",
+    stalled: Annotated[
+        int, typer.Option("--stalled", min=0, metavar="MS", help="Shortest wait that counts as a stall, in ms.")
+    ] = 1000,
     form: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="parquet; delta or iceberg where the Spark session has it.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Table format: parquet, or delta or iceberg where the Spark session has it.",
+        ),
     ] = "parquet",
 ) -> None:
-    """Write what flowed in windows of time: of destinations, sessions, consumers, links and limiters; waits, fairness.
+    """Write throughput per time window, of destinations, sessions, consumers, links and limiters; waits and fairness.
 
     A day that is there already is written anew.
     """

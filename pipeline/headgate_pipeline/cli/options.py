@@ -7,7 +7,7 @@ import typer
 
 Input = Annotated[
     Path | None,
-    typer.Option("--input", metavar="DIR", show_default=False, help="Entries that were ingested, in Parquet."),
+    typer.Option("--input", metavar="DIR", show_default=False, help="Folder of ingested entries, in Parquet."),
 ]
 Redis = Annotated[
     str | None,
@@ -16,5 +16,5 @@ Redis = Annotated[
     ),
 ]
 Namespace = Annotated[
-    str, typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Whose destinations.")
+    str, typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Namespace of the destinations.")
 ]

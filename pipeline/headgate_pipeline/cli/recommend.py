@@ -13,25 +13,30 @@ from headgate_pipeline.cli.options import Input, Namespace, Redis
 
 def recommend(
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", show_default=False, help="Else it is printed.")
+        Path | None,
+        typer.Option("--output", metavar="FILE", show_default=False, help="File to write; by default it is printed."),
     ] = None,
     folder: Input = None,
     redis: Redis = None,
     namespace: Namespace = "default",
     base: Annotated[
         Path | None,
-        typer.Option("--base", metavar="FILE", show_default=False, help="The policy, in TOML, to add proposals to."),
+        typer.Option("--base", metavar="FILE", show_default=False, help="TOML policy to add proposals to."),
     ] = None,
     max_delay: Annotated[
         str | None,
-        typer.Option("--max-delay", metavar="TIME", show_default=False, help="That messages may wait for consumers."),
+        typer.Option(
+            "--max-delay", metavar="TIME", show_default=False, help="Longest time that messages may wait for consumers."
+        ),
     ] = None,
-    max_step: Annotated[float, typer.Option("--max-step", min=1.01, max=10, help="Times what is in force.")] = 2.0,
-    min_limit: Annotated[str, typer.Option("--min-limit", metavar="SIZE", help="No limit below.")] = "16KiB",
-    max_limit: Annotated[str, typer.Option("--max-limit", metavar="SIZE", help="No limit above.")] = "1GiB",
-    rates: Annotated[bool, typer.Option("--rates", help="Rates of queues and topics also where none is set.")] = False,  # noqa: FBT002
+    max_step: Annotated[
+        float, typer.Option("--max-step", min=1.01, max=10, help="Largest change, as a factor of what is in force.")
+    ] = 2.0,
+    min_limit: Annotated[str, typer.Option("--min-limit", metavar="SIZE", help="Smallest limit to propose.")] = "16KiB",
+    max_limit: Annotated[str, typer.Option("--max-limit", metavar="SIZE", help="Largest limit to propose.")] = "1GiB",
+    rates: Annotated[bool, typer.Option("--rates", help="Propose rates of queues and topics too.")] = False,  # noqa: FBT002
     round_trip: Annotated[
-        str, typer.Option("--round-trip", metavar="TIME", help="To Redis and back, where none was seen.")
+        str, typer.Option("--round-trip", metavar="TIME", help="Round trip to Redis, where none was seen.")
     ] = "5ms",
 ) -> None:
     """Propose limits, windows and rates: a policy document with the reason of each value. Nothing is put in force."""

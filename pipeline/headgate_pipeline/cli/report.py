@@ -16,19 +16,23 @@ TOP: Final = 12
 
 
 def report(
-    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="The page.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Page to write.")] = Path("report.html"),
     folder: Input = None,
     redis: Redis = None,
     namespace: Namespace = "default",
     audit: Annotated[
         Path | None,
-        typer.Option("--audit", metavar="FILE", show_default=False, help="What an audit of it found, in JSON."),
+        typer.Option(
+            "--audit", metavar="FILE", show_default=False, help="JSON findings of an audit of the same entries."
+        ),
     ] = None,
     pictures: Annotated[
         Path | None,
-        typer.Option("--pictures", metavar="DIR", show_default=False, help="Also the pictures as PNG; needs Chromium."),
+        typer.Option(
+            "--pictures", metavar="DIR", show_default=False, help="Write the pictures as PNG too; needs Chromium."
+        ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Destinations with a picture.")] = TOP,
+    top: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Most destinations that get a picture.")] = TOP,
 ) -> None:
     """Write a page about a period: limits, pending, who waited and why, slow consumers, links, and what to do."""
     from headgate_pipeline.audit.verdict import read_verdict

@@ -25,19 +25,24 @@ def what_if(
             "--limit",
             metavar="NAME=SIZE",
             show_default=False,
-            help="Of a destination, e.g. orders=1MiB, or of a limiter, llm:tokens=300k/min; or several.",
+            help="Limit of a destination (orders=1MiB) or a limiter (llm:tokens=300k/min); may be given several times.",
         ),
     ] = None,
     policy: Annotated[
         Path | None,
-        typer.Option("--policy", metavar="FILE", show_default=False, help="As `headgate policy apply` takes it."),
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            show_default=False,
+            help="Policy to try, in the format of `headgate policy apply`.",
+        ),
     ] = None,
     folder: Input = None,
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,  # noqa: FBT002
 ) -> None:
-    """Replay a period under other rules: who would have waited and for what, how full it would have been, the delay.
+    """Replay a period under other rules: which senders would have waited and why, the peak level, and the delay.
 
     The line `same rules` is what the replay says of those that were in force: how far it is from `recorded` is how far
     to trust it. A --limit wins over the policy.

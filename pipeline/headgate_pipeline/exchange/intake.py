@@ -124,7 +124,7 @@ class Intake:
         self._connection.run(self._session.close())
 
     async def _settle(self, numbers: set[int], owed: Iterable[int]) -> None:
-        if self._owed is None:  # nothing was given out here: what is behind was so by a process of before
+        if self._owed is None:  # nothing was given out here: what is behind was left so by an earlier process
             self._owed = await self._still_there(numbers.union(owed))
         self._done = numbers | self._owed
         self._given -= numbers

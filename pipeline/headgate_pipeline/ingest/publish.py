@@ -1,4 +1,4 @@
-"""A batch of rows into folders of Parquet files, whole or not at all, and once however often it is tried.
+"""Writes a batch of rows to Parquet folders atomically, and once however often it is tried.
 
 Spark's own file sink keeps a list of the files that count, which Spark alone reads. Here every file that is there
 counts, for whoever reads them: a batch is written aside first, and its files then move to their places under names that

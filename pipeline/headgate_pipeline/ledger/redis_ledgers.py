@@ -180,7 +180,7 @@ class Ledgers:
 
 
 def _ask(client: Redis, reached: Mapping[bytes, int | None]) -> list[list[Any]]:
-    """Return for each key the oldest entry, the newest, and the one that was read last, each in a list or none.
+    """Return the oldest, the newest and the last read entry of each key, each as a list.
 
     These are commands that the role `metrics` has; XINFO STREAM would tell it in one.
     """

@@ -24,7 +24,7 @@ ENTRY: Final = StructType([
     StructField("problem", StringType()),
     StructField("raw", StringType()),
 ])  # fmt: skip
-"""``namespace`` and ``destination`` (decoded names), ``seq`` (number of the entry, dense from 1), the columns of the
+"""Entries as columns: ``namespace`` and ``destination`` (decoded), ``seq`` (dense from 1), the columns of the
 data dictionary (``lua/README.md``, "Ledger"; ``time`` by Redis' clock), and two for what is no entry: ``problem`` says
 why, ``raw`` what was found. Both are null in an entry that was read. All columns may be null, as Arrow and Spark have
 them. Problems are ``malformed: ...``; ``version: 9``; ``gap: 17-204``, numbers that were trimmed or lost, in a row

@@ -223,7 +223,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _base(ledgers: Ledgers, name: str, there: Bounds, since: dict[str, int] | None) -> tuple[int, int | None]:
-    """Return the number after which is what was not read, and the one that the ledger had if it went back."""
+    """Return the number to read on after, and the ledger's own number if it went back."""
     if since is None:
         return 0, None
     gone = went_back(there, since)

@@ -14,7 +14,7 @@ from headgate_pipeline.ledger.events import PLACE
 TEN_SECONDS: Final = "10 seconds"
 LINK: Final = "link~"
 """The prefix of every link's id."""
-_ACCURACY: Final = 1000  # of percentiles: a rank is wrong by one in so many at most
+_ACCURACY: Final = 1000  # of percentiles: a rank is wrong by one in that many at most
 
 
 def flow(entries: DataFrame, length: str = TEN_SECONDS, delay: str | None = None) -> DataFrame:
@@ -155,7 +155,7 @@ def _amount(event: str, argument: int) -> Column:
 
 
 def _amounts(event: str, argument: int) -> Column:
-    """Return the sum of a number of an event that an entry may have several times, with a name before its numbers."""
+    """Return the sum of one number over all events of a kind in an entry."""
     found = F.regexp_extract_all("detail", F.lit(rf"(?:^|;){event}:(?:[^:;]+:)?(\d+):(\d+)(?=;|$)"), argument)
     added = F.aggregate(found.cast("array<bigint>"), F.lit(0).cast("bigint"), lambda total, one: total + one)
     return F.when(F.contains(F.col("detail"), F.lit(f"{event}:")), added).otherwise(F.lit(0))

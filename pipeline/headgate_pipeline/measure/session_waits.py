@@ -8,7 +8,7 @@ from headgate_pipeline.ledger.events import ORDER, PLACE
 
 
 def stalls(entries: DataFrame, at_least_ms: int = 1000) -> DataFrame:
-    """Return waits of sessions, of entries, that lasted at least so many ms, and those that have not ended.
+    """Return waits of sessions, of entries, that lasted at least that many ms, and those that have not ended.
 
     Returns:
         ``namespace``, ``destination``, ``session``; ``began`` and ``ended``, null while it waits; ``ms`` (to the last

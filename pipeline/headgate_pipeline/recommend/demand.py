@@ -251,7 +251,7 @@ def _messages(event: str) -> Column:
 
 
 def tokens(prepared: DataFrame) -> DataFrame:
-    """Return the most tokens of a bucket that were asked for in a second, and how sure it is that it is no more.
+    """Return a bucket's peak demand in tokens a second, and whether it is certain.
 
     Calls that took nothing have no entry; what was refused in others counts as asked for.
 

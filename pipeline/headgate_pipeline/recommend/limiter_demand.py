@@ -177,7 +177,7 @@ def _need(course: Course, limit: Limit, parts: Iterable[Sequence[Admission]]) ->
 
 
 def _spent(course: Course, limit: Limit, parts: Iterable[Sequence[Admission]], span: int) -> Mapping[str, Any]:
-    """Return what was asked of a quota in whole windows of its length, or in all the time there is if that is less."""
+    """Return a quota's demand in whole windows of its length, or in a shorter history."""
     size = WINDOWS[limit.window] * 60_000.0
     windows = max(1, int(span // size))
     highest = np.zeros(windows)
@@ -188,7 +188,7 @@ def _spent(course: Course, limit: Limit, parts: Iterable[Sequence[Admission]], s
 
 
 def _came(course: Course, limit: Limit, part: Sequence[Admission], size: float, windows: int) -> Any:
-    """Return what was asked of a rate a second in each window, as far as it is known what it came to be."""
+    """Return a rate's demand a second in each window, as far as its outcome is known."""
     amounts = np.zeros(windows)
     for one in part:
         amounts[int(((one.asked or 0) - course.first_ms) // size)] += one.used.get(limit.name, one.amounts[limit.name])

@@ -65,7 +65,7 @@ def _quota(need: Need, one: LimitNeed, bounds: Bounds) -> Proposal:
         wanted = max(wanted, now * (1 + bounds.room))
     reason = (
         f"{count(demand)} in one {one.window}{_by(one)} were asked for at most, as they were settled, in {_of(one)}"
-        f"{'; it was reached' if is_reached else ''}; and {bounds.room:.0%} more. Whether so much may be spent, no "
+        f"{'; it was reached' if is_reached else ''}; and {bounds.room:.0%} more. Whether that much may be spent, no "
         f"ledger says. {_waits(one)}"
     )
     ends = (max(1.0, one.largest), 1 << 52)

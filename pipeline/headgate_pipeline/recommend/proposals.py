@@ -14,7 +14,7 @@ from headgate_pipeline.simulate.model import CONFIDENCE, QUANTILE
 SEEN: Final = 20
 """Values that a percentile is taken of, at least; of fewer, nothing is proposed."""
 VARIED: Final = 4.0
-"""Messages differ in size when the large ones are so many times the small ones."""
+"""Messages differ in size when the large ones are that many times the small ones."""
 _SMALL: Final = 0.1
 """The smallest share by which a proposal changes a setting."""
 REACHED: Final = 0.95

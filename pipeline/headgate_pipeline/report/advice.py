@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from headgate_pipeline.formatting import count, share, size, span
 from headgate_pipeline.report.report_data import Figures, Row
 
-_SAID = 20
+_MOST_ROWS = 20
 
 
 def advise(figures: Figures, labels: dict[tuple[str, str], str]) -> list[str]:
     """Return what should be looked at in a period, the most pressing first, under these labels of destinations."""
     advice = [*_broken(figures)]
     for row in figures.destinations:
-        if row["waited"] and len(advice) < _SAID:
+        if row["waited"] and len(advice) < _MOST_ROWS:
             advice.append(_stalled(row, labels[row["namespace"], row["destination"]]))
     for row in figures.destinations:
         advice += _turned_away(row, labels[row["namespace"], row["destination"]])
@@ -33,7 +33,7 @@ def advise(figures: Figures, labels: dict[tuple[str, str], str]) -> list[str]:
         )
     if not advice:
         advice.append("Nobody waited, no consumer was slow, and nothing is missing. Nothing needs to change.")
-    return advice[:_SAID]
+    return advice[:_MOST_ROWS]
 
 
 def _broken(figures: Figures) -> Iterator[str]:

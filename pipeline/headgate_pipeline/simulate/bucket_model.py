@@ -45,7 +45,7 @@ def recorded(ms: Array, taken: Array, refused: Array, tat: Array, bucket: Bucket
 
 
 def replay(ms: Array, asked: Array, bucket: Bucket | None) -> Taken:
-    """Return what would have come of it under another rate, if nobody is refused and each waits as long as it takes."""
+    """Return the outcome under another rate, if nobody is refused and everybody waits."""
     waits = np.zeros(len(ms))
     if bucket:
         cost, tolerance, tat = 1000 / bucket.rate, bucket.burst * 1000 / bucket.rate, 0.0

@@ -16,7 +16,7 @@ from headgate_pipeline.simulate.model import Array, Outcome, Period, outcome
 from headgate_pipeline.simulate.rules import Bucket, Rules
 
 PATIENCE: Final = 20
-"""A model goes on for so many times the period; what is not sent by then, never is."""
+"""A model goes on for that many times the period; what is not sent by then, never is."""
 _TINY: Final = 1e-6
 """Of a byte: less than that is nothing."""
 

@@ -89,7 +89,7 @@ class _Replay:
         self._tats: dict[tuple[str, str], float] = {}
         self._spent: dict[tuple[str, str], tuple[float, int]] = {}  # of quotas: when the window began, and how much
         self._windows: dict[tuple[str, str], tuple[float, float]] = {}
-        self._offs: dict[str, tuple[list[int], list[int]]] = {}  # by key: when holds-off were said, and their ends
+        self._offs: dict[str, tuple[list[int], list[int]]] = {}  # by key: when holds-off were set, and their ends
         for at, key, until in course.hold_offs:
             began, ends = self._offs.setdefault(key, ([], []))
             began.append(at)

@@ -148,7 +148,7 @@ def rank_of(count: int, quantile: float, confidence: float) -> tuple[int, float]
 
     The chance that at most ``rank - 1`` of them are below the quantile is that of a binomial distribution.
     """
-    if count > 20_000:  # as good as exact, and no sum of so many terms
+    if count > 20_000:  # as good as exact, and no sum of that many terms
         spread = (count * quantile * (1 - quantile)) ** 0.5
         return min(count, ceil(count * quantile + _normal(confidence) * spread) + 1), confidence
     logs = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count + 1)))))

@@ -1,4 +1,4 @@
-"""Calls with an argument that they do not have say what is meant by it, where it is a word of another broker."""
+"""Hints for unknown arguments of calls, where one is a word of another broker."""
 
 import functools
 import inspect

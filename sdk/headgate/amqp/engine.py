@@ -217,7 +217,7 @@ class Engine:
     def _process(self) -> None:
         """Deal with all events; the messages of a link are taken together, once all of them are in.
 
-        Outcomes are told a run at a time: those of one link, and before anything else is done, for the
+        Outcomes are reported a run at a time: those of one link, and before anything else is done, for the
         next message may have the memory of one whose fate is known.
         """
         collector, links = self._collector, self.links
@@ -261,7 +261,7 @@ class Engine:
             self._behind |= self.alive and _credit(link.raw) < 0
 
     def _hear(self, link: Link, delivery: Any, fates: list[Fate]) -> None:
-        """Note what the peer says of a message, if it is an outcome, and if all of the message was sent."""
+        """Note the peer's outcome of a message that was sent in full."""
         if self.streams.links and self.streams.has(link, delivery):
             return
         state = _remote_state(delivery)

@@ -23,7 +23,7 @@ def in_calls(channels: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 class NodeWakeUps:
-    """Subscriptions to channels; a new connection gets all of them. ``ask`` makes a call within so many seconds."""
+    """Subscriptions to channels; a new connection gets all of them. ``ask`` makes a call within that many seconds."""
 
     def __init__(self, ask: Callable[..., Awaitable[Any]]) -> None:
         self._ask = ask

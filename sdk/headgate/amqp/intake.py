@@ -17,7 +17,7 @@ Fault = tuple[str, str]
 
 
 def take(link: Link, scratch: Any, kept: Kept) -> tuple[list[Incoming], Fault | None, bool]:
-    """Return the messages of a link that are all here, what is wrong with the next, and whether any was aborted."""
+    """Return a link's complete messages, the error of the next one, and whether any was aborted."""
     messages: list[Incoming] = []
     aborted = False
     raw = link.raw

@@ -282,7 +282,7 @@ class Link:
             lib.pn_link_close(self.raw)
 
     def set_credit(self, credit: int) -> None:
-        """Let the peer make so many transfers from now on; fewer than before takes credit back at once."""
+        """Let the peer make that many transfers from now on; fewer than before takes credit back at once."""
         if not self.alive:
             return
         more = credit - self.credit

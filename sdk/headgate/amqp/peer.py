@@ -50,7 +50,7 @@ class Peer(Wire):
         self._limits, self._patience = limits or Limits(), patience
 
     async def reach(self, host: str, port: int, *, within: float | None = None) -> None:
-        """Connect within so many seconds, by default its patience; returns when the connection is open.
+        """Connect within that many seconds, by default its patience; returns when the connection is open.
 
         Raises:
             Gone: there is no node, or it refuses, or does not answer.

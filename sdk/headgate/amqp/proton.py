@@ -1,4 +1,4 @@
-"""The C library that speaks AMQP 1.0, without its Python classes, which would take ten times as long for a message.
+"""The C library that speaks AMQP 1.0, called directly: its Python classes take ten times as long.
 
 Nothing else in Headgate imports it. The names are those of Proton's C API, ``pn_...``, which documents what they do.
 """
@@ -13,7 +13,7 @@ from headgate.core.printable import printable
 from headgate.errors import HeadgateError
 
 SCRATCH: Final = 65_536
-MOST_SAID: Final = 2000
+MOST_DESCRIBED: Final = 2000
 """Characters of the description of an error, of theirs and of ours: it may repeat a peer's words."""
 
 
@@ -44,11 +44,11 @@ _NUMBERS: Final = {
     getattr(lib, f"PN_{kind.upper()}"): getattr(lib, f"pn_data_get_{kind}")
     for kind in ("ubyte", "byte", "ushort", "short", "uint", "int", "ulong", "long")
 }
-_said = ctypes.CDLL(_module.__file__).pn_session_remote_incoming_window  # the module itself leaves it out
-remote_window: Final[Any] = ffi.cast("int32_t(*)(pn_session_t *)", ctypes.cast(_said, ctypes.c_void_p).value)
+_window_of = ctypes.CDLL(_module.__file__).pn_session_remote_incoming_window  # the module itself leaves it out
+remote_window: Final[Any] = ffi.cast("int32_t(*)(pn_session_t *)", ctypes.cast(_window_of, ctypes.c_void_p).value)
 """Return how many frames the peer's session still takes; at most 0 for none."""
 ASSERTS: Final = b"pn_link_is_receiver(receiver)" in Path(_module.__file__ or "").read_bytes()
-"""Whether the library was compiled to abort the process where it is used in a way that it does not expect."""
+"""Whether the library was compiled to abort the process on any use that it does not expect."""
 
 
 class Scratch(threading.local):
@@ -79,7 +79,7 @@ def set_condition(condition: Any, name: str, description: str) -> None:
     """Fill in the error that a close, a detach or a rejection carries; its text is cut."""
     if name:
         lib.pn_condition_set_name(condition, name.encode())
-        lib.pn_condition_set_description(condition, printable(description, MOST_SAID).encode())
+        lib.pn_condition_set_description(condition, printable(description, MOST_DESCRIBED).encode())
 
 
 def read_condition(condition: Any) -> tuple[str, str]:
@@ -87,7 +87,9 @@ def read_condition(condition: Any) -> tuple[str, str]:
     if not lib.pn_condition_is_set(condition):
         return "", ""
     name, description = lib.pn_condition_get_name(condition), lib.pn_condition_get_description(condition)
-    return tuple(printable(ffi.string(p).decode(errors="replace"), MOST_SAID) if p else "" for p in (name, description))  # type: ignore[return-value]
+    return tuple(
+        printable(ffi.string(p).decode(errors="replace"), MOST_DESCRIBED) if p else "" for p in (name, description)
+    )  # type: ignore[return-value]
 
 
 def put_symbols(data: Any, symbols: tuple[str, ...]) -> None:

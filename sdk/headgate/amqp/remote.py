@@ -17,7 +17,7 @@ from headgate._util.tasks import stop
 from headgate.amqp.calls import MAX_CALLS, OK, error_of, pack
 from headgate.amqp.hints import NodeWakeUps, in_calls
 from headgate.amqp.nodelink import Call, NodeLink
-from headgate.amqp.reported_waits import ToldWaits
+from headgate.amqp.reported_waits import ReportedWaits
 from headgate.amqp.url import AmqpUrl
 from headgate.core.durability import Durability, Held
 from headgate.core.segment import NO_STORE
@@ -31,7 +31,7 @@ CONNECT_TIMEOUT: Final = 1.0
 ANSWER_WITHIN: Final = 2.5
 """Seconds that a call may take, over all connections: longer than a node waits for Redis, so that it can say so."""
 UNSURE: Final = 5.0
-"""Seconds after which no node does any more what it was asked for over a connection that is lost, or too late."""
+"""Seconds after which no node executes calls that came too late, or over a lost connection."""
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 _CLOSE_WITHIN: Final = 0.2
@@ -66,8 +66,8 @@ class NodeBackend:
         self._task: asyncio.Task[None] | None = None
         self._trouble: HeadgateError | None = None
         self._hints = NodeWakeUps(self._ask)
-        self._told = ToldWaits(self._ask)
-        self.waited: Listener | None = self._told.hear
+        self._reported = ReportedWaits(self._ask)
+        self.waited: Listener | None = self._reported.hear
         self._unsure_until = 0.0
         self._closed = ""
         """Why no call can be made any more; empty while calls can."""
@@ -171,7 +171,7 @@ class NodeBackend:
 
     async def close(self) -> None:
         """Close the connection without waiting for anybody."""
-        await self._told.close()
+        await self._reported.close()
         self._closed = self._closed or "the client is closed"
         await stop(self._task)
         link, self._link = self._link, None
@@ -255,7 +255,7 @@ class NodeBackend:
         self.version = tuple(int(part) for part in link.facts.get("redis", "").split(".") if part.isdecimal())
         self.session_prefix = link.facts.get("sessions", "")
         self.spools = "spools" in link.facts
-        self._told.wanted = "waits" in link.facts
+        self._reported.wanted = "waits" in link.facts
         for some in in_calls(self._hints.channels):
             self._number += 1
             packed = pack((self._number, "hear", some))

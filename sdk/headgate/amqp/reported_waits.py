@@ -1,4 +1,4 @@
-"""Waits of an SDK's callers, told to the node that it is connected to: what it counts are all of its clients' waits."""
+"""Waits of an SDK's callers, reported to the node that it is connected to: so it counts its clients' waits too."""
 
 import asyncio
 import contextlib
@@ -12,12 +12,12 @@ from headgate.waits import Wait
 EVERY: Final = 1.0
 """Seconds for which waits are collected."""
 MOST: Final = 256
-"""Waits of one call; of more in that time the others are told of by nobody."""
+"""Waits of one call; of more in that time nobody reports the others."""
 _AT_THE_END: Final = 0.1
 """Seconds for the last of them, as the client is closed."""
 
 
-class ToldWaits:
+class ReportedWaits:
     """Collects waits and tells of them; nobody waits for that, and what is lost is lost.
 
     Args:

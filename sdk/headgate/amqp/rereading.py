@@ -1,4 +1,4 @@
-"""Fields that the library misreads or loses of a frame are read once more here, from the bytes that have just come.
+"""Reads again, from the bytes that have just come, the fields that the library misreads or loses.
 
 It is looked for only where something shows that it may be there, and taken for true only where frames follow one
 another up to the end of those bytes: then the library is between two frames too.
@@ -99,7 +99,7 @@ def echoes(data: bytes) -> bool:
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where frames begin and end, from the first flow on that is followed by whole frames up to the end."""
+    """Yield where frames begin and end, from the first flow with only whole frames after it."""
     seen = set[int]()  # whoever comes to where one was before ends as that did
     for found in _FLOW.finditer(data):
         starts = [at := found.start() - 4]

@@ -132,5 +132,5 @@ def _read(scheme: str, parts: UrlParts) -> AmqpUrl:
         files=tuple((name, options[name]) for name in _FILES if name in options),
         url_options=url_options,
     )
-    url.token()  # what cannot be read is said at once
+    url.token()  # a token that cannot be read is an error at once
     return url

@@ -62,7 +62,7 @@ def answered(held: Held, status: int) -> None:
 
 
 def failed(held: Held, error: BaseException, *late: type[BaseException]) -> None:
-    """Release what a failed call held: a timeout, as these classes are too, is an overload; else nothing is said."""
+    """Release what a failed call held: a timeout, as these classes are, is an overload; else none is reported."""
     _note(held, "overload" if isinstance(error, late) else outcome_of(error))
     held.release()
 

@@ -37,7 +37,7 @@ class Dead:
         reason: why, in words.
         attempts: that failed, the last included.
         caller: future of the caller that waits for its settlement.
-        trouble: why it could not get out, as last told.
+        trouble: why it could not get out, as last reported.
     """
 
     message: Message
@@ -71,7 +71,7 @@ class DeadLetters:
         subscription: of it, encoded.
         ttl_ms: lease of what is granted at the other destination.
         ensure_at: makes a destination exist.
-        stored: told each message that is stored there now.
+        stored: called with each message that is stored there now.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class DeadLetters:
         self.target = Address.of(self._source.namespace, name) if name and name != self._source.name else None
 
     def is_dead(self, attempts: int) -> bool:
-        """Whether so many failed attempts are too many."""
+        """Whether that many failed attempts are too many."""
         return self.max_attempts is not None and attempts >= self.max_attempts
 
     def put(self, dead: Dead) -> None:

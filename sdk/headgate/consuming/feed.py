@@ -45,8 +45,8 @@ class Feed:
         settlements: what it delivered, until that is settled.
         is_slow: whether it settles too little of what there is for it, by the destination's rules.
         lost_since: the time of the loop since when Redis does not answer; None while it does.
-        on_end: told the error with which it ends.
-        on_slow: told that it has become slow.
+        on_end: called with the error with which it ends.
+        on_slow: called when it has become slow.
     """
 
     def __init__(
@@ -393,7 +393,7 @@ class Feed:
             raise SlowConsumer(self.address.shown, self.id)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits is told
+        if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits gets the error
             failure = self.settlements.fail(error)
             self._sink.close()
             self.on_end(self, failure)

@@ -50,8 +50,8 @@ class Inbox:
         pacing: the rate of their own at which they are taken, in messages a second.
         asked: how many wait for a message.
         received: how often one was asked for.
-        take_from_threads: takes back up to so many of a holder's messages that were handed to threads, and that none of
-            them has begun.
+        take_from_threads: takes back up to that many of a holder's messages that were handed to threads, and that none
+            of them has begun.
     """
 
     def __init__(self, rate: float | None, buffer: deque[Message] | None = None) -> None:

@@ -122,8 +122,8 @@ class Slices:
 
     def configure(self, *, window: Window) -> Awaitable[None]:
         """Change the window, which all feeds share; see :meth:`Consumer.configure`."""
-        told = [feed.configure(window=window) for feed in self.feeds]
-        return told[0] if len(told) == 1 else asyncio.gather(*map(asyncio.ensure_future, told))  # type: ignore[return-value]
+        changes = [feed.configure(window=window) for feed in self.feeds]
+        return changes[0] if len(changes) == 1 else asyncio.gather(*map(asyncio.ensure_future, changes))  # type: ignore[return-value]
 
     def resume(self) -> None:
         """Look whether to fetch: somebody waits."""

@@ -61,7 +61,7 @@ class Strays:
         words = ("XPENDING", key, self._subscription, start, b"+", PAGE, consumer)
         try:
             entries = await self._store.server.command(key, *words)
-        except AccessDenied as error:  # by an ACL, or by a node of before: all else goes on
+        except AccessDenied as error:  # by an ACL, or by an older node: all else goes on
             _log.warning("what consumer %s holds cannot be compared with what it settled: %s", consumer, error)
             self.after = None
             return False

@@ -55,7 +55,7 @@ class Owner:
         number: returns a number that no other consumer of the session has at the destination.
         ensure: makes the destination exist.
         ensure_at: the same for others, for dead letters.
-        closed: told a feed that is closed.
+        closed: called with a feed that is closed.
     """
 
     number: Callable[[], int]

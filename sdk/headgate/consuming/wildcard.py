@@ -117,7 +117,7 @@ class Topics:
         terms: what is asked for of every topic.
         crowd: returns those who take the messages.
         open_feed: opens the feed of a topic.
-        on_close: told this once it is closed.
+        on_close: called with this once it is closed.
 
     Attributes:
         shared: the window of all topics together.
@@ -328,7 +328,7 @@ class Topics:
             self.crowd.stir()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits is told
+        if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits gets the error
             failed = HeadgateError(f"{self.address.name!r} failed: {error!r}")
             self.failure = error if isinstance(error, HeadgateError) else failed
             self.crowd.stir()

@@ -81,7 +81,7 @@ class CreditLine:
         return True
 
     def take_all(self, size: int, messages: int) -> bool:
-        """Take credit for so many messages, of ``size`` bytes together, if it is in hand for all."""
+        """Take credit for that many messages, of ``size`` bytes together, if it is in hand for all."""
         spent, spent_m = self.spent + size, self.spent_m + messages
         if spent > self.granted or spent_m > self.granted_m or self.frozen:
             return False

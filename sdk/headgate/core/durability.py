@@ -25,7 +25,7 @@ class Held:
         fsynced: whether it is on the disk of the server that took it.
         trouble: ``refused`` where Redis will answer no such wait, ``interrupted`` where it answered this one with an
             error that passes, and empty where it answered.
-        problem: what Redis said then.
+        problem: what Redis answered then.
     """
 
     replicas: int = 0

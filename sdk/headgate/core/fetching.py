@@ -21,7 +21,7 @@ MAX_SETTLED: Final = 256
 POLL: Final = 1.0
 """Seconds until the next look where the last one found less than there was room for."""
 SEEK_AFTER: Final = 0.25
-"""Seconds after a look that found messages in the hands of others alone, until the next for who began to wait."""
+"""Seconds until the next look, after one that found messages only in the hands of others."""
 NO_ROOM: Final = (0, 0)
 FIRST_PAGE: Final = b"0"
 
@@ -344,7 +344,7 @@ class Fetching(Generic[T]):
         if call.messages:
             self._looked_at, self._beside = now, beside and not call.waits
         if call.hints != self._hints:
-            self.look_at = 0.0  # something came after the answer was given, and was heard of before it arrived
+            self.look_at = 0.0  # something came after the answer was given, and the hint was faster than the answer
         if call.looks != self._looks:
             self.look_at = 0.0
             return False  # this was asked before somebody wanted to know
@@ -372,7 +372,7 @@ class Fetching(Generic[T]):
         return LINGER if self.hurries else self.holding.linger(len(self.outcomes))
 
     def _room(self, now: float, going: int, weight: int) -> tuple[int, int]:
-        """Return the room there will be once so many settlements, of so many bytes, have gone out."""
+        """Return the room there will be once that many settlements, of that many bytes, have gone out."""
         due, again = now >= self.look_at, self.lost_reply
         return self._bounded(self.holding.ask(going, weight, self._asked, due=due, again=again))
 

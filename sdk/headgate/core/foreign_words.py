@@ -1,4 +1,4 @@
-"""Words of other brokers, and of our own two vocabularies, with the word that is meant where one of them is unknown.
+"""Hints for unknown words: ours for words of other brokers, and for near misses of our own.
 
 A setting has one name by hand (``limit_messages``) and a place in a policy (``limit.messages``). Settings of other
 brokers are in the tables of :mod:`headgate.brokers`, which importers read too; they are read at the first unknown word.
@@ -49,13 +49,13 @@ def products() -> dict[str, dict[str, Foreign]]:
             word.name: _meaning(word)
             for group in reversed(words(product).values())
             for word in group.values()
-            if _is_told(word)
+            if _has_message(word)
         }
         for product, title in PRODUCTS.items()
     }
 
 
-def _is_told(word: Word) -> bool:
+def _has_message(word: Word) -> bool:
     """Return whether a word is one of theirs and no other: a plain one such as ``name`` may be anybody's."""
     is_plain = re.fullmatch("[a-z]+", word.name) is not None
     return bool(word.ours and word.ours != _NO_KEY) or not is_plain

@@ -345,7 +345,7 @@ class Outbox:
         Args:
             now: on the clock of the deadlines.
             stuck: whether Redis is slow to answer; only then can anything but the waiting be late.
-            silent: whether it is so slow that what is on its way can be late: its answer would have said more.
+            silent: whether it is so slow that what is on its way can be late: its answer would have brought more.
         """
         while self._deadlines and self._deadlines[0][0] <= now:
             item = heapq.heappop(self._deadlines)[2]

@@ -23,7 +23,7 @@ from headgate.core.limits.limiter_forms import (
     UNKNOWN_KEYS,
     WEIGHTS,
     ZONE,
-    zone_said,
+    zone_of_quotas,
 )
 from headgate.core.limits.priority import MAX_OVERTAKEN
 from headgate.core.limits.shadow import IN_SHADOW, check_shadows, enforce_limits
@@ -185,7 +185,7 @@ class Settings:
     retry_max: float | str | None = _row(DURATION, field="retry_max_ms", path="retry.max", kinds=MESSAGES, doc=
         "seconds that it waits at the most, up to 366 days.")
     slow_multiple: float | str | None = _row(NUMBER, path="consumer.slow.multiple", kinds=MESSAGES, doc=
-        "a consumer is slow when more than so many of its windows wait for it.")
+        "a consumer is slow when more than that many of its windows wait for it.")
     slow_rate: float | str | None = _row(RATE, path="consumer.slow.rate", kinds=MESSAGES, doc=
         "a consumer is slow when it settles fewer messages a second than this although it has some.")
     slow_period: float | str | None = _row(DURATION, field="slow_period_ms", path="consumer.slow.period",
@@ -328,7 +328,7 @@ class Settings:
         others = [name for name, row in ROWS.items() if "limiter" not in row.kinds and getattr(self, name) is not None]
         if others and self.kind == "limiter":
             raise PolicyError(f"{others[0]} means nothing for a limiter; that takes limits", settings=others)
-        zone = zone_said(self.limits, self.key_limits, self.shadow_limits, self.shadow_key_limits)
+        zone = zone_of_quotas(self.limits, self.key_limits, self.shadow_limits, self.shadow_key_limits)
         if zone is not None and out.setdefault("zone", zone) != zone:
             raise PolicyError("it is not the time zone that resets says; leave one of them out", setting="zone")
         if self.limits not in (None, DEFAULT) and self.key_limits not in (None, DEFAULT):

@@ -109,7 +109,7 @@ class Share:
         self.of.freed()
 
     def clear(self) -> None:
-        """Count what is held as given back, leave the line, and end a fetch that will not be answered any more."""
+        """Count all that is held as given back, leave the line, and end an unanswered fetch."""
         self.of.total.messages -= self.messages
         self.of.total.bytes -= self.bytes
         self.messages = self.bytes = 0
@@ -138,7 +138,7 @@ class Share:
         return self.of.room(going, going_bytes)
 
     def reserve(self, messages: int) -> None:
-        """Note that so many messages are being fetched; the next in line may have what is left."""
+        """Note that that many messages are being fetched; the next in line may have what is left."""
         self.of.line.pop(self, None)
         self.of.under_way[self] = messages
         self.of.freed()

@@ -186,7 +186,7 @@ class Allowance(Protocol):
         ...
 
     def reserve(self, messages: int) -> None:
-        """Note that so many messages are being fetched."""
+        """Note that that many messages are being fetched."""
 
     def release(self, brought: int) -> bool:
         """Note that a fetch was answered, and by how many messages; returns whether to look again at once."""

@@ -59,7 +59,7 @@ class CreditAccount:
         steps: called after each step of the task that keeps it; add what is to hear that its line may have changed.
         users: producers or gates that share it; it closes with the last.
         closed: whether nothing can be submitted any more.
-        why_closed: what is said of it once nothing can be submitted any more.
+        why_closed: what errors say of it once nothing can be submitted any more.
         waits: the listeners to waits.
     """
 

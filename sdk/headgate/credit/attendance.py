@@ -56,7 +56,7 @@ class Attendance:
         self._left(future)
 
     def abandoned(self, item: Outgoing | None) -> None:
-        """Note that one of them gave up who is told its fate at once, and not by a future."""
+        """Note that one of them gave up whose fate is known at once, and not by a future."""
         if item is not None and self.gave_up is not None and not item.paid:
             self.gave_up(item)
         self.left()

@@ -205,7 +205,7 @@ class Securing:
             await self._progress.wait()
 
     async def close(self, within: float) -> None:
-        """Wait so many seconds for what stands in line, and say of the rest that it is not known to be safe."""
+        """Wait that many seconds for writes in line, and report the rest as not known to be safe."""
         if self._line:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within):
@@ -275,7 +275,7 @@ class Securing:
         )
 
     def late(self, what: str, waited: float, receipt: Receipt | None = None) -> NotDurable:
-        """Return the error for a write that was not known to be safe after so many seconds."""
+        """Return the error for a write that was not known to be safe after that many seconds."""
         return NotDurable(
             self._address.shown,
             what,

@@ -67,7 +67,7 @@ class Listeners:
         self._guarded = Callbacks("on_blocked")
 
     def add(self, callback: Callback, notify_after: float) -> Callable[[], None]:
-        """Tell ``callback`` of waits that last so many seconds; returns what ends that."""
+        """Tell ``callback`` of waits that last that many seconds; returns what ends that."""
         self.callbacks[callback] = notify_after
         for stir in self.stirs:
             stir()

@@ -93,7 +93,7 @@ class Outlook:
         self._hops: tuple[Hop, ...] = ()
 
     def meet(self, before: int, epoch: int, lost: int) -> None:
-        """Note the epoch of an answer, and how many of the account's receipts Redis knows nothing of in a new one."""
+        """Note the epoch of an answer, and how many of the account's receipts a new one lost."""
         if before != epoch:
             self._losses.meet(self._address, epoch, lost)
 

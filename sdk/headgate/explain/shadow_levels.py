@@ -8,7 +8,7 @@ from headgate.explain.levels import LimitState, ShadowState, counts_of
 
 
 def read_tried(fields: Mapping[str, str], now_ms: int) -> tuple[ShadowState, ...]:
-    """Return the shadow limits of a destination that is no limiter, each with its level and what was counted of it.
+    """Return a queue's, topic's, gate's or bucket's shadow limits, each with its level and its count.
 
     Args:
         fields: of the destination.

@@ -17,8 +17,8 @@ def deadline_of(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
         headers: of ASGI. ``grpc-timeout`` is gRPC's, ``x-envoy-expected-rq-timeout-ms`` Envoy's, which sends it to
             servers behind it, and ``Prefer: wait=10`` is RFC 7240's. The shortest counts.
     """
-    said = (_seconds(name.lower(), value.decode("latin-1").strip()) for name, value in headers)
-    return min((seconds for seconds in said if seconds is not None), default=None)
+    given = (_seconds(name.lower(), value.decode("latin-1").strip()) for name, value in headers)
+    return min((seconds for seconds in given if seconds is not None), default=None)
 
 
 def headers_of(request: Any) -> Iterable[tuple[bytes, bytes]]:

@@ -51,6 +51,6 @@ class LimitedTask(Task):  # type: ignore[misc]  # Celery ships no types
             held.release()
 
     def _redelivered_after(self) -> float:
-        """Return the seconds after which a broker gives what a worker keeps to another one too, as if it had died."""
+        """Return the seconds after which a broker redelivers what a worker keeps, as if it had died."""
         options = self.app.conf.broker_transport_options or {}
         return float(options.get("visibility_timeout", SHORTEST_DEFAULT))

@@ -162,8 +162,19 @@ class Gate:
     """Admits bytes under a limit shared by all sessions. Get one from :meth:`Session.gate`."""
 
     __slots__ = (
-        "__weakref__", "_account", "_closed", "_credit", "_in_use", "_lease", "_nothing_left", "_outbox",
-        "_said_timeout", "_state", "_timeout", "_when_full", "keys",
+        "__weakref__",
+        "_account",
+        "_closed",
+        "_credit",
+        "_given_timeout",
+        "_in_use",
+        "_lease",
+        "_nothing_left",
+        "_outbox",
+        "_state",
+        "_timeout",
+        "_when_full",
+        "keys",
     )  # fmt: skip
 
     def __init__(
@@ -177,7 +188,7 @@ class Gate:
         self._credit = account.credit
         self._lease = account.lease
         self._outbox = account.outbox
-        self._said_timeout = timeout
+        self._given_timeout = timeout
         self.adopt(Defaults())
         self._in_use = 0
         self._closed = False
@@ -190,7 +201,7 @@ class Gate:
 
     def adopt(self, defaults: Defaults) -> None:
         """Go by what the destination's settings say, but for what the gate was opened with."""
-        self._timeout = defaults.timeout if self._said_timeout is None else self._said_timeout
+        self._timeout = defaults.timeout if self._given_timeout is None else self._given_timeout
 
     @property
     def in_use(self) -> int:
@@ -356,7 +367,7 @@ class Gate:
 
     def _lacks(self, size: int) -> None:
         """Note that credit was asked for that is not in hand."""
-        if size >= MAX_SIZE:  # nothing that is granted is so much
+        if size >= MAX_SIZE:  # nothing that is granted is that much
             parse_size(size, "size")
         if not self._closed:
             self._account.wanted(size)

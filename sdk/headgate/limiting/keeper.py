@@ -1,4 +1,4 @@
-"""Has the calls made that one session's machine of a limiter asks for, and tells it of time and of hints."""
+"""Makes the calls that one session's limiter machine asks for, and passes it time and hints."""
 
 import asyncio
 import contextlib

@@ -30,7 +30,7 @@ class LimitedCalls(BaseRateLimiter):
         self._charge = SyncCharge.expected(charge, "charge")
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        """Return whether a call may begin; waits for that, as long as the charge says, unless told not to.
+        """Return whether a call may begin; waits for that, as long as the charge says, unless it must not wait.
 
         Raises:
             CreditTimeout: it waited, and was not admitted in time.

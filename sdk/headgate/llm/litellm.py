@@ -78,7 +78,7 @@ class LimitedModels(CustomLogger):  # type: ignore[misc]  # LiteLLM is not there
         if call_id in self._held:
             return  # one function of LiteLLM calls another for the same call
         held = await self._charge.admit({"model": its.model, "messages": its.messages, **kwargs})
-        # Nothing is said of what is cancelled or left: then only the object that would log it goes away, in any thread.
+        # Nothing reports what is cancelled or left: then only the object that would log it goes away, in any thread.
         left = weakref.finalize(its, self._leave, asyncio.get_running_loop(), call_id)
         left.atexit = False
         self._held[call_id] = held, left

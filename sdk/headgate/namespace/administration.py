@@ -267,7 +267,7 @@ class Administration(ABC):
         return self._registry.slices(address)
 
     async def delete_message(self, destination: str, message: str) -> None:
-        """Delete one message of a queue or a topic, of a topic for all subscriptions, unless somebody has it in hand.
+        """Delete one message of a queue, or of a topic for all subscriptions, unless somebody holds it.
 
         Args:
             destination: where it is.

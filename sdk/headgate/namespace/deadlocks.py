@@ -59,7 +59,7 @@ class FoundDeadlock:
 
     @classmethod
     def read(cls, text: str, age_ms: int) -> "FoundDeadlock":
-        """Return what a note of so many ms ago says.
+        """Return what a note of that many ms ago says.
 
         Raises:
             KeyError, TypeError, ValueError: it is no such note.

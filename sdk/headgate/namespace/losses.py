@@ -66,7 +66,7 @@ class Losses:
         return end
 
     def meet(self, address: Address, epoch: int, lost: int = 0) -> None:
-        """Tell of an epoch that is new to a session, once for all sessions, and of what each of them lost."""
+        """Report a new epoch once for all sessions, with the losses of each."""
         if self._reported.get(address.key) == epoch and not lost:
             return
         if self._reported.get(address.key) != epoch:

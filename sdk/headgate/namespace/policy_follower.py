@@ -246,7 +246,7 @@ def entries(policy: Policy) -> int:
 
 
 async def apart(size: int, work: Callable[[], T]) -> T:
-    """Return what pure work on so many entries makes: in a thread where it would hold up all else of the loop."""
+    """Return what pure work on that many entries makes: in a thread where it would hold up all else of the loop."""
     return await asyncio.to_thread(work) if size > AT_ONCE else work()
 
 

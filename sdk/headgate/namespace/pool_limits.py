@@ -198,7 +198,7 @@ class PolicyPools:
         self._shared: dict[str, str] = {}
 
     async def share(self, whole: Address, limit: str) -> None:
-        """Let the slices of a destination have so much together, as the state spells it, unless that is so already."""
+        """Let the slices of a destination have that much together, as the state spells it, unless they have."""
         pool = PoolAddress.of(whole.namespace, slices_pool(whole.name))
         if self._shared.get(pool.key) == limit:
             return  # what Redis loses of a pool, those who draw from it put back

@@ -33,7 +33,7 @@ _SLICES_PAUSE: Final = 0.04
 _CLOSE_WITHIN: Final = 0.5
 
 Tell = Callable[[str, int], None]
-"""Told the name of a pool and the most bytes that the destination can ever have of it."""
+"""A callback for a pool's name and the most bytes that the destination can ever have of it."""
 
 
 class Pools:
@@ -111,7 +111,7 @@ class Pools:
         waiting = self._asking.pop(key, [])
         for asked in waiting[:most]:
             asked()
-        if most is not None and waiting[most:]:  # who came since is told after the next round
+        if most is not None and waiting[most:]:  # those who came since hear after the next round
             self._asking[key] = waiting[most:] + self._asking.get(key, [])
 
     async def step(self, address: Address, encoded: str, tell: Tell, asked: set[str]) -> bool:
@@ -190,7 +190,7 @@ class Pools:
         )
 
     async def _take_back(self, pool: PoolAddress, first: Share, lacks: int, drawn: Drawn, asked: set[str]) -> None:
-        """Ask others for what they do not use, those first that hold most for their weight, for the first in line.
+        """Ask members for unused bytes for the first in line, those that hold most for their weight first.
 
         Where that is too little they owe what they use above the level of the first, once it is free; nobody does when
         that would not suffice either, for what they then gave back would serve nobody.
@@ -219,7 +219,7 @@ class Pools:
                     return
 
     async def ask_back(self, pool: PoolAddress, share: Share, pool_epoch: int, lacks: int, *, owe: bool = False) -> int:
-        """Ask one member for so many bytes of its slice, and tell the pool; returns how many it gave back."""
+        """Ask one member for that many bytes of its slice, and tell the pool; returns how many it gave back."""
         address = Address.of(self.namespace, decode_name(share.member))
         # Slices of one queue are all alike: one that has much gives a part of it, and not each message's bytes.
         part = share.held // 4 if is_slice(pool.name) and not owe else 0

@@ -39,7 +39,7 @@ class Example:
 
 
 def examples(policy: Policy) -> Iterator[Example]:
-    """Yield one name for each pattern and for each two that overlap, with each kind that a rule for it has.
+    """Yield a name, with each kind of its rules, for each pattern and each overlapping pair.
 
     A contradiction takes at most two rules, so if there is any, there is one at one of these names.
     """

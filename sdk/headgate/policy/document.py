@@ -142,7 +142,7 @@ class Consumer(Table):
 
 
 class EachKey(Table):
-    """Limits of each key of a gate or a bucket, below those of all keys together, and shares of keys that wait."""
+    """Limits of each key of a gate or a bucket, and the shares of waiting keys."""
 
     bytes: Size = Field(None, description="of a gate: bytes that one key may hold")
     calls: Amount = Field(None, description="of a gate: calls of one key at once")

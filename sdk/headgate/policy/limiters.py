@@ -85,8 +85,8 @@ class _Limiter:
         elif limits := self._limits(table.limit):
             fields = dict.fromkeys(_TOGETHER, "") | {"zone": self._zone(table.limit, limits)}
             fields |= self._sides(limits)
-        said = {setting: getattr(table, KEYS.get(setting, setting)) for setting in _OTHERS}
-        given: dict[str, Any] = {setting: value for setting, value in said.items() if value is not None}
+        entries = {setting: getattr(table, KEYS.get(setting, setting)) for setting in _OTHERS}
+        given: dict[str, Any] = {setting: value for setting, value in entries.items() if value is not None}
         while True:
             try:
                 return fields | Settings(**given).fields()

@@ -138,7 +138,7 @@ when_full = "spool"
 store = "{store}"
 limit_references = "256MiB"
 """
-"""As these systems page and spool up to their stores' limits, some five million messages may be there at a time."""
+"""These systems page and spool up to their stores' limits: some five million messages at a time."""
 
 
 @functools.cache

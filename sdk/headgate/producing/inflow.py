@@ -51,7 +51,7 @@ class Inflow:
         return self.account.address.shown
 
     def room(self, size: float) -> float | None:
-        """Return how many more messages of so many bytes there is room for; None where one would wait for others.
+        """Return how many more messages of that many bytes there is room for; None where one would wait for others.
 
         That is credit in hand, or what a spool store is about to take; without any, a message may still ask for some.
         """
@@ -70,7 +70,7 @@ class Inflow:
 
     @property
     def steps(self) -> set[Callable[[], None]]:
-        """Add what is to be called when messages may be on their way, stored or given up that were not before."""
+        """Add a callback for messages that may newly be on their way, stored or given up."""
         return self.account.steps
 
     @property

@@ -11,7 +11,7 @@ from headgate.redis.scripts import Script
 from headgate.waits import Listener as WaitListener
 
 Listener = Callable[[list[str]], None]
-"""Told the words of a hint."""
+"""A callback that gets the words of a hint."""
 Words = Container[str] | None
 """First words of the hints that a listener cares for; None for all of them."""
 AGAIN: Final = "again"

@@ -62,7 +62,7 @@ _IN_A_SCRIPT: Final = (
 
 
 _OTHER_RUN: Final = re.compile(r"\bRUN ([\w.]+)")
-_TOLD: Final = 3
+_TRIES_TO_REPORT: Final = 3
 """Times that a call says what became of the run before: another may serve the state meanwhile."""
 _log = logging.getLogger("headgate")
 _WARNED: Final[set[str]] = set()
@@ -183,7 +183,7 @@ class Lane:
         With commands ``after`` it, which go in the same write, return the list of its reply and theirs.
         """
         verdicts: dict[bytes, bytes] = {}
-        for _ in range(_TOLD):
+        for _ in range(_TRIES_TO_REPORT):
             try:
                 return await self._run(script, keys, argv, verdicts, asking=asking, after=after)
             except OtherRunError as other:
@@ -391,7 +391,7 @@ class Lane:
         await self.drop()
 
     async def drop(self) -> None:
-        """Close what is idle, and the rest once it is, so that the next call finds out anew where the server is."""
+        """Close connections once they are idle, so that the next call looks for the server again."""
         self._era += 1
         idle, self._idle = self._idle, []
         for connection in idle:

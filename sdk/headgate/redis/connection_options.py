@@ -17,7 +17,7 @@ _DRIVER: Final = DriverInfo()  # else each connection would read the metadata of
 _KEEPALIVE: Final = {
     "TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 11_000,
 }  # fmt: skip
-"""A host that is cut off without a word is given up after some eleven seconds, also by who only listens."""
+"""Keepalive gives up a silent host after some eleven seconds, even on connections that only listen."""
 
 
 def connection_options(url: RedisUrl) -> dict[str, Any]:

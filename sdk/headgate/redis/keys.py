@@ -43,7 +43,7 @@ LIMITER_PARTS: Final = ("holds", "keyed", "line", "shares")
 """Of a limiter beside those, in the order of lua/lib/limiter_keys.lua: after the caller's receipt."""
 
 BY_KEY: Final = ":keys"
-"""The end of the own key of a limiter beside a gate or a bucket, in which keys take turns there."""
+"""The suffix for the limiter beside a gate or a bucket, in which its keys take turns."""
 
 POOL_PARTS: Final = ("members", "line")
 INDEX: Final = ("wildcards", "holders", "topics")
@@ -127,7 +127,7 @@ def forwarder_id(namespace: str, link: str) -> str:
 
     Args:
         namespace: of its source.
-        link: as :attr:`headgate.core.links.link.Link.link` names it. A link to another site is told apart there
+        link: as :attr:`headgate.core.links.link.Link.link` names it. A link to another site is distinct there
             from those of other namespaces by ``namespace``.
     """
     return link_id(f"{namespace}/{link}" if ":" in link else link)

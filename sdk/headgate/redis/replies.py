@@ -98,7 +98,7 @@ class Snapshot:
             slices=records(reply[9]),
             groups={name.decode(): (int(n), int(last.split(b"-")[0])) for name, n, last in reply[10]},
             ledger=tuple(entry.decode() for entry in reply[11]),
-            turns=_turns(reply[12]) if len(reply) > 12 and reply[12] else None,  # a node of before has none
+            turns=_turns(reply[12]) if len(reply) > 12 and reply[12] else None,  # an older node has none
         )
 
 

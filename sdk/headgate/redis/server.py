@@ -362,7 +362,7 @@ class Server:
         return place if place and self._cluster is not None else ""
 
     async def _seek(self, place: str, lane: Lane) -> None:
-        """Read the slot map from other nodes until it has another master in place of this one, or this one answers."""
+        """Read the slot map from other nodes until it replaces this master, or this one answers."""
         assert self._cluster is not None  # noqa: S101 -- who seeks has one
         loop, answered = asyncio.get_running_loop(), lane.answered
         until = loop.time() + _SEEK_FOR

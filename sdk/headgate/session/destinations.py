@@ -168,7 +168,7 @@ class Presences:
         return account, wish
 
     async def _place(self, whole: Presence) -> Presence:
-        """Return the session's presence at the one slice of a destination that it sends to, for as long as it lives.
+        """Return the session's presence at the one slice of a destination that it always sends to.
 
         Messages that it sent to another slice would overtake those that wait in this one. A session that is resumed
         finds what it stored in the first slice, however many there are by then.
@@ -201,7 +201,7 @@ class Presences:
                     await self.context.spooling.spools.ensure(spool.name, recover=recover)
 
                 outlook = self._outlook(spool.address)
-                outlook.notices.muted = True  # those who send are told, at the destination that they send to
+                outlook.notices.muted = True  # those who send hear of it, at the destination that they send to
                 account = CreditAccount(
                     self.context.store,
                     self.context.wake_ups,

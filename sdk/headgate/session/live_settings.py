@@ -73,11 +73,11 @@ class Following:
         self._senders.add(sender)
 
     def receive(self, feed: "Feed", pacing: "Pacing | None", *, window: bool) -> None:
-        """Tell a feed, which has the window that holds now, and the rate of those who receive from it, of changes.
+        """Pass changes of window and delivery rate to a feed that has the current ones.
 
         Args:
             feed: the feed.
-            pacing: the rate; None where they said their own.
+            pacing: the rate; None where they have their own.
             window: whether to tell of the window: they did not say their own.
         """
         if window:
@@ -98,7 +98,7 @@ class Following:
         for feed, before in tuple(self._windowed.items()):
             window = defaults.consumer_window(feed.encoded_subscription, durable=feed.durable)
             if feed.window != before:
-                del self._windowed[feed]  # it was configured: it has said its own
+                del self._windowed[feed]  # it was configured: it has its own
             elif window != before:
                 self._windowed[feed] = window
                 task = asyncio.create_task(self._configure(feed, window), name=f"headgate {feed.id}")
@@ -107,7 +107,7 @@ class Following:
 
     @staticmethod
     async def _configure(feed: "Feed", window: Window) -> None:
-        with contextlib.suppress(HeadgateError):  # in force here all the same, and told to Redis when it attaches next
+        with contextlib.suppress(HeadgateError):  # in force here all the same; Redis hears of it at the next attach
             await feed.configure(window=window)
 
     def _size(self) -> None:

@@ -111,7 +111,7 @@ class Consumers:
         Args:
             request: what is asked for.
             sink: returns where the feed delivers.
-            pacing: a rate that follows the destination's settings; None where there is none, or it is said already.
+            pacing: a rate that follows the destination's settings; None where there is none, or it is set already.
         """
         presences = self._presences
         destination, url_options = split_address(request.destination, presences.context.options.connection)

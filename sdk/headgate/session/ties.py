@@ -98,8 +98,8 @@ class Ties:
             try:
                 await self._announced.tell(ties, now)
             except HeadgateError as error:
-                _log.debug("ties could not be told: %s", error)
-            # Now, and not before it was told: a send that began to wait meanwhile found this at work.
+                _log.debug("ties could not be reported: %s", error)
+            # Now, and not before it was reported: a send that began to wait meanwhile found this at work.
             waits = list(self._waits())
             if not waits and not self._announced.names:
                 self._task = None

@@ -1,4 +1,4 @@
-"""Sends and admissions of one session that wait, and what the tasks that wait in them hold of limiters and gates."""
+"""Sends and admissions of one session that wait, and holds of the tasks that wait in them."""
 
 import asyncio
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""The tracer and the meters of a client: found where a provider is set, and what is told to them."""
+"""The tracer and the meters of a client: found where a provider is set, and what is recorded with them."""
 
 import sys
 import time

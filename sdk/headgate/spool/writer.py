@@ -104,7 +104,7 @@ class Writer(Ways):
         return prepared
 
     def refuse(self, segment: str, room: int, _: NoStore | None = None) -> None:
-        """Delete the segment of a batch that was not taken, for memory has room for only so many references."""
+        """Delete the segment of a batch that was not taken, for memory has room for only that many references."""
         self._most = max(1, room)
         if room < 1:
             way = next((way for way in self._ways if way.encoded == segment.partition("/")[0]), self._way)
@@ -194,7 +194,7 @@ class Writer(Ways):
         return size
 
     async def _fitting(self, way: Way, quota: Quota, most_bytes: int) -> int:
-        """Take room at the store for as many of those that wait as it has room for, if need be for the first alone.
+        """Take room at the store for as many waiting messages as fit, at least for the first.
 
         Returns the bytes; 0 where nobody waits any more.
         """

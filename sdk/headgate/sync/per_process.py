@@ -81,7 +81,7 @@ class PerProcess:
 
 @dataclass(frozen=True)
 class Opener(Generic[T]):
-    """A function that can be pickled, and returns a limiter, gate or bucket of the process in which it is called."""
+    """A picklable function that returns a limiter, gate or bucket of the process that calls it."""
 
     of: PerProcess
     kind: str

@@ -48,7 +48,7 @@ def test_by_hand_they_are_said_alike_and_taken_away() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('enforce = "shadow"', "said together with the limits"),
+        ('enforce = "shadow"', "give shadow together with the limits"),
         ('limit = 5\nhard_limit = 9\nenforce = "shadow"', "hard_limit is no part of a shadow"),
         ('limit = 5\npools = ["p"]\nenforce = "shadow"', "pools is no part of a shadow"),
         ('limit = 5\nshadow = { bytes = 3 }\nenforce = "shadow"', "shadow is no part of a shadow"),

@@ -33,7 +33,7 @@ function makeArrow(open) {
   arrow.append(element("p", "rate"), drawing(), element("p", "backlog"));
   const side = element("p", "side");
   side.append(element("span", "tag"));
-  const text = element("div", "told");
+  const text = element("div", "sentence");
   text.append(element("p", "quiet facts-line"), element("p", "why"));
   made.append(end("from", open), arrow, end("to", open), side, text);
   return made;

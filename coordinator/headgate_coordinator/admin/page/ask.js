@@ -45,7 +45,7 @@ export function askForToken(wrong) {
   const dialog = document.getElementById("ask-token");
   const form = document.getElementById("token-form");
   const input = document.getElementById("token");
-  document.getElementById("token-said").textContent = wrong ? "That is not the token." : "";
+  document.getElementById("token-status").textContent = wrong ? "That is not the token." : "";
   return new Promise((resolve) => {
     dialog.addEventListener("cancel", (event) => event.preventDefault(), { once: true });
     form.addEventListener("submit", (event) => {

@@ -38,7 +38,7 @@ export class Messages {
     }));
     $("messages-part").hidden = false;
     this.#form(null);
-    say($("message-said"), "");
+    say($("message-status"), "");
     await this.#show();
   }
 
@@ -59,7 +59,7 @@ export class Messages {
       $("messages-empty").hidden = $("messages").childElementCount > 0;
       $("messages-more").hidden = !found.more;
     } catch (error) {
-      say($("message-said"), error instanceof Failed ? error.message : "No answer from this node.");
+      say($("message-status"), error instanceof Failed ? error.message : "No answer from this node.");
     }
   }
 
@@ -99,7 +99,7 @@ export class Messages {
     if (wanted === null) {
       return;
     }
-    say($("message-said"), "");
+    say($("message-status"), "");
     say($("message-question"), wanted.moves
       ? `Move message ${wanted.id} to the end of another queue or topic?`
       : `Delete message ${wanted.id}? It cannot be brought back.`);
@@ -116,10 +116,10 @@ export class Messages {
     const to = $("message-to").value;
     try {
       await askAbout(this.#name, `/messages/${moves ? "move" : "delete"}`, { method: "POST", body: moves ? { id, to } : { id } });
-      say($("message-said"), moves ? `Message ${id} is at ${to}.` : `Message ${id} is deleted.`);
+      say($("message-status"), moves ? `Message ${id} is at ${to}.` : `Message ${id} is deleted.`);
       this.#form(null);
     } catch (error) {
-      say($("message-said"), error instanceof Failed ? error.message : "No answer from this node; look whether it was done.");
+      say($("message-status"), error instanceof Failed ? error.message : "No answer from this node; look whether it was done.");
     }
     this.#changed();
     await this.#show();

@@ -14,7 +14,7 @@ import { amounts, bytes, duration, element, number, rate, say } from "./words.js
 
 const EVERY = 1000; // ms
 const PIECE = 100; // rows
-const STALE = 3; // seconds after which figures are said to be old
+const STALE = 3; // seconds after which figures are marked as old
 const LARGEST_FIRST = new Set(["state", "used", "pending", "leased", "blocked", "consumers", "in", "out"]);
 
 const $ = (id) => document.getElementById(id);
@@ -189,7 +189,7 @@ function makeRow(name) {
 
 function fillRow(row, one) {
   const [title, state, fill, past, waiting, consumers, into, out] = row.children;
-  const { pending, leased, limit, said } = amounts(one);
+  const { pending, leased, limit, sized } = amounts(one);
   say(title.children[1], one.kind);
   const why = one.stopped ? `stopped: ${one.stopped}` : one.state === "open" ? "" : one.reason;
   say(title.children[2], why);
@@ -209,13 +209,13 @@ function fillRow(row, one) {
     ? (one.used === null ? "" : `${Math.round(100 * one.used)} % of its narrowest limit`)
     : bucket
     ? `${one.rate === null ? "no limit" : rate(one.rate)}`
-    : `${said(pending)} + ${said(leased)} ${limit === null ? "· unlimited" : `of ${said(limit)}`}`;
+    : `${sized(pending)} + ${sized(leased)} ${limit === null ? "· unlimited" : `of ${sized(limit)}`}`;
   say(amount, text);
   say(spooled, one.spooled_bytes ? `${bytes(one.spooled_bytes)} spooled` : "");
   spooled.hidden = !one.spooled_bytes;
   meter.setAttribute("aria-valuenow", String(pending + leased));
   meter.setAttribute("aria-valuemax", String(full));
-  meter.setAttribute("aria-valuetext", `${said(pending)} pending, ${said(leased)} leased`);
+  meter.setAttribute("aria-valuetext", `${sized(pending)} pending, ${sized(leased)} leased`);
   meter.setAttribute("aria-label", `${one.name}: share of its limit`);
   past.firstChild.setAttribute("aria-label", `${one.name}: the last two minutes`);
   past.firstChild.hidden = bucket;

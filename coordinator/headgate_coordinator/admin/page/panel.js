@@ -62,7 +62,7 @@ export class Panel {
     this.#messages.close();
     this.#form(null);
     say($("panel-name"), name);
-    for (const id of ["panel-kind", "panel-explain", "panel-said", "panel-state"]) {
+    for (const id of ["panel-kind", "panel-explain", "panel-status", "panel-state"]) {
       say($(id), "");
     }
     $("panel-facts").replaceChildren();
@@ -86,7 +86,7 @@ export class Panel {
         this.#show(one, why.text);
       }
     } catch (error) {
-      say($("panel-said"), error instanceof Failed ? error.message : "No answer from this node.");
+      say($("panel-status"), error instanceof Failed ? error.message : "No answer from this node.");
     } finally {
       this.#asking = false;
       if (this.#name !== null && this.#name !== name) {
@@ -145,7 +145,7 @@ export class Panel {
     const now = Date.now() / 1000;
     $("panel-chart").hidden = limiter || one.kind === "bucket";
     draw($("panel-chart"), this.#history.of(one.name), now);
-    $("panel-chart").setAttribute("aria-label", `Last two minutes; now ${amounts(one).said(amounts(one).pending)} pending`);
+    $("panel-chart").setAttribute("aria-label", `Last two minutes; now ${amounts(one).sized(amounts(one).pending)} pending`);
   }
 
   #facts(pairs) {
@@ -165,7 +165,7 @@ export class Panel {
       $(form).hidden = form !== id;
     }
     $("panel-actions").hidden = id !== null;
-    say($("panel-said"), "");
+    say($("panel-status"), "");
     if (focus) {
       $(focus).value = "";
       $(focus).focus();
@@ -177,9 +177,9 @@ export class Panel {
     try {
       const answer = await askAbout(name, what, { method: "POST", body });
       this.#form(null);
-      say($("panel-said"), report(answer));
+      say($("panel-status"), report(answer));
     } catch (error) {
-      say($("panel-said"), error instanceof Failed ? error.message : "No answer from this node; look whether it was done.");
+      say($("panel-status"), error instanceof Failed ? error.message : "No answer from this node; look whether it was done.");
     }
     this.#changed();
     this.refresh();

@@ -55,7 +55,7 @@ export function amounts(one) {
     pending: one[`pending_${unit}`],
     leased: one[`leased_${unit}`],
     limit: one[`limit_${unit}`],
-    said: inMessages ? (count) => `${number(count)}\u202f${gate ? "calls" : "msg"}` : gate ? number : bytes,
+    sized: inMessages ? (count) => `${number(count)}\u202f${gate ? "calls" : "msg"}` : gate ? number : bytes,
   };
 }
 

@@ -149,27 +149,27 @@ def _policy_entry(reading: Reading, entry: Element) -> None:
     if kind:
         reading.note(entry, known[kind], KEPT, written, f'match = "{match}", kind = "{kind}"')
     in_memory = any(one.name in _IN_MEMORY for part in entry.children for one in part.children)
-    said = entry.attributes | ({"pendingQueuePolicy": "in memory"} if in_memory else {})
+    given = entry.attributes | ({"pendingQueuePolicy": "in memory"} if in_memory else {})
     for key, value in entry.attributes.items():
         if key not in _KINDS:
             word = known.get(key, Word("policyEntry", key, differs=_UNKNOWN))
-            _say(reading, rule, entry, word, value, said)
+            _say(reading, rule, entry, word, value, given)
     for part in entry.children:
         for one in part.children or [part]:
             _inside(reading, rule, one, written)
 
 
-def _say(reading: Reading, rule: Table, element: Element, word: Word, value: str, said: dict[str, str]) -> None:
+def _say(reading: Reading, rule: Table, element: Element, word: Word, value: str, given: dict[str, str]) -> None:
     """Set what one setting says in a rule, and note what became of it."""
-    reading.become(element, word, value, *_said(reading, rule, element, word.name, value, said))
+    reading.become(element, word, value, *_turned(reading, rule, element, word.name, value, given))
 
 
-def _said(
-    reading: Reading, rule: Table, element: Element, name: str, value: str, said: dict[str, str]
+def _turned(
+    reading: Reading, rule: Table, element: Element, name: str, value: str, given: dict[str, str]
 ) -> tuple[str, str]:
     """Set what one setting says in a rule; return our words for it, and how they differ."""
     try:
-        return turn(rule, name, value, said, reading.place(element))
+        return turn(rule, name, value, given, reading.place(element))
     except (ValueError, KeyError):
         return "", _NO_VALUE
 
@@ -187,7 +187,7 @@ def _inside(reading: Reading, rule: Table, one: Element, match: str) -> None:
         reading.plain(one, word, value, 'when_full = "block"')
     elif one.name in _ON_DISK and rule.values.get("when_full", "spool") != "spool":
         kept = f'when_full = "{rule.values["when_full"]}"'
-        reading.become(one, word, value, kept, "senders are told, and nothing goes to a disk")
+        reading.become(one, word, value, kept, "senders get an error, and nothing goes to a disk")
     elif one.name in _ON_DISK:
         rule.set("when_full", "spool", place)
         rule.set("store", "store", place)
@@ -219,9 +219,9 @@ def _system_usage(reading: Reading, element: Element) -> None:
             for kind in _KINDS:
                 if key not in known:
                     continue
-                said = _said(reading, reading.draft.rule("#", kind), usage, key, value, usage.attributes)
+                become = _turned(reading, reading.draft.rule("#", kind), usage, key, value, usage.attributes)
                 if kind == "queue":
-                    reading.become(usage, known[key], value, *said)
+                    reading.become(usage, known[key], value, *become)
             if key not in known:
                 reading.note(usage, Word("systemUsage", key), NOT_COVERED, value, why=_UNKNOWN)
         if usage.name in known and usage.attributes and usage.name != "systemUsage":
@@ -235,14 +235,14 @@ def _usages(element: Element) -> Iterator[Element]:
 
 
 def _usage(reading: Reading, usage: Element, word: Word) -> None:
-    said, place = usage.attributes, reading.place(usage)
-    text = " ".join(f"{key}={value}" for key, value in said.items())
+    given, place = usage.attributes, reading.place(usage)
+    text = " ".join(f"{key}={value}" for key, value in given.items())
     is_memory = usage.name == "memoryUsage"
     try:
-        if "limit" in said:
-            limit: dict[str, Any] = {"limit": bytes_of(said["limit"])}
-        elif "percentLimit" in said and "total" in said:
-            limit = {"percent": count_of(said["percentLimit"]), "total": bytes_of(said["total"])}
+        if "limit" in given:
+            limit: dict[str, Any] = {"limit": bytes_of(given["limit"])}
+        elif "percentLimit" in given and "total" in given:
+            limit = {"percent": count_of(given["percentLimit"]), "total": bytes_of(given["total"])}
         else:
             why = "a share of the JVM's heap, or of a disk; write bytes, or percent with a total"
             reading.note(usage, word, NOT_COVERED, text, why=why)
@@ -271,20 +271,20 @@ def _plugins(reading: Reading, element: Element) -> None:
 
 
 def _redelivery(reading: Reading, policy: Element) -> None:
-    known, said = words("activemq")["redelivery"], policy.attributes
-    match = re.sub(r"(^|\.)>$", r"\1#", said.get("queue", ">"))
+    known, given = words("activemq")["redelivery"], policy.attributes
+    match = re.sub(r"(^|\.)>$", r"\1#", given.get("queue", ">"))
     try:
         check_pattern(match)
     except HeadgateError as error:
-        for key, value in said.items():
+        for key, value in given.items():
             why = f"no rule can have the pattern {match!r}: {error}"
             reading.note(policy, known.get(key, Word("redelivery", key)), NOT_COVERED, value, why=why)
         return
     rule, place = reading.draft.rule(match, "queue"), reading.place(policy)
-    for key, value in said.items():
+    for key, value in given.items():
         word = known.get(key, Word("redelivery", key, differs=_UNKNOWN))
         try:
-            ours = f'match = "{match}"' if key == "queue" else _retry(rule, key, value, said, place)
+            ours = f'match = "{match}"' if key == "queue" else _retry(rule, key, value, given, place)
         except (ValueError, KeyError):
             reading.note(policy, word, NOT_COVERED, value, why=_NO_VALUE)
             continue
@@ -293,7 +293,7 @@ def _redelivery(reading: Reading, policy: Element) -> None:
         rule.set("retry.delay", "1000ms", "default of ActiveMQ")
 
 
-def _retry(rule: Table, key: str, value: str, said: dict[str, str], place: str) -> str:
+def _retry(rule: Table, key: str, value: str, given: dict[str, str], place: str) -> str:
     """Return our word for a setting of redelivery; empty where there is none."""
     if key == "maximumRedeliveries":
         attempts: Any = "default" if value == "-1" else count_of(value) + 1
@@ -306,8 +306,8 @@ def _retry(rule: Table, key: str, value: str, said: dict[str, str], place: str) 
             rule.set(name, f"{delay}ms", place)
         return f'{name} = "{delay}ms"' if delay else f"no {name}"
     if key in ("backOffMultiplier", "useExponentialBackOff"):
-        factor = _factor(said.get("backOffMultiplier", "5"))
-        if not TRUTH[said.get("useExponentialBackOff", "false")]:
+        factor = _factor(given.get("backOffMultiplier", "5"))
+        if not TRUTH[given.get("useExponentialBackOff", "false")]:
             return "no retry.factor"
         rule.set("retry.factor", min(factor, MOST_FACTOR), place)
         return f"retry.factor = {factor:g}" if factor <= MOST_FACTOR else "retry.factor = 100, which is the most here"

@@ -10,26 +10,26 @@ _COUNT: Final = re.compile("[0-9]{1,9}")
 TRUTH: Final = {"true": True, "false": False}
 
 
-def turn(rule: Table, name: str, value: str, said: dict[str, str], place: str) -> tuple[str, str]:
+def turn(rule: Table, name: str, value: str, given: dict[str, str], place: str) -> tuple[str, str]:
     """Return our words for a setting, and how they differ; raises ValueError or KeyError where it is nonsense."""
     if name in _WINDOWS:
         return _window(rule, name, value, place)
-    return _TURNS[name](rule, value, said, place) if name in _TURNS else ("", "")
+    return _TURNS[name](rule, value, given, place) if name in _TURNS else ("", "")
 
 
-def _memory(rule: Table, value: str, said: dict[str, str], place: str) -> tuple[str, str]:
+def _memory(rule: Table, value: str, given: dict[str, str], place: str) -> tuple[str, str]:
     size = bytes_of(value)
-    if size and said.get("producerFlowControl") == "false" and "pendingQueuePolicy" in said:
+    if size and given.get("producerFlowControl") == "false" and "pendingQueuePolicy" in given:
         return "", "it holds nobody up there, as producerFlowControl is off and all stays in memory"
     if size:
         rule.set("limit.bytes", size, place)
     return f"limit.bytes = {size}" if size else "no limit.bytes", ""
 
 
-def _flow_control(rule: Table, value: str, said: dict[str, str], place: str) -> tuple[str, str]:
+def _flow_control(rule: Table, value: str, given: dict[str, str], place: str) -> tuple[str, str]:
     if TRUTH[value]:
         return "when_full, as the preset has it", ""
-    if "pendingQueuePolicy" in said:
+    if "pendingQueuePolicy" in given:
         rule.set("enforce", "off", place)
         rule.set("pools", [], place)
         return (
@@ -41,21 +41,21 @@ def _flow_control(rule: Table, value: str, said: dict[str, str], place: str) -> 
     return 'when_full = "spool", store = "store"', "messages go to the store until that is full; then senders wait"
 
 
-def _fail(rule: Table, value: str, said: dict[str, str], place: str) -> tuple[str, str]:
-    if not TRUTH[value] or count_of(said.get("sendFailIfNoSpaceAfterTimeout", "0")):
+def _fail(rule: Table, value: str, given: dict[str, str], place: str) -> tuple[str, str]:
+    if not TRUTH[value] or count_of(given.get("sendFailIfNoSpaceAfterTimeout", "0")):
         return "when_full", ""
     rule.set("when_full", "fail", place)
     return 'when_full = "fail"', ""
 
 
-def _fail_after(rule: Table, value: str, _said: dict[str, str], place: str) -> tuple[str, str]:
+def _fail_after(rule: Table, value: str, _given: dict[str, str], place: str) -> tuple[str, str]:
     if not count_of(value):
         return "when_full", ""
     rule.set("when_full", f"fail-after {value}ms", place)
     return f'when_full = "fail-after {value}ms"', ""
 
 
-def _priority(rule: Table, value: str, _said: dict[str, str], place: str) -> tuple[str, str]:
+def _priority(rule: Table, value: str, _given: dict[str, str], place: str) -> tuple[str, str]:
     if not TRUTH[value]:
         return "no fair_by", ""
     if rule.values.get("kind") != "queue":
@@ -64,7 +64,7 @@ def _priority(rule: Table, value: str, _said: dict[str, str], place: str) -> tup
     return 'fair_by = "priority"', ""
 
 
-def _told(_rule: Table, _value: str, _said: dict[str, str], _place: str) -> tuple[str, str]:
+def _notify(_rule: Table, _value: str, _given: dict[str, str], _place: str) -> tuple[str, str]:
     return 'consumer.slow.action = "notify"', ""
 
 
@@ -74,7 +74,7 @@ _TURNS: Final = {
     "sendFailIfNoSpace": _fail,
     "sendFailIfNoSpaceAfterTimeout": _fail_after,
     "prioritizedMessages": _priority,
-    "advisoryForSlowConsumers": _told,
+    "advisoryForSlowConsumers": _notify,
 }
 _WINDOWS: Final = {
     "queuePrefetch": "consumer.window",

@@ -46,7 +46,7 @@ def _address_setting(reading: Reading, its: Element) -> None:
         return
     rule = reading.draft.rule(match)
     reading.plain(its, known["match"], match)
-    said = {one.name: one.text for one in its.children}
+    given = {one.name: one.text for one in its.children}
     for one in its.children:
         if one.name not in known:
             reading.note(one, Word("address-setting", one.name), NOT_COVERED, value_of(one), why=UNKNOWN)
@@ -54,7 +54,7 @@ def _address_setting(reading: Reading, its: Element) -> None:
         word = known[one.name]
         turn = _TURNS.get(one.name)
         try:
-            ours, why = turn(reading, rule, one, said) if turn else ("", "")
+            ours, why = turn(reading, rule, one, given) if turn else ("", "")
         except ValueError:
             ours, why = "", "the value is none that Artemis would take; mend it there"
         reading.become(one, word, one.text, ours, why)
@@ -76,7 +76,7 @@ def in_bytes(text: str) -> int:
 
 
 def _limit(key: str, none: str = "unlimited") -> Turn:
-    def turn(reading: Reading, rule: Table, one: Element, _said: dict[str, str]) -> tuple[str, str]:
+    def turn(reading: Reading, rule: Table, one: Element, _given: dict[str, str]) -> tuple[str, str]:
         amount = in_bytes(one.text)
         if amount == 0:
             return "", '0 pages or refuses all; give at least 1, or when_full = "spool" with a small limit'
@@ -98,11 +98,11 @@ def _store(reading: Reading, place: str) -> Table:
 
 
 def page_where_full(reading: Reading) -> None:
-    """Have destinations with a limit page, as Artemis does where nothing else is said, and those without one not."""
+    """Have destinations with a limit page, as Artemis does where nothing else is set, and those without one not."""
     try:
         policy, without = documents.loads(reading.draft.text("")), set[str]()
     except documents.BadDocument:
-        return  # whoever reads the policy is told
+        return  # reading the policy fails with the reason
     for table in [table for table in reading.draft.tables.values() if table.kind == "destination"]:
         example, kind = example_of(table.values["match"]), table.values.get("kind", "queue")
         resolved = policy.resolve(example, kind)
@@ -114,7 +114,7 @@ def page_where_full(reading: Reading) -> None:
                 del table.values["when_full"], table.values["store"]
                 without.add(table.places["when_full"])
         elif pages and (is_limited or table.values["match"] == "#"):
-            _spool(reading, table, table.places.get("when_full", "Artemis pages where nothing else is said"))
+            _spool(reading, table, table.places.get("when_full", "Artemis pages where nothing else is set"))
     reading.take_back(without, _SPOOLS, _WITHOUT_LIMIT)
     stored = any(table.values.get("store") for table in reading.draft.tables.values())
     if not stored:
@@ -127,7 +127,7 @@ def _spool(reading: Reading, rule: Table, place: str) -> None:
     rule.set("store", _STORE, place)
 
 
-def _when_full(reading: Reading, rule: Table, one: Element, _said: dict[str, str]) -> tuple[str, str]:
+def _when_full(reading: Reading, rule: Table, one: Element, _given: dict[str, str]) -> tuple[str, str]:
     if one.text not in _WHEN_FULL:
         raise ValueError(one.text)
     rule.set("when_full", _WHEN_FULL[one.text], reading.place(one))
@@ -137,7 +137,7 @@ def _when_full(reading: Reading, rule: Table, one: Element, _said: dict[str, str
     return _SPOOLS, "the store must be one that all nodes share: set its url before you apply this"
 
 
-def _page_size(reading: Reading, _rule: Table, one: Element, _said: dict[str, str]) -> tuple[str, str]:
+def _page_size(reading: Reading, _rule: Table, one: Element, _given: dict[str, str]) -> tuple[str, str]:
     amount = in_bytes(one.text)
     store = _store(reading, reading.place(one))
     segment = min(max(4096, amount, store.values.get("segment", 0)), 64 * 1024 * 1024)
@@ -145,7 +145,7 @@ def _page_size(reading: Reading, _rule: Table, one: Element, _said: dict[str, st
     return f"store.segment = {segment}", ""
 
 
-def _page_limit(reading: Reading, _rule: Table, one: Element, _said: dict[str, str]) -> tuple[str, str]:
+def _page_limit(reading: Reading, _rule: Table, one: Element, _given: dict[str, str]) -> tuple[str, str]:
     amount = in_bytes(one.text)
     if amount <= 0:
         return 'store.limit = "unlimited"', ""
@@ -155,7 +155,7 @@ def _page_limit(reading: Reading, _rule: Table, one: Element, _said: dict[str, s
     return f"store.limit = {store.values['limit']}", ""
 
 
-def _page_full(reading: Reading, _rule: Table, one: Element, _said: dict[str, str]) -> tuple[str, str]:
+def _page_full(reading: Reading, _rule: Table, one: Element, _given: dict[str, str]) -> tuple[str, str]:
     if one.text not in ("DROP", "FAIL"):
         raise ValueError(one.text)
     _store(reading, reading.place(one)).set("when_full", one.text.lower(), reading.place(one))
@@ -163,7 +163,7 @@ def _page_full(reading: Reading, _rule: Table, one: Element, _said: dict[str, st
 
 
 def _name(key: str) -> Turn:
-    def turn(reading: Reading, rule: Table, one: Element, _said: dict[str, str]) -> tuple[str, str]:
+    def turn(reading: Reading, rule: Table, one: Element, _given: dict[str, str]) -> tuple[str, str]:
         if not one.text:
             return f"no {key}", ""
         rule.set(key, one.text, reading.place(one))
@@ -172,20 +172,20 @@ def _name(key: str) -> Turn:
     return turn
 
 
-def _attempts(reading: Reading, rule: Table, one: Element, _said: dict[str, str]) -> tuple[str, str]:
+def _attempts(reading: Reading, rule: Table, one: Element, _given: dict[str, str]) -> tuple[str, str]:
     attempts = _number(one.text)
     rule.set("max_attempts", attempts if attempts > 0 else "default", reading.place(one))
     return f"max_attempts = {attempts}" if attempts > 0 else 'max_attempts = "default", which is no bound', ""
 
 
 def _milliseconds(key: str) -> Turn:
-    def turn(reading: Reading, rule: Table, one: Element, said: dict[str, str]) -> tuple[str, str]:
+    def turn(reading: Reading, rule: Table, one: Element, given: dict[str, str]) -> tuple[str, str]:
         delay = _number(one.text)
         if delay <= 0:
             return f"no {key}", ""
-        if one.name == "max-expiry-delay" and _number(said.get("expiry-delay", "-1")) > 0:
+        if one.name == "max-expiry-delay" and _number(given.get("expiry-delay", "-1")) > 0:
             return "", "expiry-delay is what became message_ttl; one time holds for all messages"
-        if one.name == "max-redelivery-delay" and _number(said.get("redelivery-delay", "0")) <= 0:
+        if one.name == "max-redelivery-delay" and _number(given.get("redelivery-delay", "0")) <= 0:
             return "", "without redelivery-delay nothing waits"
         rule.set(key, f"{delay}ms", reading.place(one))
         return f'{key} = "{delay}ms"', ""
@@ -193,25 +193,25 @@ def _milliseconds(key: str) -> Turn:
     return turn
 
 
-def _factor(reading: Reading, rule: Table, one: Element, said: dict[str, str]) -> tuple[str, str]:
+def _factor(reading: Reading, rule: Table, one: Element, given: dict[str, str]) -> tuple[str, str]:
     factor = float(one.text)
     if not 1 <= factor <= MOST_FACTOR * 10:
         raise ValueError(one.text)
-    if _number(said.get("redelivery-delay", "0")) <= 0:
+    if _number(given.get("redelivery-delay", "0")) <= 0:
         return "", "without redelivery-delay nothing waits"
     rule.set("retry.factor", min(factor, MOST_FACTOR), reading.place(one))
     return f"retry.factor = {min(factor, MOST_FACTOR):g}", "" if factor <= MOST_FACTOR else "it is 100 at the most"
 
 
-def _slow(reading: Reading, rule: Table, one: Element, said: dict[str, str]) -> tuple[str, str]:
-    threshold = _number(said.get("slow-consumer-threshold", "-1"))
+def _slow(reading: Reading, rule: Table, one: Element, given: dict[str, str]) -> tuple[str, str]:
+    threshold = _number(given.get("slow-consumer-threshold", "-1"))
     if threshold <= 0:
         return "no consumer.slow", ""
-    unit = said.get("slow-consumer-threshold-measurement-unit", "MESSAGES_PER_SECOND").rpartition("_")[2]
-    action = {"KILL": "detach", "NOTIFY": "notify"}.get(said.get("slow-consumer-policy", "NOTIFY"))
+    unit = given.get("slow-consumer-threshold-measurement-unit", "MESSAGES_PER_SECOND").rpartition("_")[2]
+    action = {"KILL": "detach", "NOTIFY": "notify"}.get(given.get("slow-consumer-policy", "NOTIFY"))
     if unit not in _EACH or action is None:
         raise ValueError(one.text)
-    period = _number(said.get("slow-consumer-check-period", "5"))
+    period = _number(given.get("slow-consumer-check-period", "5"))
     rule.set("consumer.slow", {"rate": f"{threshold}/{_EACH[unit]}", "period": f"{period}s", "action": action})
     rule.places["consumer.slow"] = reading.place(one)
     key = {"slow-consumer-policy": "action", "slow-consumer-check-period": "period"}.get(one.name, "rate")
@@ -219,14 +219,14 @@ def _slow(reading: Reading, rule: Table, one: Element, said: dict[str, str]) -> 
     return f'consumer.slow.{key} = "{rule.values["consumer.slow"][key]}"', why
 
 
-def _window(reading: Reading, rule: Table, one: Element, _said: dict[str, str]) -> tuple[str, str]:
+def _window(reading: Reading, rule: Table, one: Element, _given: dict[str, str]) -> tuple[str, str]:
     amount = in_bytes(one.text)
     value = {"bytes": amount} if amount > 0 else "pull" if amount == 0 else "unlimited"
     rule.set("consumer.window", value, reading.place(one))
     return f"consumer.window = {value if isinstance(value, str) else value['bytes']}", ""
 
 
-def _routing(reading: Reading, rule: Table, one: Element, _said: dict[str, str]) -> tuple[str, str]:
+def _routing(reading: Reading, rule: Table, one: Element, _given: dict[str, str]) -> tuple[str, str]:
     kind = KINDS.get(one.text.lower(), "")
     if not kind:
         raise ValueError(one.text)

@@ -129,9 +129,9 @@ def _url(reading: Reading, one: Element, instead: str) -> None:
 
 def _bridges(reading: Reading, element: Element) -> None:
     for bridge in element.children:
-        said = {one.name: one for one in bridge.children}
-        source = said["queue-name"].text if "queue-name" in said else ""
-        target = said["forwarding-address"].text if "forwarding-address" in said else ""
+        given = {one.name: one for one in bridge.children}
+        source = given["queue-name"].text if "queue-name" in given else ""
+        target = given["forwarding-address"].text if "forwarding-address" in given else ""
         name = bridge.attributes.get("name", source)
         made = _bridge(reading, bridge, name, {"from": source, "to": target})
         for one in bridge.children:
@@ -140,9 +140,9 @@ def _bridges(reading: Reading, element: Element) -> None:
 
 def _diverts(reading: Reading, element: Element) -> None:
     for divert in element.children:
-        said = {one.name: one for one in divert.children}
-        source, target = (said[key].text if key in said else "" for key in ("address", "forwarding-address"))
-        exclusive = "exclusive" in said and said["exclusive"].text.lower() == "true"
+        given = {one.name: one for one in divert.children}
+        source, target = (given[key].text if key in given else "" for key in ("address", "forwarding-address"))
+        exclusive = "exclusive" in given and given["exclusive"].text.lower() == "true"
         values = {"from": source, "to": target} | ({} if exclusive else {"copies": True})
         name = divert.attributes.get("name", source)
         made = _bridge(reading, divert, name, values)

@@ -16,7 +16,7 @@ FOLDER: Final = "file:///var/spool/headgate"
 
 
 def setting(reading: Reading, element: Element) -> None:
-    """Note a setting of the broker, or a table that is nothing to a policy, with all that is in it."""
+    """Note a setting of the broker, or a whole table, that has no place in a policy."""
     for one in _leaves(element):
         found = words("artemis")["core"].get(one.name) or _area(one.name) or _area(element.name)
         word = Word("core", one.name, states=found.states if found else "")

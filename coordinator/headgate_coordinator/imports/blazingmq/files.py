@@ -187,8 +187,8 @@ _TURNS: Final[dict[str, Turn]] = {
     "mode.broadcast": _mode("topic"),
     "consistency.eventual": _eventual,
     "consistency.strong": _strong,
-    "maxConsumers": _none_else("put a gate in front of the work: at most so many at once, on all hosts"),
-    "maxProducers": _none_else("put a gate in front of the work: at most so many at once, on all hosts"),
+    "maxConsumers": _none_else("put a gate in front of the work: at most that many at once, on all hosts"),
+    "maxProducers": _none_else("put a gate in front of the work: at most that many at once, on all hosts"),
     "maxQueues": _none_else("grants bound which names a user may make; see docs/security.md"),
     "maxIdleTime": _none_else("alert on a destination without consumers, with the Grafana dashboard"),
 }

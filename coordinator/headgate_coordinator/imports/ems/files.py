@@ -138,8 +138,8 @@ def _destinations(reading: _Files, line: Line) -> None:
     rule = reading.draft.rule("#" if match == ">" else match, kind)
     rule.places.setdefault("match", reading.place(line))
     reading.note(line, about, KEPT, match, f'match = "{match}", kind = "{kind}"')
-    said = {name: unquoted(value) for name, _, value in (one.partition("=") for one in properties)}
-    for name, value in said.items():
+    given = {name: unquoted(value) for name, _, value in (one.partition("=") for one in properties)}
+    for name, value in given.items():
         word = known.get(name)
         if word is None:
             reading.note(line, Word("destination", name), NOT_COVERED, value, why=_UNKNOWN)

@@ -184,11 +184,11 @@ def _binding(reading: Reading, one: Value, rules: Rules) -> None:
             elif is_bridged and key in ("routing_key", "arguments"):
                 reading.become(leaf, known[key], value, "bridge", "a fanout has no use for it, there as here")
             elif key in ("source", "destination", "destination_type"):
-                why = f"its exchange {source!r} became no bridge; what to do instead is said of that"
+                why = f"its exchange {source!r} became no bridge; its own entry says what to do instead"
                 reading.become(leaf, known[key], value, "", why)
             else:
                 word = known.get(key, Word("binding", key, differs=UNKNOWN))
                 if key in ("routing_key", "arguments") and not value:
-                    reading.become(leaf, word, value, "nothing is said, as here", "it says nothing")
+                    reading.become(leaf, word, value, "nothing is set, as here", "it says nothing")
                 else:
                     reading.become(leaf, word, value, "")

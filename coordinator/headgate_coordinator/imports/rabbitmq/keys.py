@@ -21,18 +21,18 @@ Turn = Callable[[Table, Value, dict[str, Value], str], tuple[str, str]]
 
 
 def _limit(key: str) -> Turn:
-    def turn(rule: Table, its: Value, said: dict[str, Value], place: str) -> tuple[str, str]:
+    def turn(rule: Table, its: Value, given: dict[str, Value], place: str) -> tuple[str, str]:
         if its.number == 0:
             return "", "0 keeps nothing; have no queue, and senders without grants for it"
         rule.set(key, _positive(its), place)
         if "when_full" not in rule.values:
-            rule.set("when_full", "fail", "the oldest is never dropped" if "overflow" not in said else "overflow")
+            rule.set("when_full", "fail", "the oldest is never dropped" if "overflow" not in given else "overflow")
         return f"{key} = {its.number}", ""
 
     return turn
 
 
-def _overflow(rule: Table, its: Value, _said: dict[str, Value], place: str) -> tuple[str, str]:
+def _overflow(rule: Table, its: Value, _given: dict[str, Value], place: str) -> tuple[str, str]:
     whys = {
         "reject-publish": "",
         "reject-publish-dlx": "senders get an error; what is refused is no dead letter",
@@ -45,10 +45,10 @@ def _overflow(rule: Table, its: Value, _said: dict[str, Value], place: str) -> t
 
 
 def _time(key: str) -> Turn:
-    def turn(rule: Table, its: Value, said: dict[str, Value], place: str) -> tuple[str, str]:
+    def turn(rule: Table, its: Value, given: dict[str, Value], place: str) -> tuple[str, str]:
         if its.number == 0:
             return "", "0 keeps nothing that is not delivered at once; give at least 1 ms"
-        if key.startswith("retry.") and not _retries(said):
+        if key.startswith("retry.") and not _retries(given):
             return "", "delayed-retry-type has nothing wait, or delayed-retry-min is not there"
         rule.set(key, f"{_positive(its)}ms", place)
         if key == "retry.delay":
@@ -59,22 +59,22 @@ def _time(key: str) -> Turn:
     return turn
 
 
-def _retries(said: dict[str, Value]) -> bool:
-    on = said.get("delayed-retry-type")
-    return on is not None and on.text in ("all", "failed", "returned") and "delayed-retry-min" in said
+def _retries(given: dict[str, Value]) -> bool:
+    on = given.get("delayed-retry-type")
+    return on is not None and on.text in ("all", "failed", "returned") and "delayed-retry-min" in given
 
 
-def _retry_type(_rule: Table, its: Value, said: dict[str, Value], _place: str) -> tuple[str, str]:
+def _retry_type(_rule: Table, its: Value, given: dict[str, Value], _place: str) -> tuple[str, str]:
     if its.text == "disabled":
         return "no retry", ""
     if its.text not in ("all", "failed", "returned"):
         raise ValueError(its.text)
-    if not _retries(said):
+    if not _retries(given):
         return "", "without delayed-retry-min nothing waits"
     return "retry", "" if its.text == "failed" else "what failed waits; what is given back comes again at once"
 
 
-def _attempts(rule: Table, its: Value, _said: dict[str, Value], place: str) -> tuple[str, str]:
+def _attempts(rule: Table, its: Value, _given: dict[str, Value], place: str) -> tuple[str, str]:
     if its.number == -1:
         rule.set("max_attempts", "default", place)
         return 'max_attempts = "default", which is no bound', ""
@@ -84,7 +84,7 @@ def _attempts(rule: Table, its: Value, _said: dict[str, Value], place: str) -> t
     return f"max_attempts = {its.number + 1}, for the first attempt counts here", ""
 
 
-def _priorities(rule: Table, its: Value, _said: dict[str, Value], place: str) -> tuple[str, str]:
+def _priorities(rule: Table, its: Value, _given: dict[str, Value], place: str) -> tuple[str, str]:
     if not 1 <= its.number <= 255:
         raise ValueError(its.text)
     rule.set("fair_by", "priority", place)

@@ -1,4 +1,4 @@
-"""Regular expressions of policies, as far as a pattern of ours, or a list of names, can say what they find.
+"""Translates regular expressions of policies to our patterns, or to lists of names.
 
 Understood are literal characters, ``.``, ``.*`` and ``.+``, alternatives in parentheses, ``^`` at the begin and ``$``
 at the end. No engine of regular expressions runs here, for one that is written to be slow would never end.

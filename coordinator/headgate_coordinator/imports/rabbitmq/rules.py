@@ -18,7 +18,7 @@ UNKNOWN: Final = "this word is not known; look it up in RabbitMQ's documentation
 _NO_VALUE: Final = "the value is none that RabbitMQ would take; mend it there"
 _STEPS: Final = 1024
 _MOST_LOOKS: Final = 1_000_000
-"""Of names by patterns, of so many characters of both multiplied."""
+"""Of names by patterns, of that many characters of both multiplied."""
 _BEGINS: Final = 16
 """Names that are seen to begin otherwise than a pattern in the time of one look."""
 _OF_QUEUES: Final = ("queues", "all", "", "classic_queues", "quorum_queues")
@@ -279,7 +279,7 @@ class Rules:
             elif key == "type":
                 self._type(its, kind, "type")
             elif key == "arguments" and not its.members:
-                reading.become(its, Word("queue", key), "", "nothing is said, as here")
+                reading.become(its, Word("queue", key), "", "nothing is set, as here")
             elif key not in ("name", "vhost", "arguments"):
                 for leaf in its.leaves():
                     reading.note(leaf, Word("queue", key), NOT_COVERED, leaf.text, why=UNKNOWN)
@@ -347,21 +347,21 @@ class Rules:
             self.reading.become(its, word, its.text, ours, why)
         return {key: (value, table.places.get(key, "")) for key, value in table.values.items()}
 
-    def _turn(self, rule: Table, key: str, its: Value, said: dict[str, Value]) -> tuple[str, str]:
+    def _turn(self, rule: Table, key: str, its: Value, given: dict[str, Value]) -> tuple[str, str]:
         """Return our words for a key, and how they differ; raises ValueError where its value is nonsense."""
         place = self.reading.place(its)
         if key.startswith("dead-letter-") and key != "dead-letter-strategy":
-            return self._dead_letter(rule, said, place)
+            return self._dead_letter(rule, given, place)
         if key in TURNS:
-            return TURNS[key](rule, its, said, place)
-        if key == "dead-letter-strategy" and "dead-letter-exchange" in said:
+            return TURNS[key](rule, its, given, place)
+        if key == "dead-letter-strategy" and "dead-letter-exchange" in given:
             return "dead_letter", ""
         return "", ""
 
-    def _dead_letter(self, rule: Table, said: dict[str, Value], place: str) -> tuple[str, str]:
-        if "dead-letter-exchange" not in said:
+    def _dead_letter(self, rule: Table, given: dict[str, Value], place: str) -> tuple[str, str]:
+        if "dead-letter-exchange" not in given:
             return "", "without dead-letter-exchange there are none"
-        exchange, key = said["dead-letter-exchange"].text, said.get("dead-letter-routing-key")
+        exchange, key = given["dead-letter-exchange"].text, given.get("dead-letter-routing-key")
         name = self.routes.dead_letters(exchange, key.text if key else None)
         if not is_name(name):
             why = "dead letters go to one queue here, and which one these files do not say: write dead_letter = NAME"

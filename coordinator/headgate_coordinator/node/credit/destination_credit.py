@@ -75,7 +75,7 @@ class Line:
             self.inflow.weigh(min(1000, len(self.inlets)))
 
     def saw(self, messages: int, size: int) -> None:
-        """Learn of so many messages of so many bytes together."""
+        """Learn of that many messages of that many bytes together."""
         self.size += (size / messages - self.size) * min(1.0, messages * LEARN)
 
     def give(self, inlet: Inlet, room: float | None) -> None:

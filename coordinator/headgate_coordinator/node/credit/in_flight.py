@@ -23,7 +23,7 @@ from headgate.redis.scripts import Script
 RETRY: Final = 1.0
 """Seconds until it is asked again for what could not be had."""
 ANSWERED_WITHIN: Final = 1.0
-"""Seconds within which a consumer that was told of room comes for it; after that, room is for others."""
+"""Seconds within which a consumer that heard of room comes for it; after that, room is for others."""
 COUNTED: Final = frozenset({"settle", "detach"})
 """Scripts by which consumers take messages, and give them back."""
 _MESSAGES: Final = 1 + PARTS.index("messages")
@@ -81,7 +81,7 @@ class InFlight:
         self._hungry: dict[_Consumer, float] = {}
         """Consumers that were given less than they wanted, and since when."""
         self._called: _Consumer | None = None
-        """One that was told to fetch, for which what is free is kept."""
+        """One that may fetch, for which what is free is kept."""
         self._came = asyncio.Event()
         self._lining_up: asyncio.Task[None] | None = None
         self._closed = False
@@ -182,7 +182,7 @@ class InFlight:
         return room
 
     async def _obtain(self, wanted: int) -> None:
-        """Take so much more at the limiter, or what is left there, if nobody stands in line for it."""
+        """Take that much more at the limiter, or what is left there, if nobody stands in line for it."""
         wanted = min(wanted, self.most)
         with contextlib.suppress(HeadgateError):  # what is to be settled goes on
             if self._take(await self._limiter.attempt(key=self._user, in_flight=wanted), wanted):

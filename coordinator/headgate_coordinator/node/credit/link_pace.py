@@ -58,7 +58,7 @@ class LinkPace:
                 self._until = max(self._until, now + rate.owed(now))
 
     def credit(self, now: float, most: int) -> tuple[int, float]:
-        """Return for how many messages there may be credit, at the most ``most``, and in how many s to ask again."""
+        """Return how many messages may have credit, up to ``most``, and the seconds until more may."""
         if now < self._until:
             return 0, self._until - now
         if self.allowance is not None and not (most := self.allowance.credit(most)):

@@ -208,7 +208,7 @@ class Quotas:
         return limit.limiter if limit is not None and limit.has(IN_FLIGHT) else ""
 
     def held_up(self, user: str) -> tuple[float, str] | None:
-        """Return for how long a consumer of a user has waited for the quota of what is in flight, and why."""
+        """Return how long a user's consumer has waited for the in-flight quota, and why."""
         known = self._in_flight.get(user)
         seconds = None if known is None else known[1].withheld
         return None if known is None or seconds is None else (seconds, known[1].why)

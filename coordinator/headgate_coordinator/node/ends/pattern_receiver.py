@@ -42,7 +42,7 @@ def refusal_by_pattern(pattern: str, source: Terminus) -> str | None:
 
 
 def as_meant(client: Client, address: str) -> str:
-    """Return the address of a pattern as the policy in force means it, for which the user has to have a grant."""
+    """Return a pattern's address under the policy in force, for which the user needs a grant."""
     pattern, mark, options = address.partition("?")
     wider = client.parts.registry.policies.policy.include_parent
     return f"{with_parent(pattern)}{mark}{options}" if wider else address
@@ -60,7 +60,7 @@ class TopicSink(ClientSink):
         return most
 
     def delivered(self, *, found_all: bool) -> None:
-        """Hand on what came, and note what is left to be looked at for credit that is to be used up."""
+        """Hand on messages, and note the topics still to look at for credit that is being drained."""
         crowd, feed = self._crowd, self._feed
         self._outlet.pump()
         if found_all:
@@ -94,7 +94,7 @@ class TopicSink(ClientSink):
 
 
 class LinkCrowd:
-    """The link that takes what the feeds of all topics fetch, which is together no more than it has credit for.
+    """A receiver on all topics of a pattern, whose feeds share the link's credit.
 
     Attributes:
         outlet: the link's end.
@@ -150,7 +150,7 @@ class LinkCrowd:
         """Count the topics that are to be joined.
 
         Raises:
-            TooManyTopics: its connection may not be on so many.
+            TooManyTopics: its connection may not be on that many.
         """
         self.reach = len(self.topics.feeds.keys() | set(names))
         supplies = (getattr(end, "supply", None) for end in self.outlet.connection.ends.values())
@@ -175,7 +175,7 @@ class LinkCrowd:
         self.reach = len(self.topics.feeds)
 
     def looked(self) -> None:
-        """Give the credit back to a client that wants it used up, once all topics were looked at or no room is left."""
+        """Answer a client's drain once all topics were looked at or no room is left."""
         topics = self.topics
         if not self.outlet.drains or topics.shared.under_way or topics.created or self.rotation:
             return

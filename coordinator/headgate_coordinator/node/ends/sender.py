@@ -24,7 +24,7 @@ from headgate_coordinator.security import Action
 
 _log = logging.getLogger("headgate.node")
 LINGER: Final = 2.0
-"""Seconds that the end of a link waits for what came before it to be stored, so that its client hears of it."""
+"""Seconds that a detach waits for earlier messages to be stored, so that its client hears of them."""
 
 
 SAFE_WITHIN: Final = DEFAULT_TIMEOUT
@@ -236,7 +236,7 @@ class Inlet(LinkEnd):
         self.connection.flush_soon()
 
     def _has_room(self, size: int, delivery: Any) -> bool:
-        """Return whether the connection may hold so many bytes more; what it may not hold is given back."""
+        """Return whether the connection may hold that many bytes more; what it may not hold is given back."""
         connection = self.connection
         if not connection.held or connection.held + size <= connection.node.options.held:
             return True

@@ -108,7 +108,7 @@ class ClientSink:
 
 
 class LinkSink(ClientSink):
-    """The sink of a link's only feed, which fetches no more than the link has credit for, and hands it on at once."""
+    """The sink of a link's only feed: it fetches within the link's credit, and delivers at once."""
 
     def __init__(self, outlet: Receiving, feed: Feed) -> None:
         super().__init__(outlet, feed, outlet.buffer)
@@ -126,7 +126,7 @@ class LinkSink(ClientSink):
             self._outlet.exhausted()
 
     def recalled(self) -> None:
-        """Hand on what came from a store, and then see whether there is more for credit that is to be used up."""
+        """Hand on messages from a store, and look for more if the client drains its credit."""
         self._outlet.pump()
         if not self._feed.recalls and self._outlet.drains:
             self._feed.look()
@@ -153,7 +153,7 @@ class SliceSink(LinkSink):
         self._unseen = unseen
 
     def delivered(self, *, found_all: bool) -> None:
-        """Hand on what came, and give back credit that is to be used up if nothing is left at any slice."""
+        """Hand on messages, and answer a drain if nothing is left at any slice."""
         self._outlet.pump()
         if found_all:
             self._unseen.discard(self._feed)

@@ -268,7 +268,7 @@ class Desk:
             raise InvalidValue(f"{whole.name!r} has no slice {number}")
 
     async def _check_apply(self, address: Address, flat: Sequence[str]) -> None:
-        """Let who manages a destination make no queue of a link, nor have dead letters sent to where they may not."""
+        """Refuse changes by managers that make a link's queue, or send dead letters where they may not."""
         registry, settings = self._parts.registry, dict(zip(flat[::2], flat[1::2], strict=True))
         if is_reply_queue(address.name) and await self._parts.store.snapshot(address, waiters=0, consumers=1) is None:
             raise LinkQueueGone(f"{address.name!r} was made for one link, and is gone with it")

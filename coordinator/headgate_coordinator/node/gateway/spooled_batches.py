@@ -114,7 +114,7 @@ class _Sender:
             self._timer.cancel()
 
     def ask(self, quota: Quota, size: int, tell: Callable[[], None]) -> "asyncio.Future[None]":
-        """Ask for room, in the store's line if there is none, and return what was asked for before if that will do."""
+        """Ask the store for room, in its line if need be, and return earlier requests that suffice."""
         if self.asked is None or self.size < size or self.quota is not quota:
             self.put_back()
             self.quota, self.size = quota, size

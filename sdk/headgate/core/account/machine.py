@@ -111,7 +111,7 @@ class Account:
         self.waiters.attend_by(max(item.deadline, now))
 
     def come(self, item: Outgoing, now: float) -> bool:
-        """Count in a message that was put in line and is not paid, or let a gate's caller in if that can be."""
+        """Count in an unpaid message that was put in line, or admit a gate's caller if possible."""
         if not self._holds_messages:
             if now > self.lease.use_until:
                 self.credit.frozen = True  # the lease may be over: first hear from Redis
@@ -239,7 +239,7 @@ class Account:
         return item is self._asked_for and self.last.place > 0 and not self.call_since
 
     def is_stuck(self, now: float, slow: float) -> bool:
-        """Return whether Redis does not answer, or has not for so many seconds."""
+        """Return whether Redis does not answer, or has not for that many seconds."""
         return self.lost_since is not None or 0 < self.call_since < now - slow
 
     def sent(self, now: float) -> int:
@@ -380,7 +380,7 @@ class Account:
 
     def _idle_since(self, now: float) -> bool:
         if self.resumed is not None:
-            return False  # an account that ends cannot be told from one that a later session took
+            return False  # an account that ends looks the same as one that a later session took
         if self.credit.uses != self._uses_seen:
             self._uses_seen, self._used_at = self.credit.uses, now
         busy = self.credit.spent - self.credit.returned > self.credit.used  # permits of a gate, that no message shows

@@ -57,7 +57,7 @@ class Spooling(Protocol):
         """Delete what was prepared and is not wanted."""
 
     def refuse(self, segment: str, room: int, no_store: NoStore | None) -> None:
-        """Delete a segment, for memory has room for only so many references, or a node found none at the store."""
+        """Delete a segment, for memory has room for only that many references, or a node found none at the store."""
 
     def drop(self, segment: str) -> None:
         """Delete a segment of which nothing was stored, nor will be."""
@@ -122,7 +122,7 @@ class Effects(Protocol):
     def refill(self, head: Outgoing | None) -> None:
         """Fetch what is missing from the destination's pools, or leave their lines.
 
-        With ``head``, the first in line where somebody there does not wait, the account is told once pools were asked
+        With ``head``, the first in line where somebody there does not wait, the account hears once pools were asked
         for it.
         """
 

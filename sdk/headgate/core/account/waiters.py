@@ -15,7 +15,7 @@ from headgate.core.when_full import WhenFull
 SLOW: Final = 0.02
 """Seconds that an answer may take: no caller's time is over sooner than that, for the answer may come just now."""
 SILENT: Final = 0.5
-"""Seconds that the answer to a call with a message in it may take, however short the time of the message's caller:
+"""Seconds that a call with a message in it may take, however short its caller's timeout is:
 that time is for room, and it has that. One who gave up sooner would not know whether the message was stored."""
 EXPLAIN_AFTER: Final = 0.1
 """Seconds after which a wait is worth one call that finds out why."""
@@ -43,7 +43,7 @@ class Waiters:
         stopped: whether nobody is let in, by hand.
         beyond_memory: bytes of a message that memory never has room for, where there is a store for it.
         rate_at: when the destination's rate lets the next go that are paid; 0 while it holds nothing up.
-        announced: whether anybody was told of the wait, and is to be told of its end.
+        announced: whether the wait was announced, so that its end is to be announced too.
         attend_at: when to call :meth:`see_to`; infinite while nobody's time will be over.
         look_at: when to see how the destination is; infinite while nothing new is to be seen.
         explain_at: when to find out all of why they wait, as somebody is to hear of it; infinite while nobody is.
@@ -116,7 +116,7 @@ class Waiters:
         over = self._lose_patience(now) if self.hurried else math.inf
         over = min(over, outbox.soonest())
         paid = outbox.soonest_paid()
-        head = outbox.head()  # lets go of those who were told
+        head = outbox.head()  # lets go of those who have their answer
         self._hurried = self._hurried and head is not None
         self._explain_before(over)
         self.attend_at = min(over, paid if paid > now else now + SLOW)  # paid and late: its answer may come just now
@@ -125,7 +125,7 @@ class Waiters:
     def _lose_patience(self, now: float) -> float:
         """Give up for those that waited as long as they are to; returns when the next of them will have."""
         soonest = math.inf
-        for item in tuple(self.outbox.waiting):  # whoever is told why is let go of
+        for item in tuple(self.outbox.waiting):  # whoever learns why is let go of
             item.since = item.since or now
             if (patience := self.how(item).patience) and not item.done.done():
                 if now >= item.since + patience:
@@ -207,7 +207,7 @@ class Waiters:
     def impatient(self) -> Iterator[Outgoing]:
         """Yield those in line that do not wait."""
         if self.hurried:
-            for item in tuple(self.outbox.waiting):  # whoever is told why is let go of
+            for item in tuple(self.outbox.waiting):  # whoever learns why is let go of
                 if self.how(item).patience == 0 and not item.done.done() and not self.may_exceed(item):
                     yield item
 
@@ -233,7 +233,7 @@ class Waiters:
 
     def give_up(self, item: Outgoing, now: float) -> None:
         """Drop a message, or fail it, as it is to be treated."""
-        if self.how(item).drops and self._holds_messages:  # a gate has nothing to drop: its caller is told
+        if self.how(item).drops and self._holds_messages:  # a gate has nothing to drop: its caller gets the error
             self._ends.dropped(item)
         else:
             self._ends.full(item, now)

@@ -1,4 +1,4 @@
-"""Many patterns by their words, so that those for a name, or those that overlap, are found without looking at all."""
+"""An index of patterns by their words, which finds those for a name, and those that overlap."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -237,7 +237,7 @@ class Reader:
         return found
 
     def pairs(self, count: int, depth: int) -> dict[Any, Any]:
-        """Return a map of so many keys and values."""
+        """Return a map of that many keys and values."""
         found: dict[Any, Any] = {}
         for _ in range(0, count, 2):
             at, key = self.at, self.value(depth)

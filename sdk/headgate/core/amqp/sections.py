@@ -137,7 +137,7 @@ def check(raw: bytes) -> int:
                     found = HEADED
                 elif last == PROPERTIES and width:
                     count = raw[at + 5] if width == 1 else int.from_bytes(raw[at + 8 : at + 12])
-                    found |= count > _EXPIRY and EXPIRES  # so many fields it has
+                    found |= count > _EXPIRY and EXPIRES  # that many fields it has
                 elif last == MESSAGE_ANNOTATIONS and (width != 1 or raw.find(_DELIVERY, at, at + size) > 0):
                     found |= LATER
             at += size
@@ -146,7 +146,7 @@ def check(raw: bytes) -> int:
     if at == end and end:
         return found
     codes = [section.code for section in sections(raw)]
-    return sum(said for code, said in _SAYS.items() if code in codes)
+    return sum(bits for code, bits in _SAYS.items() if code in codes)
 
 
 def expiry_of(raw: bytes) -> int | None:
@@ -182,17 +182,17 @@ def later_of(raw: bytes, now: Callable[[], float]) -> str:
         if section.code == MESSAGE_ANNOTATIONS:
             if raw.find(_DELIVERY, section.content, section.stop) < 0:
                 return ""
-            reader, said = _inside(raw, section), dict[str, Any]()
+            reader, annotations = _inside(raw, section), dict[str, Any]()
             for _ in range(0, reader.enter_map(), 2):
                 name = reader.value(1)
                 if name in (DELIVERY_TIME, DELIVERY_DELAY):
-                    said[name] = reader.value(1)
+                    annotations[name] = reader.value(1)
                 else:
                     reader.skip()
             _leave(reader)
-            if (moment := said.get(DELIVERY_TIME)) is not None:
+            if (moment := annotations.get(DELIVERY_TIME)) is not None:
                 return f"@{moment_ms(_seconds(moment, DELIVERY_TIME), DELIVERY_TIME, now())}"
-            delay = delay_ms(_seconds(said.get(DELIVERY_DELAY, 0), DELIVERY_DELAY), DELIVERY_DELAY)
+            delay = delay_ms(_seconds(annotations.get(DELIVERY_DELAY, 0), DELIVERY_DELAY), DELIVERY_DELAY)
             return str(delay) if delay else ""
     return ""
 
@@ -271,7 +271,7 @@ def read_header(reader: Reader) -> Header:
 
 
 def is_number(value: Any, bits: int) -> bool:
-    """Return whether it is an unsigned number of so many bits."""
+    """Return whether it is an unsigned number of that many bits."""
     return type(value) is int and 0 <= value < 1 << bits
 
 
@@ -323,7 +323,7 @@ def to_of(raw: bytes) -> str | None:
 
 
 def with_delivery_count(raw: bytes, count: int) -> bytes:
-    """Return the message after so many failed attempts, else as it was; for 0, one without a header is returned itself.
+    """Return the message after that many failed attempts; for 0, one without a header is returned itself.
 
     Raises:
         InvalidValue: it is not a number from 0 to 2**32 - 1.

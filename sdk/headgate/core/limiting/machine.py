@@ -85,7 +85,7 @@ class Limiter:
         return one
 
     def settle(self, one: Reservation, used: str, verb: str = "settle") -> None:
-        """Say what was used of what is held, or how it ends (``sample``); of what is over nothing can be said."""
+        """Say what was used of what is held, or how it ends (``sample``); what is over can no longer change."""
         if one.state is State.HELD:
             self._parting.append(Operation(verb, one, used))
 

@@ -11,7 +11,7 @@ _COUNTED: Final = {"ok": "ok", "overload": "over", "ignore": "ignored"}
 EVERY: Final = 0.25
 """Seconds between two samples of a session."""
 LONGEST: Final = 3600.0
-"""Seconds; a hold that took longer counts as one of so many."""
+"""Seconds; a hold that took longer counts as one of that many."""
 
 
 def check_outcome(outcome: Any) -> Outcome:
@@ -51,7 +51,7 @@ class Samples:
         self._next = 0.0
 
     def add(self, outcome: Outcome, seconds: float, amount: int) -> None:
-        """Count a hold of so many seconds, that held this amount of the limit."""
+        """Count a hold that lasted that many seconds and held this amount of the limit."""
         sums, us = self._sums, int(min(max(0.0, seconds), LONGEST) * 1e6)
         self._any = True
         sums[_COUNTED[outcome]] += 1

@@ -32,7 +32,7 @@ BACK_OFF: Final = 1.0
 MOST_KEYS: Final = 10_000
 """Keys of which a session may have slices, or know how many admissions come."""
 SHARE: Final = 4
-"""A session takes in hand at most one of so many parts of what may be held at once, of a burst, or of a quota."""
+"""A session takes in hand at most this fraction of a concurrency limit, a burst or a quota."""
 REFUSED_FOR: Final = 0.05
 """Seconds for which a refusal is believed that does not say when to try again."""
 HandKey = str | None | tuple[str | None, int]

@@ -21,7 +21,7 @@ FEW: Final = 30
 LONGEST: Final = 8
 """Seconds for which it waits for enough of these, and for holds from before the limit was lowered."""
 TOLERATED: Final = 50
-"""One overload in so many finished holds does not count."""
+"""One overload in that many finished holds does not count."""
 FAR: Final = 600
 """The same of the limit: with less of it held it is lowered at once, and not step by step."""
 PROBE_AFTER: Final = 15

@@ -77,7 +77,7 @@ def _move_to_shadow(kind: str | None, fields: dict[str, str]) -> None:
     """
     text = as_shadow(fields)
     if not text:
-        raise PolicyError("shadow is said together with the limits that are to be shadow limits", setting="enforce")
+        raise PolicyError("give shadow together with the limits that are to be shadow limits", setting="enforce")
     for name, called in _BINDING.items():
         if fields.get(name):
             raise PolicyError(

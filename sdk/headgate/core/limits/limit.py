@@ -185,7 +185,7 @@ def check_name(name: Any, what: str = "name") -> str:
 
 
 def reset_of(value: Any, window: str) -> tuple[int, str]:
-    """Return when a window resets: minutes after its local begin, and its time zone, empty where none is said.
+    """Return when a window resets: minutes after its local begin, and its time zone, empty where none is given.
 
     Raises:
         InvalidValue: it is not written as a reset of such a window is.

@@ -98,8 +98,8 @@ def unless(usual: str, other: str) -> Form:
 LIMITS: Final = Form(lambda value, what: limits_text(read_limits(value, what)))
 
 
-def zone_said(*limits: Any) -> str | None:
-    """Return the offsets of the time zone in which quotas are said to reset; None where none says one.
+def zone_of_quotas(*limits: Any) -> str | None:
+    """Return the offsets of the time zone in which quotas reset; None where none says one.
 
     Args:
         limits: tables of limits by name; anything else says none.
@@ -108,15 +108,15 @@ def zone_said(*limits: Any) -> str | None:
         InvalidValue: they say several, or one that is not known.
     """
     named = [item for tables in limits if isinstance(tables, Mapping) for item in tables.items()]
-    said = {
+    zones = {
         reset_of(table["resets"], Limit.of(name, table).window)[1]
         for name, table in named
         if isinstance(table, Mapping) and table.get("resets") is not None
     }
-    if len(said) > 1:
-        zones = " and ".join(sorted(zone or "none" for zone in said))
-        raise InvalidValue(f"quotas of one limiter have one time zone, and here are {zones}", setting="resets")
-    zone = next(iter(said), "")
+    if len(zones) > 1:
+        names = " and ".join(sorted(zone or "none" for zone in zones))
+        raise InvalidValue(f"quotas of one limiter have one time zone, and here are {names}", setting="resets")
+    zone = next(iter(zones), "")
     return offsets_text(zone, "resets") if zone else None
 
 

@@ -1,4 +1,4 @@
-"""Priorities of messages, 0 to 9 as AMQP has them, and the bands in which a queue delivers them, 0 first to 7."""
+"""Priorities of messages (0 to 9, as in AMQP), and the bands that a queue delivers in turn."""
 
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ BANDS: Final = (7, 7, 6, 6, 5, 4, 3, 2, 1, 0)
 LEAST_OVERTAKEN: Final = 16
 MOST_OVERTAKEN: Final = 1_000_000
 USUAL_OVERTAKEN: Final = 100
-"""Messages of other bands that go before one that is next in its own, at most, where no setting says so."""
+"""Most messages of other bands that may go before the next one of a band, by default."""
 
 
 def _overtaken(value: Any, what: str) -> str:

@@ -56,7 +56,7 @@ def enforce_limits(kind: str | None, fields: dict[str, str]) -> None:
         fields |= shadows
         return
     if kind != "limiter" or not fields.get("limits"):
-        raise PolicyError("shadow is for a limiter, and is said together with its limits", setting="enforce")
+        raise PolicyError("shadow is for a limiter, and is given together with its limits", setting="enforce")
     if any(shadows.values()):
         raise PolicyError("all limits are shadow limits; leave shadow_limits out", setting="enforce")
     if any(limit.adapt for limit in limits_of(fields["limits"]).values()):

@@ -49,8 +49,8 @@ def whole_fields(slices: Sequence[Mapping[str, str]]) -> dict[str, str]:
     whole = {name: value for name, value in slices[0].items() if name not in _OWN}
     for names, together in ((_SUMMED, sum), (_HIGHEST, max), (_LOWEST, min)):
         for name in names:
-            if said := [int(fields[name]) for fields in slices if fields.get(name)]:
-                whole[name] = str(together(said))
+            if levels := [int(fields[name]) for fields in slices if fields.get(name)]:
+                whole[name] = str(together(levels))
     if whole.get("limit_bytes", "").isdigit() and "peak_bytes" in whole:  # slices are not at their peaks together
         whole["peak_bytes"] = str(min(int(whole["peak_bytes"]), int(whole["limit_bytes"])))
     return whole

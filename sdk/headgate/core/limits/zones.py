@@ -52,7 +52,7 @@ def offsets_text(zone: str, what: str = "zone") -> str:
 
 
 def _reader(zone: str, what: str) -> Callable[[int], int]:
-    """Return what tells the offset at so many seconds since 1970."""
+    """Return what tells the offset at that many seconds since 1970."""
     try:
         info: tzinfo = UTC if zone == "UTC" else ZoneInfo(zone)
     except (KeyError, ValueError, OSError, TypeError):

@@ -171,7 +171,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Ask the rate that the link shares with others for so many messages and bytes; answered by :class:`Paced`."""
+    """Ask the rate that the link shares with others for that many messages and bytes; answered by :class:`Paced`."""
 
     messages: int
     size: int

@@ -49,7 +49,7 @@ class Loss:
 
     @property
     def messages(self) -> int:
-        """How many they are; at most so many where numbers have gaps."""
+        """How many they are; at most that many where numbers have gaps."""
         return self.last - self.first + 1
 
 

@@ -23,7 +23,7 @@ MOST_READ: Final = 16 << 10
 MOST_LISTED: Final = 16
 """Selectors of one topic that are judged, as many as it lists."""
 MOST_WORK: Final = 4 << 20
-"""Characters of selectors, times bytes before a body, that are judged for a message, in some 30 ms at the worst: for
+"""Characters of selectors times bytes before a body, at most, that are judged for a message (30 ms at worst): for
 each character of a pattern all of a header is looked through. It is for all other subscriptions."""
 ALLOWED: Final = 0.0001
 """Seconds of processor time that a selector may take for a message, on average."""

@@ -188,7 +188,7 @@ def _pairs(values: Sequence[bytes]) -> dict[str, str]:
 
 
 def _shadows(reply: Sequence[bytes]) -> dict[str, Any]:
-    """Return what is said of shadow limits, where there are any."""
+    """Return what the reply has of shadow limits, where there are any."""
     if not reply:
         return {}
     own, of_key, would_wait, shadowed, *_ = reply

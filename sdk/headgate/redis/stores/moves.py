@@ -99,9 +99,9 @@ class MoveStore:
         key = source.shared[LINKS]
         for name in await self.server.command(source.shared[0], "HKEYS", key):
             if name.startswith(b"moves:"):
-                told = record(await self.server.command(source.shared[0], "HGET", key, name) or b"")
-                if "to" in told:
-                    found.append((name.decode().removeprefix("moves:"), decode_name(told["to"]), int(told["since"])))
+                move = record(await self.server.command(source.shared[0], "HGET", key, name) or b"")
+                if "to" in move:
+                    found.append((name.decode().removeprefix("moves:"), decode_name(move["to"]), int(move["since"])))
         return found
 
     async def _call(

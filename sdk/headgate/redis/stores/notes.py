@@ -69,7 +69,7 @@ class Tie:
 
     @classmethod
     def read(cls, name: str, text: str, age_ms: int) -> "Tie":
-        """Return the tie that a note of so many ms ago tells of.
+        """Return the tie that a note of that many ms ago tells of.
 
         Raises:
             KeyError, ValueError: it is no such note.

@@ -70,7 +70,7 @@ class SpoolStore:
         return {flat[i].decode(): int(float(flat[i + 1])) for i in range(0, len(flat), 2)}
 
     async def held(self, store: Address, cursor: bytes = b"0") -> tuple[bytes, dict[str, tuple[int, str]]]:
-        """Return a piece of the segments of a store, their bytes and the session that wrote them, and where to go on.
+        """Return a page of a store's segments, with their bytes and writers, and its cursor.
 
         It is over when it is to go on at ``b"0"``.
         """

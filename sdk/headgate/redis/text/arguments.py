@@ -7,7 +7,7 @@ Between the name of an argument and its meaning is its type: one of these, or se
     'leave', 'stay'                  these words
     id, name, segment, ...           text of such a form, see ``FORMS``
     run                              a server's run id
-    text to 200, bytes to 200        text without control characters, or anything, of so many bytes at the most
+    text to 200, bytes to 200        text without control characters, or anything, of that many bytes at the most
     field                            value of a setting: all of them, with their types, follow after ``Fields``
 
 The last argument may stand for any number of values, and says how many: ``up to 128 of text to 200, total``.
