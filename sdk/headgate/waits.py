@@ -82,7 +82,8 @@ class _Timed:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._waits.ended(self._kind, self._destination, monotonic() - self._since, outcome_of(error), error)
+        if not isinstance(error, GeneratorExit):  # thrown away with its loop: listeners may need one
+            self._waits.ended(self._kind, self._destination, monotonic() - self._since, outcome_of(error), error)
 
 
 def outcome_of(error: BaseException | None) -> Outcome:

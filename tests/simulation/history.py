@@ -1,6 +1,7 @@
 """A history: what happens in a world, all drawn from one seed, and the shortest part of it that breaks a promise."""
 
 import asyncio
+import contextlib
 import gc
 import warnings
 from collections.abc import Callable, Coroutine, Sequence
@@ -11,7 +12,9 @@ from typing import Any, Final
 
 import headgate
 from headgate.errors import HeadgateError
+from headgate.policy import loads
 from tests.simulation.loop import Process, Stuck
+from tests.simulation.nodes import NODE_FAULTS, Nodes, doors
 from tests.simulation.oracle import TTL, Oracle, body_of, token_in
 from tests.simulation.server import Backing, Rewrite
 from tests.simulation.world import World
@@ -22,7 +25,16 @@ SETTLES: Final = 30.0
 """Seconds that it may take for that."""
 PROCESSES: Final = 3
 QUEUE, GATE = "q", "g"
+FROM, TO = "from", "to"
 DESTINATIONS: Final = {QUEUE: ("queue", "90"), GATE: ("gate", "40")}
+BRIDGED: Final = {FROM: ("queue", "80"), TO: ("queue", "60")}
+"""With nodes: what is sent to the one queue comes out of the other."""
+BRIDGE: Final = f"""
+[[bridge]]
+name = "b"
+from = "{FROM}"
+to = "{TO}"
+"""
 FAULTS: Final = (
     "freeze",
     "kill",
@@ -52,8 +64,8 @@ class Event:
         return f"{self.at:6.3f} s  {self.what} p{self.who} {self.much:g}"
 
 
-def drawn(seed: int) -> list[Event]:
-    """Return what happens by a seed."""
+def drawn(seed: int, *, nodes: bool = False) -> list[Event]:
+    """Return what happens by a seed; with ``nodes``, to these too."""
     chance = Random(f"events {seed}")
 
     def some(count: int, what: Sequence[str], much: Callable[[], float]) -> list[Event]:
@@ -66,6 +78,9 @@ def drawn(seed: int) -> list[Event]:
     calls += some(chance.randint(1, 4), ("admit",), lambda: chance.choice((5, 15, 30)))
     calls += some(chance.randint(0, 2), ("limit",), lambda: chance.choice((70, 90, 150)))
     faults = some(chance.randint(1, 5), FAULTS, lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
+    if nodes:
+        calls += some(chance.randint(4, 8), ("forward",), lambda: chance.choice((12, 20, 30)))
+        faults += some(chance.randint(1, 4), NODE_FAULTS, lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
     return sorted(calls + faults, key=lambda event: event.at)
 
 
@@ -84,6 +99,7 @@ class Application:
         self.session: Any = None
         self.producer: Any = None
         self.gate: Any = None
+        self.forwards: Any = None
         self.jobs: set[asyncio.Task[Any]] = set()
         self.closing = False
         self.life = self.world.spawn(self.process, self._live())
@@ -97,10 +113,12 @@ class Application:
                 await asyncio.sleep(0.2)
 
     async def _live(self) -> None:
-        self.client = await self._patiently(lambda: self.world.client().__aenter__())
+        self.client = await self._patiently(lambda: self.history.client().__aenter__())
         if not self.generation and not self.number:
-            for name, (kind, limit) in DESTINATIONS.items():
+            for name, (kind, limit) in self.history.destinations.items():
                 await self._patiently(partial(self.client.apply, name, kind=kind, limit=limit))
+            if self.history.nodes:
+                await self._patiently(lambda: self.client.apply_policy(loads(BRIDGE)))
             self.history.made.set()
         await self.history.made.wait()
         self.client.on_state_loss(self._lost)
@@ -108,7 +126,14 @@ class Application:
         self.oracle.owners[self.session.id] = self.process
         self.producer = await self._patiently(lambda: self.session.producer(QUEUE, window=60))
         self.gate = await self._patiently(lambda: self.session.gate(GATE))
-        consumer = await self._patiently(lambda: self.session.consumer(QUEUE, window=2))
+        places = [QUEUE]
+        if self.history.nodes:
+            self.forwards = await self._patiently(lambda: self.session.producer(FROM, window=60))
+            places.append(TO)
+        await asyncio.gather(*map(self._consume, places))
+
+    async def _consume(self, place: str) -> None:
+        consumer = await self._patiently(lambda: self.session.consumer(place, window=2))
         while not self.closing:
             try:
                 message = await consumer.receive(timeout=1)
@@ -144,9 +169,10 @@ class Application:
         token = f"m{number}"
         self.world.note(self.process.name, what)
         try:
-            if event.what == "send":
-                await self.producer.send(body_of(token, int(event.much)), timeout=timeout)
-                self.oracle.has_receipt(token, self.process)
+            if event.what in ("send", "forward"):
+                producer, place = (self.producer, QUEUE) if event.what == "send" else (self.forwards, FROM)
+                await producer.send(body_of(token, int(event.much)), timeout=timeout)
+                self.oracle.has_receipt(place, token, self.process)
             elif event.what == "admit":
                 async with self.gate.admit(int(event.much), timeout=timeout):
                     begun = self.world.loop.now
@@ -175,21 +201,34 @@ class History:
     """One history, told once."""
 
     def __init__(
-        self, backing: Backing, seed: int, events: Sequence[Event] | None = None, *, rewrite: Rewrite | None = None
+        self,
+        backing: Backing,
+        seed: int,
+        events: Sequence[Event] | None = None,
+        *,
+        rewrite: Rewrite | None = None,
+        nodes: int = 0,
     ) -> None:
         self.seed = seed
-        self.events = drawn(seed) if events is None else list(events)
+        self.events = drawn(seed, nodes=nodes > 0) if events is None else list(events)
         self.world = World(backing, seed, rewrite=rewrite)
+        self.nodes = Nodes(self.world, nodes) if nodes else None
+        self.destinations = DESTINATIONS | (BRIDGED if nodes else {})
         self.oracle = Oracle(self.world.loop)
         self.world.redis.watch = self._saw
         self.made = asyncio.Event()
         self._applications: list[Application] = []
         self._chance = Random(f"faults {seed}")
 
+    def client(self) -> headgate.Client:
+        """Return a client, through the nodes where there are any."""
+        return self.nodes.client() if self.nodes else self.world.client()
+
     def tell(self) -> list[str]:
         """Let all happen; returns what was broken."""
         try:
-            self.world.run(self._story())
+            with doors() if self.nodes else contextlib.nullcontext():
+                self.world.run(self._story())
         except Stuck as stuck:
             self.oracle.breaks("P11", str(stuck))
         self._applications.clear()
@@ -207,6 +246,8 @@ class History:
         loop = self.world.loop
         self._applications = [Application(self, number, 0) for number in range(PROCESSES)]
         begins = loop.now
+        if self.nodes:
+            self.nodes.begin()
         for number, event in enumerate(self.events):
             loop.at(begins + event.at, self._happen, event, number)
         ending = asyncio.create_task(self._end(begins))
@@ -242,6 +283,11 @@ class History:
 
     def _happen(self, event: Event, number: int) -> None:
         application = next((one for one in self._living() if one.number == event.who), None)
+        if self.nodes and event.what in NODE_FAULTS:
+            self.world.note(str(event))
+            self.oracle.disturbed = max(self.oracle.disturbed, self.world.loop.now + event.much)
+            self.nodes.befall(event.what, event.who, event.much)
+            return
         if event.what not in FAULTS:
             if application is not None:
                 application.do(event, number)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from unittest import mock
 
 from headgate.core.account.machine import Account
+from headgate_coordinator.links.forwarder import Forwarder
 from tests.simulation.server import Rewrite
 
 
@@ -20,7 +21,8 @@ class Mutant:
         promise: the one that the oracle is to find broken.
         seed: the first whose history shows it, or one before that.
         script: the change of a script, for a rule of theirs.
-        client: applies the change of the client, for a rule of that.
+        client: applies the change of the client, or of nodes, for a rule of theirs.
+        nodes: of the world that shows it; 0 for clients that come to Redis themselves.
     """
 
     rule: str
@@ -28,6 +30,7 @@ class Mutant:
     seed: int
     script: Rewrite | None = None
     client: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+    nodes: int = 0
 
 
 def _in(name: str, *changes: tuple[str, str]) -> Rewrite:
@@ -41,6 +44,17 @@ def _in(name: str, *changes: tuple[str, str]) -> Rewrite:
         return source
 
     return rewrite
+
+
+def _releases_what_is_read() -> AbstractContextManager[Any]:
+    """Have a link's source let go of what was read, before the target has it."""
+    read = Forwarder._read
+
+    def read_and_released(forwarder: Forwarder, answer: Any, now: float, *, asked: bool) -> None:
+        read(forwarder, answer, now, asked=asked)
+        forwarder.durable = max(forwarder.durable, forwarder._after)
+
+    return mock.patch.object(Forwarder, "_read", read_and_released)
 
 
 def _numbers_anew() -> AbstractContextManager[Any]:
@@ -64,5 +78,10 @@ MUTANTS: Final = (
         "what a settlement frees goes to the first in line at once", "P6", 0,
         script=_in("settle", ("if freed > 0 or reaped or d.expired then", "if reaped or d.expired then")),
     ),
+    Mutant(
+        "a link's target keeps how far it got", "P5", 0, nodes=2,
+        script=_in("link_commit", ("l.mark = puts.mark", "l.mark = l.mark")),
+    ),
+    Mutant("a link's source keeps what its target does not have yet", "P3", 0, nodes=2, client=_releases_what_is_read),
     Mutant("what is sent again has the number that it had", "P5", 32, client=_numbers_anew),
 )  # fmt: skip

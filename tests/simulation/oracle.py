@@ -65,9 +65,9 @@ class Oracle:
         self.over = loop.create_future()
         """Done as the first promise is broken."""
         self.last: dict[str, Sight] = {}
-        self.stored: set[str] = set()
-        """Tokens that were ever stored, as far as the server remembers."""
-        self.lost: set[str] = set()
+        self.stored: set[tuple[str, str]] = set()
+        """Destinations and tokens that were ever stored there, as far as the server remembers."""
+        self.lost: set[tuple[str, str]] = set()
         self.receipts: dict[str, str] = {}
         """Token -> the process that has one."""
         self.received: set[str] = set()
@@ -81,7 +81,7 @@ class Oracle:
         self.jumped = self.disturbed = 0.0
         self._idle: dict[str, float] = {}
         """Destination -> since when there is room for the head of its line."""
-        self._kept: dict[int, tuple[set[str], dict[str, Sight], dict[tuple[str, str], float]]] = {}
+        self._kept: dict[int, tuple[set[tuple[str, str]], dict[str, Sight], dict[tuple[str, str], float]]] = {}
 
     def breaks(self, promise: str, what: str) -> None:
         """Note that a promise is broken."""
@@ -117,7 +117,7 @@ class Oracle:
                 self.heard[name, session] = self.loop.now
         before = self.last.get(name)
         sight = self.last[name] = self._read(name, call)
-        self._stored(before, sight)
+        self._stored(name, before, sight)
         if before is None:
             return
         if sight.total > max(sight.limit, before.total if before.epoch == sight.epoch else 0):
@@ -155,19 +155,20 @@ class Oracle:
             sight.opens = False
         return sight
 
-    def _stored(self, before: Sight | None, sight: Sight) -> None:
+    def _stored(self, name: str, before: Sight | None, sight: Sight) -> None:
         known = before.stored if before else {}
         for at, token in sight.stored.items():
             if at not in known:
-                if token in self.stored:
-                    self.breaks("P5", f"the message {token} is stored twice")
-                self.stored.add(token)
+                if (name, token) in self.stored:
+                    self.breaks("P5", f"the message {token} is stored twice at {name}")
+                self.stored.add((name, token))
 
     def _leases(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
         for sid in before.leased.keys() - sight.leased.keys():
             owner, silent = self.owners.get(sid), self.loop.now - self.heard.get((name, sid), 0.0)
             least = 0.29 if self.jumped > self.loop.now - 2 * TTL else 0.89
-            if owner and owner.name != call.caller.removesuffix(AGAIN) and silent < least * TTL:
+            own = any(word.decode(errors="replace") == sid for word in call.words if len(word) < 80)
+            if owner and not own and owner.name != call.caller.removesuffix(AGAIN) and silent < least * TTL:
                 self.breaks("P4", f"{call.script} took {sid} its lease at {name}, {silent:.2f} s after its last call")
         for sid, held in sight.leased.items():
             since = max(self.died.get(sid, 1e9), self.heard.get((name, sid), 0.0), self.disturbed)
@@ -197,9 +198,9 @@ class Oracle:
 
     # What applications do.
 
-    def has_receipt(self, token: str, process: Process) -> None:
+    def has_receipt(self, place: str, token: str, process: Process) -> None:
         self.receipts[token] = process.name
-        if token not in self.stored | self.lost:
+        if not any((name, token) in self.stored | self.lost for name in self.last if name.endswith(f"/{place}}}")):
             self.breaks("P3", f"the message {token} has a receipt and was never stored")
 
     def receives(self, token: str) -> None:
@@ -223,6 +224,7 @@ class Oracle:
     def finish(self) -> None:
         """Judge the whole history."""
         here = {token for sight in self.last.values() for token in sight.stored.values()}
+        lost = {token for _, token in self.lost}
         for token, owner in sorted(self.receipts.items()):
-            if token not in self.received | here | self.lost:
+            if token not in self.received | here | lost:
                 self.breaks("P3", f"the message {token} of {owner} has a receipt and is gone")

@@ -14,6 +14,7 @@ SEEDS = 40 if WHOLE else 20
 AT_ONCE, AT_ONCE_IN_A_SOAK = 10, 250
 """Seeds that one test tries."""
 IN_A_SOAK = for_long(20_000)
+NODES_IN_A_SOAK = for_long(5_000)
 NAMED = os.environ.get("HEADGATE_SEEDS", "")
 """``<first>-<last>``: the seeds to try in the place of these."""
 TRIED = 60
@@ -25,31 +26,31 @@ def seeds(count: int, at_once: int) -> list[range]:
     return [range(begin, min(begin + at_once, last + 1)) for begin in range(first, last + 1, at_once)]
 
 
-def told(backing: Backing, seed: int) -> History:
-    history = History(backing, seed)
+def told(backing: Backing, seed: int, nodes: int = 0) -> History:
+    history = History(backing, seed, nodes=nodes)
     history.tell()
     return history
 
 
-def judge(backing: Backing, some: Sequence[int]) -> None:
+def judge(backing: Backing, some: Sequence[int], nodes: int = 0) -> None:
     for seed in some:
-        if broken := told(backing, seed).oracle.broken:
-            pytest.fail(story_of(backing, seed, broken[0]), pytrace=False)
+        if broken := told(backing, seed, nodes).oracle.broken:
+            pytest.fail(story_of(backing, seed, broken[0], nodes=nodes), pytrace=False)
 
 
-def story_of(backing: Backing, seed: int, broken: str, mutant: Mutant | None = None) -> str:
+def story_of(backing: Backing, seed: int, broken: str, mutant: Mutant | None = None, nodes: int = 0) -> str:
     """Return the shortest history that breaks the same promise, event by event, and how it ends."""
     promise = broken.partition(":")[0]
 
     def tell(events: Sequence[Event]) -> History:
-        history = History(backing, seed, events, rewrite=mutant.script if mutant else None)
+        history = History(backing, seed, events, rewrite=mutant.script if mutant else None, nodes=nodes)
         history.tell()
         return history
 
     def fails(events: Sequence[Event]) -> bool:
         return any(one.startswith(f"{promise}:") for one in tell(events).oracle.broken)
 
-    events = shortest(drawn(seed), fails)
+    events = shortest(drawn(seed, nodes=nodes > 0), fails)
     ends = tell(events)
     happened = [" ".join(map(str, line)) for line in ends.world.log[-40:]]
     return "\n".join([f"seed {seed} breaks {ends.oracle.broken[0]}", *map(str, events), "and ends with", *happened])
@@ -60,23 +61,38 @@ def test_promises_hold_whatever_fails(backing: Backing, some: range) -> None:
     judge(backing, some)
 
 
+@pytest.mark.parametrize("some", seeds(SEEDS // 4, AT_ONCE), ids=lambda some: f"{some.start}-{some.stop - 1}")
+def test_promises_hold_through_nodes_and_over_links(backing: Backing, some: range) -> None:
+    judge(backing, some, nodes=2)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "some", seeds(NODES_IN_A_SOAK, AT_ONCE_IN_A_SOAK), ids=lambda some: f"{some.start}-{some.stop - 1}"
+)
+def test_promises_hold_through_nodes_in_many_histories(backing: Backing, some: range) -> None:
+    judge(backing, some, nodes=2)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("some", seeds(IN_A_SOAK, AT_ONCE_IN_A_SOAK), ids=lambda some: f"{some.start}-{some.stop - 1}")
 def test_promises_hold_in_many_histories(backing: Backing, some: range) -> None:
     judge(backing, some)
 
 
-def test_a_seed_is_one_history(backing: Backing) -> None:
+@pytest.mark.parametrize("nodes", [0, 2])
+def test_a_seed_is_one_history(backing: Backing, nodes: int) -> None:
     for seed in (0, 3, 17) if WHOLE else (3,):
-        first, second = told(backing, seed), told(backing, seed)
+        first, second = told(backing, seed, nodes), told(backing, seed, nodes)
         assert len(first.world.log) > 50
         assert first.world.log == second.world.log
-        assert first.world.loop.events == second.world.loop.events
+        assert first.world.events == second.world.events
 
 
 def found(backing: Backing, mutant: Mutant) -> History:
     """Return the first history in which a broken rule shows itself."""
-    histories = (History(backing, seed, rewrite=mutant.script) for seed in range(mutant.seed, mutant.seed + TRIED))
+    seeds_tried = range(mutant.seed, mutant.seed + TRIED)
+    histories = (History(backing, seed, rewrite=mutant.script, nodes=mutant.nodes) for seed in seeds_tried)
     history = next((one for one in histories if one.tell()), None)
     assert history, f"{TRIED} histories do not show it"
     return history

@@ -30,6 +30,8 @@ class World:
         self.redis = Redis(self.loop, self.network, backing, name="redis", database=0, rewrite=rewrite)
         self.log: list[tuple[Any, ...]] = []
         self.over = False
+        self.events = 0
+        """Callbacks that the history took, once it is over."""
         self.secret = Random(f"secret {seed}")
         self._contexts: dict[Process, Context] = {}
 
@@ -60,6 +62,7 @@ class World:
                 return self.loop.run_until_complete(story)
             finally:
                 self.over = True
+                self.events = self.loop.events
                 self.loop.bury()
                 self.network.end()
                 self._contexts.clear()
