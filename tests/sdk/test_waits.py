@@ -14,7 +14,7 @@ def _for_ever() -> Iterator[None]:
 
 
 async def _waits(waits: Waits) -> None:
-    with waits.timed("send", "orders"):
+    with waits.timed("credit", "orders"):
         await _for_ever()
 
 
