@@ -21,7 +21,7 @@
 --- @include "lib/sampling"
 --- @include "lib/sweeping"
 local run_id, sid, seq = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local frees, reply, receipt, waiting, stood = seq == 0, {}, { ARGV[3] }, {}, false
+local frees, reply, receipt, waiting = seq == 0, {}, { ARGV[3] }, {}
 
 -- For one that stood in line when its turn in the call came.
 local function tell_waiter(id)
@@ -61,7 +61,7 @@ if not load_limiter(run_id) then
 elseif d.kind ~= 'limiter' then
   return { 'KIND', d.kind }
 end
-stood = d.blocked > 0
+limiter.stood = d.blocked > 0 -- whether anybody waited before this call
 local stored = seq > 0 and redis.call('GET', K_RECEIPT)
 local last = stored and tonumber(string.match(stored, '^%d+')) or 0
 if seq > 0 and seq <= last then
@@ -111,7 +111,7 @@ end
 save_would_wait()
 if limiter.banded then save_clocks() end
 by_band.save()
-if limiter.pace then save_pace(stood) end
+if limiter.pace then save_pace() end
 save_holds()
 local more = sweeping.look(seq == 0 and MAX_SWEPT or 1)
 save_limiter()

@@ -31,9 +31,10 @@ async def _estimate(limiter: headgate.Limiter, key: str | None, amounts: dict[st
 
 
 async def _errors(
-    client: Any, name: str, limit: dict[str, Any], keys: list[str | None], held: Callable[[], float], times: int
-) -> list[float]:
-    """Return by which share of the wait each estimate was off, while one session for each key waits."""
+    client: Any, name: str, limit: dict[str, Any], keys: list[str | None], held: Callable[[], float], times: int,
+    asked: str | None,
+) -> list[float]:  # fmt: skip
+    """Return by which share of the wait each estimate was off, while others wait; whoever asks holds as they do."""
     await client.apply(name, kind="limiter", limits={"calls": limit})
     errors: list[float] = []
     opened = monotonic()
@@ -48,10 +49,11 @@ async def _errors(
         tasks = [asyncio.create_task(go_on(key)) for key in keys]
         try:
             while len(errors) < times:
-                key = random.choice(keys)
+                key = asked or random.choice(keys)
                 told, began = await _estimate(limiter, key, {"calls": 1}), monotonic()
                 async with limiter.admit(calls=1, key=key):
                     took = monotonic() - began
+                    await asyncio.sleep(held())
                 if told is not None and began > opened + WARM:
                     errors.append(abs(told - took) / took)
         finally:
@@ -64,15 +66,21 @@ async def _errors(
 async def measure(*, quick: bool) -> list[Figure]:
     """Return the median error of estimates at a rate and of slots, for one key and for two that take turns."""
     times = 10 if quick else 40
-    cases: dict[str, tuple[dict[str, Any], list[str | None], Callable[[], float]]] = {
-        "a rate, 40 in line": ({"rate": "40/s", "burst": 1}, [None] * 40, lambda: 0.0),
-        "slots, each held as long, 40 in line": ({"at_once": 8}, [None] * 48, lambda: HELD),
-        "slots, held for times that scatter": ({"at_once": 8}, [None] * 48, lambda: random.expovariate(1 / HELD)),
-        "slots, 40 of a key beside 8 of another": ({"at_once": 8}, [*["a"] * 40, *["b"] * 8], lambda: HELD),
+    cases: dict[str, tuple[dict[str, Any], list[str | None], Callable[[], float], str | None]] = {
+        "a rate, 40 in line": ({"rate": "40/s", "burst": 1}, [None] * 40, lambda: 0.0, None),
+        "slots, each held as long, 40 in line": ({"at_once": 8}, [None] * 48, lambda: HELD, None),
+        "slots, held for times that scatter": ({"at_once": 8}, [None] * 48, lambda: random.expovariate(1 / HELD), None),
+        "slots, 40 of a key beside 8 of another": ({"at_once": 8}, [*["a"] * 40, *["b"] * 8], lambda: HELD, None),
+        "slots, 50 of a key beside 4 of another, which asks": (
+            {"at_once": 8},
+            [*["a"] * 50, *["b"] * 4],
+            lambda: HELD,
+            "b",
+        ),
     }
     async with private_client() as (client, _):
         found = {
-            name: await _errors(client, f"estimates-{number}", *case, times)
+            name: await _errors(client, f"estimates-{number}", *case[:-1], times, case[-1])
             for number, (name, case) in enumerate(cases.items())
         }
     return [

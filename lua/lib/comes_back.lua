@@ -17,9 +17,23 @@ ahead.one_portion_us = function(now_back, amount, us, squares)
   return us / amount * math.max(now_back / 4, math.min(1, squares / amount / 8))
 end
 
+-- The same with what this call brought back: what comes back much sooner than is usual belongs to what came before it.
+local function pace_now(name)
+  local amount, us, last, squares, portion = read_pace(name)
+  local now_back = limiter.stood and last and came_back[name]
+  if not now_back then
+    return amount, us, last, squares, portion
+  end
+  local passed_us = math.max(0, now_us - last)
+  if amount > 0 and passed_us <= ahead.one_portion_us(now_back, amount, us, squares) then
+    return amount + now_back, us + passed_us, now_us, squares + (portion + now_back) ^ 2 - portion ^ 2, portion + now_back
+  end
+  return amount * MEMORY + now_back, us * MEMORY + passed_us, now_us, squares * MEMORY + now_back ^ 2, now_back
+end
+
 -- Us until that much more is back, for one who asks for an amount; nil where nobody knows.
 ahead.us_to_come_back = function(name, over, amount)
-  local back, us, last, squares, growing = read_pace(name)
+  local back, us, last, squares, growing = pace_now(name)
   if back == 0 then
     return nil
   end
@@ -37,29 +51,15 @@ ahead.us_to_come_back = function(name, over, amount)
   return math.max(0, portions * portion * each - math.max(0, passed_us))
 end
 
--- `stood`: whether anybody waited before this call.
-local function save_pace(stood)
-  -- What comes back much sooner than is usual belongs to what came before it.
-  local function count_back(now_back, amount, us, last, squares, portion)
-    local passed_us = math.max(0, now_us - last)
-    if amount > 0 and passed_us <= ahead.one_portion_us(now_back, amount, us, squares) then
-      return amount + now_back, us + passed_us, squares + (portion + now_back) ^ 2 - portion ^ 2, portion + now_back
-    end
-    return amount * MEMORY + now_back, us * MEMORY + passed_us, squares * MEMORY + now_back ^ 2, now_back
-  end
-
+local function save_pace()
   local texts = {}
-  if not stood and d.blocked == 0 then
+  if not limiter.stood and d.blocked == 0 then
     return
   end
   for _, limit in ipairs(limiter.limits) do
     if limit.form == 'at_once' then
-      local amount, us, last, squares, portion = read_pace(limit.name)
-      if stood and last and came_back[limit.name] then
-        amount, us, squares, portion = count_back(came_back[limit.name], amount, us, last, squares, portion)
-        last = now_us
-      end
-      texts[#texts + 1] = string.format('%s=%.3f/%.0f@%.0f*%.3f+%.0f', limit.name, amount, us, stood and last or now_us, squares, portion)
+      local amount, us, last, squares, portion = pace_now(limit.name)
+      texts[#texts + 1] = string.format('%s=%.3f/%.0f@%.0f*%.3f+%.0f', limit.name, amount, us, limiter.stood and last or now_us, squares, portion)
     end
   end
   redis.call('HSET', K_DESTINATION, 'pace', texts[1] and table.concat(texts, ';') or '-')

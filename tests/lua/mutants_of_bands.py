@@ -80,7 +80,7 @@ BANDS: Final = (
      f"{_LEVELS}::test_a_place_and_when_its_turn_comes_are_numbers"),
     ("P12", "lib/admitting", "  limiter.pace = limiter.pace or '-'\n", "",
      f"{_LEVELS}::test_a_place_and_when_its_turn_comes_are_numbers"),
-    ("P12", "lib/comes_back", "  if not stood and d.blocked == 0 then", "  if false then",
+    ("P12", "lib/comes_back", "  if not limiter.stood and d.blocked == 0 then", "  if false then",
      f"{_TERMS}::test_how_fast_what_is_held_comes_back_is_not_kept_while_nobody_waits"),
     *(("P12", "lib/comes_back", text, instead, f"{_TERMS}::test_slots_that_come_back_at_once_come_back_at_once_again")
       for text, instead in (
@@ -94,6 +94,8 @@ BANDS: Final = (
           ("rest > 0.5 and rest_us > 0", "false"), ("    over = over - rest\n", ""),
           ("min(1, squares", "min(0, squares"),
       )),
+    ("P12", "lib/comes_back", "growing = pace_now(name)", "growing = read_pace(name)",
+     f"{_TERMS}::test_whoever_asks_in_the_call_that_brings_slots_back_waits_for_the_next"),
     ("P12", "lib/comes_back", "amount * MEMORY + now_back, us", "amount * MEMORY, us",
      f"{_TERMS}::test_how_fast_what_is_held_comes_back_is_learnt_while_somebody_waits"),
     ("P12", "lib/admitting", "string.find(text, '!', 1, true)", "false",

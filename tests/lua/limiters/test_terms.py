@@ -184,6 +184,22 @@ async def test_while_slots_come_back_the_rest_of_them_is_expected_in_a_moment(
     assert least <= await _told(limiter, slots) <= most
 
 
+async def test_whoever_asks_in_the_call_that_brings_slots_back_waits_for_the_next(limiter: Limiter) -> None:
+    """All eight come back, and those before it in line have them: the next come in a second, and not at once.
+
+    Mutant: what the call brought back is not counted yet.
+    """
+    holds = await _come_back_at_once(limiter, waiting=8)
+    await limiter.wait(995)
+    come_back = [HoldCall("release", hold) for pair in holds[:4] for hold in pair]
+    answers = await limiter.call(
+        "ann", *come_back, HoldCall("admit", "ann.99", amounts="slots=1", ttl_ms=60_000, wait_ms=1)
+    )
+    word, us, *_ = answers.answers[-1].split()
+    assert word == "hopeless"
+    assert 0.9e6 <= int(us) <= 1.1e6
+
+
 async def _keep_coming(limiter: Limiter, weights: str = "", others: str = "1111111111") -> None:
     """Have 20 of one key wait for a rate of one a second, and for ten seconds so many of another come in each."""
     await limiter.create("calls rate 1 1", key_weights=weights)
