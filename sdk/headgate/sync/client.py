@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from weakref import WeakValueDictionary
 
 import headgate.client
@@ -14,12 +14,10 @@ from headgate._util.keywords import explains
 from headgate.consuming.browse import Browsed
 from headgate.credit.notices import NOTIFY_AFTER, Blocked, Unblocked
 from headgate.errors import Closed
-from headgate.explain.levels import LimitState
-from headgate.limiting.refusals import Refused
 from headgate.namespace.losses import StateLoss
-from headgate.options import DEFAULT_TIMEOUT
 from headgate.settings import Settings
 from headgate.sync.consumer import Consumer
+from headgate.sync.faces import Same, blocking
 from headgate.sync.gate import Gate, SharedCreditLine
 from headgate.sync.limiter import Limiter
 from headgate.sync.producer import Producer
@@ -41,24 +39,10 @@ class Bucket:
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    def take(
-        self, tokens: int = 1, *, key: str | None = None, timeout: float | str = DEFAULT_TIMEOUT,
-        band: int | None = None,
-    ) -> None:  # fmt: skip
-        """Wait until ``tokens`` may be used; errors as :meth:`headgate.Bucket.take`."""
-        self._thread.run(self._inner.take(tokens, key=key, timeout=timeout, band=band))
-
-    def try_take(self, tokens: int = 1, *, key: str | None = None, band: int | None = None) -> Literal[True] | Refused:
-        """Take tokens that may be used now, or return why not; as :meth:`headgate.Bucket.try_take`."""
-        return self._thread.run(self._inner.try_take(tokens, key=key, band=band))
-
-    def state(self, *, key: str | None = None) -> LimitState | None:
-        """Read how many tokens are left; as :meth:`headgate.Bucket.state`."""
-        return self._thread.run(self._inner.state(key=key))
-
-    def hold_off(self, seconds: float | str, *, reason: str = "", key: str | None = None) -> float:
-        """Have nothing taken for a while; as :meth:`headgate.Bucket.hold_off`."""
-        return self._thread.run(self._inner.hold_off(seconds, reason=reason, key=key))
+    take = blocking(headgate.limiting.bucket.Bucket.take)
+    try_take = blocking(headgate.limiting.bucket.Bucket.try_take)
+    state = blocking(headgate.limiting.bucket.Bucket.state)
+    hold_off = blocking(headgate.limiting.bucket.Bucket.hold_off)
 
 
 def _opening(
@@ -92,14 +76,14 @@ class Session:
         self.close()
 
     @property
-    def id(self) -> str:
-        """The session's name in the state."""
-        return self._inner.id
-
-    @property
     def name(self) -> str:
         """The session's name for operators."""
         return self._inner.name
+
+    @property
+    def id(self) -> str:
+        """The session's name in the state."""
+        return self._inner.id
 
     producer = _opening(headgate.session.session.Session.producer, lambda self, inner: Producer(self._thread, inner))
     gate = _opening(headgate.session.session.Session.gate, lambda self, inner: Gate(self._thread, inner))
@@ -169,15 +153,12 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    redis_url = Same(headgate.client.Client.redis_url)
+
     @property
     def namespace(self) -> str:
         """The tenant whose destinations it sees."""
         return self._inner.namespace
-
-    @property
-    def redis_url(self) -> str:
-        """Where it is connected, without secrets."""
-        return self._inner.redis_url
 
     @explains("session")
     def session(

@@ -5,7 +5,7 @@ import math
 import threading
 import time
 from collections import deque
-from typing import Any, Self
+from typing import Self
 
 import headgate.consuming.consumer
 import headgate.message
@@ -13,6 +13,7 @@ from headgate._util.forks import FORKED, watch
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired
 from headgate.message import Outcome
+from headgate.sync.faces import Same
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_timeout
 
@@ -30,35 +31,16 @@ class Message:
         self.delivery_count = inner.delivery_count
         self.settled = False
 
+    body = Same(headgate.message.Message.body)
+    headers = Same(headgate.message.Message.headers)
+    priority = Same(headgate.message.Message.priority)
+    is_current = Same(headgate.message.Message.is_current)
+    destination = Same(headgate.message.Message.destination)
+
     @property
     def stored(self) -> bytes:
         """The message as it is stored."""
         return self._inner.stored
-
-    @property
-    def body(self) -> bytes | str:
-        """Bytes, or text if it was sent as text. Errors as :attr:`headgate.Message.body`."""
-        return self._inner.body
-
-    @property
-    def headers(self) -> dict[str, Any]:
-        """As they were sent; as :attr:`headgate.Message.headers`."""
-        return self._inner.headers
-
-    @property
-    def priority(self) -> int:
-        """Its priority, 0 to 9; as :attr:`headgate.Message.priority`."""
-        return self._inner.priority
-
-    @property
-    def is_current(self) -> bool:
-        """Whether it can still be settled; as :attr:`headgate.Message.is_current`."""
-        return self._inner.is_current
-
-    @property
-    def destination(self) -> str:
-        """The name of the queue or topic that it comes from."""
-        return self._inner.destination
 
     def __repr__(self) -> str:
         return f"Message({self.id}, {self.size} bytes{', settled' if self.settled else ''})"
@@ -126,30 +108,11 @@ class Consumer:
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    @property
-    def id(self) -> str:
-        """The consumer's name in the state."""
-        return self._inner.id
-
-    @property
-    def window(self) -> Window:
-        """The window in force."""
-        return self._inner.window
-
-    @property
-    def held_messages(self) -> int:
-        """Messages delivered and not settled, those not yet received included."""
-        return self._inner.held_messages
-
-    @property
-    def held_bytes(self) -> int:
-        """Their bytes."""
-        return self._inner.held_bytes
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it settles too little of what there is for it, by the destination's rules."""
-        return self._inner.is_slow
+    id = Same(headgate.consuming.consumer.Consumer.id)
+    window = Same(headgate.consuming.consumer.Consumer.window)
+    held_messages = Same(headgate.consuming.consumer.Consumer.held_messages)
+    held_bytes = Same(headgate.consuming.consumer.Consumer.held_bytes)
+    is_slow = Same(headgate.consuming.consumer.Consumer.is_slow)
 
     def __iter__(self) -> Self:
         return self

@@ -12,10 +12,10 @@ from headgate.core.credit import CreditLine, Lease
 from headgate.core.limits.bands import check_band
 from headgate.core.when_full import FAIL, WhenFull
 from headgate.errors import CreditTimeout, DestinationFull
-from headgate.explain.levels import LimiterState
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import ATTEMPT_WITHIN
 from headgate.limiting.refusals import Refused
+from headgate.sync.faces import blocking
 from headgate.sync.thread import LoopThread
 from headgate.sync.turn import Turn
 from headgate.units import MAX_SIZE, check_timeout, parse_size
@@ -302,13 +302,8 @@ class Gate:
             raise
         return permit if hold is None else KeyedAdmission(self, size, None, key, band, hold).admitted(permit)
 
-    def state(self, *, key: str | None = None) -> LimiterState:
-        """Read how much is admitted; as :meth:`headgate.Gate.state`."""
-        return self._thread.run(self._inner.state(key=key))
-
-    def hold_off(self, seconds: float | str, *, reason: str = "", key: str | None = None) -> float:
-        """Have nothing admitted for a while; as :meth:`headgate.Gate.hold_off`."""
-        return self._thread.run(self._inner.hold_off(seconds, reason=reason, key=key))
+    state = blocking(headgate.limiting.gate.Gate.state)
+    hold_off = blocking(headgate.limiting.gate.Gate.hold_off)
 
     def close(self) -> None:
         """Give the credit back; permits still held are void. Never flow-controlled, never longer than 1 s."""

@@ -2,7 +2,7 @@
 
 # ruff: noqa: SLF001 -- a hold is its limiter's other half, and both are those of the ones they wrap
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, Self
 
@@ -11,9 +11,9 @@ import headgate.limiting.limiter
 from headgate.core.limiting.amounts import amounts_text, encode_key
 from headgate.core.limiting.samples import Outcome, outcome_of
 from headgate.core.limits.bands import check_band
-from headgate.explain.levels import LimiterState
 from headgate.limiting.admission import OutcomeOf, release_after
 from headgate.limiting.refusals import Refused
+from headgate.sync.faces import Same, blocking
 from headgate.sync.thread import LoopThread
 from headgate.units import check_timeout
 
@@ -36,30 +36,15 @@ class Hold:
     def __exit__(self, *_: object) -> None:
         self.release()
 
+    amounts = Same(headgate.limiting.hold.Hold.amounts)
+    id = Same(headgate.limiting.hold.Hold.id)
+    lost = Same(headgate.limiting.hold.Hold.lost)
+    expires_in = Same(headgate.limiting.hold.Hold.expires_in)
+
     @property
     def key(self) -> str | None:
         """The key for which it was admitted; None without one."""
         return self._inner.key
-
-    @property
-    def amounts(self) -> Mapping[str, int]:
-        """The amounts that it reserved, once settled those that were used."""
-        return self._inner.amounts
-
-    @property
-    def id(self) -> str:
-        """The id by which any process can take it up; errors as :attr:`headgate.Hold.id`."""
-        return self._inner.id
-
-    @property
-    def lost(self) -> bool:
-        """Whether it is held no more, although nobody released it."""
-        return self._inner.lost
-
-    @property
-    def expires_in(self) -> float:
-        """Seconds for which it is surely held if nothing more is heard of Redis."""
-        return self._inner.expires_in
 
     def settle(self, **used: int | str) -> None:
         """Say what was used of what it reserved; errors as :meth:`headgate.Hold.settle`."""
@@ -206,13 +191,8 @@ class Limiter:
         """Take up a hold by its id; as :meth:`headgate.Limiter.hold`."""
         return Hold(self, self._thread.run(self._inner.hold(hold, ttl=ttl)))
 
-    def state(self, *, key: str | None = None) -> LimiterState:
-        """Read how much of each limit is taken; as :meth:`headgate.Limiter.state`."""
-        return self._thread.run(self._inner.state(key=key))
-
-    def hold_off(self, seconds: float | str, *, reason: str = "", key: str | None = None) -> float:
-        """Have nothing admitted for a while; as :meth:`headgate.Limiter.hold_off`."""
-        return self._thread.run(self._inner.hold_off(seconds, reason=reason, key=key))
+    state = blocking(headgate.limiting.limiter.Limiter.state)
+    hold_off = blocking(headgate.limiting.limiter.Limiter.hold_off)
 
     def _from_hand(self, key: str | None, amounts: dict[str, Any], band: int | None) -> Hold | None:
         try:

@@ -7,6 +7,7 @@ from datetime import datetime
 import headgate.producing.producer
 from headgate.errors import CoordinatorUnavailable
 from headgate.message import Headers, Receipt, with_priority
+from headgate.sync.faces import Same, blocking
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_timeout
 
@@ -58,42 +59,11 @@ class Producer:
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    @property
-    def destination(self) -> str:
-        """The destination's name."""
-        return self._inner.destination
-
-    @property
-    def in_hand(self) -> int:
-        """Bytes that can be sent without asking."""
-        return self._inner.in_hand
-
-    @property
-    def resumed(self) -> int:
-        """How many messages earlier sessions of the same name and key have stored."""
-        return self._inner.resumed
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether sends wait for credit right now."""
-        return self._inner.is_blocked
-
-    def send(
-        self,
-        body: bytes | str,
-        *,
-        headers: Headers | None = None,
-        timeout: float | str | None = None,
-        ttl: float | str | None = None,
-        at: datetime | float | None = None,
-        delay: float | str | None = None,
-        priority: int | None = None,
-    ) -> Receipt:
-        """Send a message and wait until it is stored; arguments and errors as :meth:`headgate.Producer.send`."""
-        sending = self._inner.send(
-            body, headers=headers, timeout=timeout, ttl=ttl, at=at, delay=delay, priority=priority
-        )
-        return self._thread.run(sending)
+    destination = Same(headgate.producing.producer.Producer.destination)
+    in_hand = Same(headgate.producing.producer.Producer.in_hand)
+    resumed = Same(headgate.producing.producer.Producer.resumed)
+    is_blocked = Same(headgate.producing.producer.Producer.is_blocked)
+    send = blocking(headgate.producing.producer.Producer.send)
 
     def post(
         self,
