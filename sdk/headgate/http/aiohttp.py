@@ -1,9 +1,11 @@
 """A client middleware for aiohttp: requests that wait for a limit."""
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 from headgate._util.extras import extra
-from headgate.charge import Charge, Cost, Key, Settle, Source, Timeout, answered, failed
+from headgate.charge import Charge, Cost, Kept, Key, Settle, Source, Timeout, answered, failed
 from headgate.http.fields import read_retry_after
 
 with extra("aiohttp"):
@@ -48,8 +50,25 @@ def limited(
             raise
         if response.connection is None:  # the body was so short that it is here
             held.release()
-        else:
-            response.connection.add_callback(held.release)
-        return response
+            return response
+        response.connection.add_callback(held.release)
+        return _second_self(response, charge.keep(held))
 
     return send
+
+
+def _second_self(response: ClientResponse, kept: Kept) -> ClientResponse:
+    """Return an answer with the same state that is garbage once nobody has it; its connection keeps the first one."""
+    kind: Any = type(response)
+    second: Any = object.__new__(_forgettable(kind))
+    second.__dict__ = response.__dict__
+    second.first, second.kept = response, kept  # not in what they share
+    answer: ClientResponse = second
+    return answer
+
+
+@functools.cache
+def _forgettable(kind: Any) -> Any:
+    """Return a class of answers whose end leaves the connection to the first self."""
+    members = {"__module__": kind.__module__, "__slots__": ("first", "kept"), "__del__": lambda _: None}
+    return type(kind.__name__, (kind,), members)

@@ -7,9 +7,11 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import aiohttp
+import aiohttp.web
 import httpx
 import pytest
 import requests
+from aiohttp.test_utils import TestServer
 
 import headgate
 import headgate.sync
@@ -131,8 +133,6 @@ async def test_an_answer_that_nobody_closes_holds_until_it_is_garbage(
     forgotten = await caller.begin(site.url)
     assert await held(slots) == 1
     del forgotten
-    if caller.library == "aiohttp":
-        site.go.set()  # its connection keeps the answer, until the body has come
 
     async def is_free() -> bool:
         gc.collect()
@@ -140,6 +140,43 @@ async def test_an_answer_that_nobody_closes_holds_until_it_is_garbage(
 
     await wait_until(is_free)
     site.go.set()
+
+
+async def test_a_body_of_aiohttp_is_read_to_its_end_though_nobody_has_its_answer(
+    site: Site, session: headgate.Session, slots: headgate.Limiter
+) -> None:
+    """Mutant: an answer that is garbage takes its connection along, as it would do if that did not keep it."""
+    site.go.clear()
+    async with aiohttp.ClientSession(middlewares=[limited(slots, slots=1)]) as web:
+        answer = await web.get(site.url)
+        assert isinstance(answer, aiohttp.ClientResponse)
+        body = answer.content
+        assert await held(slots) == 1
+        del answer
+        await wait_until(lambda: _is(slots, 0))
+        site.go.set()
+        assert len(await body.read()) == 3 * 70_000
+
+
+async def test_a_websocket_of_aiohttp_holds_until_it_is_closed(
+    session: headgate.Session, slots: headgate.Limiter
+) -> None:
+    async def echo(request: aiohttp.web.Request) -> aiohttp.web.WebSocketResponse:
+        socket = aiohttp.web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in socket:
+            await socket.send_str(message.data)
+        return socket
+
+    app = aiohttp.web.Application()
+    app.router.add_get("/", echo)
+    async with TestServer(app) as server, aiohttp.ClientSession(middlewares=[limited(slots, slots=1)]) as web:
+        async with web.ws_connect(server.make_url("/")) as socket:
+            gc.collect()
+            await socket.send_str("hello")
+            assert (await socket.receive()).data == "hello"
+            assert await held(slots) == 1
+        await wait_until(lambda: _is(slots, 0))
 
 
 @pytest.mark.parametrize("code", [429, 503])
