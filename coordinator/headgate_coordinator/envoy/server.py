@@ -32,10 +32,10 @@ class RateLimits:
     Args:
         decisions: that it answers with.
         token: that requests must bear; None for none.
-        know: hears the peer of each request that bears it.
+        know: hears the peer of each request that bears it; None where nobody counts strangers.
     """
 
-    def __init__(self, decisions: Decisions, token: str | None, know: Callable[[str], object] = lambda _: None) -> None:
+    def __init__(self, decisions: Decisions, token: str | None, know: Callable[[str], object] | None = None) -> None:
         self._decisions = decisions
         self._token, self._know = token, know
 
@@ -49,7 +49,8 @@ class RateLimits:
         await self._decisions.close()
 
     async def _answer(self, request: bytes, context: Any) -> bytes:
-        self._know(context.peer())
+        if self._know is not None:
+            self._know(context.peer())
         known = self._decisions.decide_again(request)
         if known is not None:
             return known
