@@ -1,5 +1,6 @@
 """Terms: for whom a call is charged, how much, and how long it may wait for it."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
@@ -21,6 +22,31 @@ Settle = Callable[[Any], Mapping[str, int | str]]
 S = TypeVar("S")
 
 _UNKNOWN: Final = frozenset[str]()
+
+
+def _named(source: object) -> str:
+    """Return what somebody gave, whose text may be that of what was meant."""
+    if inspect.iscoroutine(source):
+        source.close()
+        return "is a coroutine, which nobody awaited"
+    kind = type(source)
+    room = next((one for one in ("headgate.sync.", "headgate.") if kind.__module__.startswith(one)), "")
+    return f"is a {room}{kind.__name__}"
+
+
+def _check_factory(on: Callable[..., object]) -> None:
+    """See that a function can return a limiter: it may be the one that is to be limited, given by mistake."""
+    try:
+        inspect.signature(on).bind()
+    except TypeError:
+        wrong = "it takes arguments"
+    except ValueError:  # one of C, of which nothing is known
+        return
+    else:
+        wrong = "it is a coroutine function" if inspect.iscoroutinefunction(on) else ""
+    if wrong:
+        what = f"{on!r:.80}: {wrong}; give a limiter, gate or bucket, or a function of no arguments that returns one"
+        raise InvalidValue(what, setting="on")
 
 
 class Terms(Generic[S]):
@@ -56,7 +82,9 @@ class Terms(Generic[S]):
             check_timeout(timeout)
         if fixed := {name: amount for name, amount in cost.items() if not callable(amount)}:
             check_amounts(fixed)
-        if not callable(on):
+        if callable(on):
+            _check_factory(on)
+        else:
             self._check(on)
 
     @classmethod
@@ -102,7 +130,7 @@ class Terms(Generic[S]):
         takes = next((takes for kind, takes in self.takes.items() if isinstance(source, kind)), _UNKNOWN)
         if takes is _UNKNOWN:
             kinds = ", ".join(f"{self.module}.{kind.__name__}" for kind in self.takes)
-            raise InvalidValue(f"{source!r:.80}: use one of {kinds}", setting="on")
+            raise InvalidValue(f"{source!r:.80} {_named(source)}: use one of {kinds}", setting="on")
         if takes is None and not self.cost:
             raise InvalidValue("say what each call takes, by the names of limits: requests=1", setting="cost")
         if takes is not None and (unknown := set(self.cost) - takes):

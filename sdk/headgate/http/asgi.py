@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
 from headgate.charge import Charge, Cost, Held, Key, Source, Timeout, answered, failed
+from headgate.errors import InvalidValue
 from headgate.http.admission import Turned, admitted
 from headgate.limiting.hold import Hold
 
@@ -92,6 +93,10 @@ class LimitedApp:
     def __init__(
         self, app: App, on: Source | Callable[[], Source], *, key: Key = None, timeout: Timeout = 0, **cost: Cost
     ) -> None:
+        if not callable(app):
+            raise InvalidValue(
+                f"{app!r:.80} is no application of ASGI; that comes first, then the limiter", setting="app"
+            )
         self._app = app
         self._charge = Charge(on, key=key, timeout=timeout, settle=None, **cost)
 

@@ -135,11 +135,14 @@ async def test_what_cannot_be_used_is_refused_at_once(session: headgate.Session)
         yield 1
 
     for on, terms, wrong, named in (
-        (limiter, {"slots": 1}, function, "use one of headgate.sync.Limiter"),
+        (limiter, {"slots": 1}, function, "is a headgate.Limiter: use one of headgate.sync.Limiter"),
         (limiter, {}, coroutine, "say what each call takes"),
         (gate, {"slots": 1}, coroutine, "has no amount slots; it takes size="),
         (gate, {"settle": dict}, coroutine, "cannot be settled"),
-        ("slots", {"slots": 1}, coroutine, "use one of"),
+        ("slots", {"slots": 1}, coroutine, "'slots' is a str: use one of"),
+        (session.limiter("slots"), {"slots": 1}, coroutine, "is a coroutine, which nobody awaited"),
+        (lambda name: limiter, {"slots": 1}, coroutine, "it takes arguments"),
+        (coroutine, {"slots": 1}, coroutine, "it is a coroutine function"),
         (limiter, {"slots": 1}, generator, "is a generator"),
     ):
         with pytest.raises(headgate.InvalidValue, match=named):
