@@ -4,9 +4,14 @@ import pytest
 
 import headgate
 from headgate.redis.keys import Address
+from headgate.redis.replies import Account
 from headgate.redis.stores.limiters import HoldCall, LimiterStore
+from headgate.redis.stores.nodes import PARTS
+from headgate.redis.stores.sliced_reads import every_slice
+from headgate_coordinator.fleet.node_facts import NodeFacts
 from headgate_coordinator.fleet.registry import NodeRegistry
-from headgate_coordinator.service.sweep import Sweep
+from headgate_coordinator.fleet.reply_queues import reply_queue
+from headgate_coordinator.service.sweep import Sweep, Turn, within
 from tests.sdk.observing import GUARD
 from tests.support.waiting import wait_until
 
@@ -57,3 +62,58 @@ async def test_a_round_ends_turns_of_keys_at_a_gate_that_nobody_renews(redis_url
 
         await wait_until(nothing_is_left, timeout=GUARD)
         await client.remove("db")
+
+
+async def test_parts_of_the_sweep_are_shared_by_nodes_and_all_are_looked_at(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    """Mutant: a node looks at all destinations, whichever parts fell to it."""
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        names = [f"q{number}" for number in range(64)]
+        parts = list(range(PARTS))
+        ours, theirs = within(parts[:3], names), within(parts[3:], names)
+        assert sorted(ours + theirs) == sorted(names)
+        assert ours
+        assert theirs
+        for name in (ours[0], theirs[0]):
+            await client.apply(name, kind="queue", limit="1KiB")
+            address = Address.of(cleanup_namespace, name)
+            await client.store.acquire(address, Account("dead~1", 1, 0, want=10, want_m=1), ttl_ms=1000)
+        sweep = Sweep(client, NodeRegistry(client), "this", set)
+
+        async def held(name: str) -> int:
+            snapshot = await client.store.snapshot(Address.of(cleanup_namespace, name), waiters=0, consumers=0)
+            assert snapshot
+            return int(snapshot.fields["leased_bytes"])
+
+        async def ours_is_swept() -> bool:
+            await sweep.round(parts[:3])
+            return not await held(ours[0])
+
+        await wait_until(ours_is_swept, timeout=GUARD)
+        assert await held(theirs[0]) > 0, "that one is another node's"
+
+
+async def test_a_reply_queue_of_a_dead_node_goes_after_two_rounds_of_whoever_saw_it(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    """Its part may be another node's by then. Mutant: only those of the parts at hand are looked at again."""
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        registry = NodeRegistry(client)
+        await registry.beat(NodeFacts("alive~1", "node:5672", "", 0.0, "ready"), 0.0)
+        dead, alive = reply_queue("gone~1"), reply_queue("alive~1")
+        for name in (dead, alive):
+            await client.apply(name, kind="queue")
+        sweep = Sweep(client, registry, "this", set)
+        await sweep.round()
+        assert {dead, alive} == set(await every_slice(client.store.server, client.namespace))
+        await sweep.round(())
+        assert await every_slice(client.store.server, client.namespace) == [alive]
+
+
+async def test_a_turn_is_taken_once() -> None:
+    turn = Turn()
+    turn.add([1, 2])
+    turn.add([2, 3])
+    assert sorted(turn.take()) == [1, 2, 3]
+    assert not turn.take()

@@ -7,6 +7,7 @@ forgotten when another node beats.
 import asyncio
 import json
 import logging
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -71,8 +72,10 @@ class NodeRegistry:
         self._carried: tuple[float, int] | None = None
         self._forwarded: tuple[float, dict[str, int]] | None = None
 
-    async def beat(self, facts: NodeFacts, now: float) -> None:
+    async def beat(self, facts: NodeFacts, now: float) -> list[int]:
         """Say that the node is there, and how it is; ``now`` are seconds of a clock that never goes back.
+
+        Returns the parts of the namespace's sweep that fall to the node until the next round.
 
         Raises:
             CoordinatorUnavailable: Redis does not answer; the next beat says it again.
@@ -96,14 +99,19 @@ class NodeRegistry:
             )
         )
         del report["id"], report["silent"]
-        await self._store.beat(facts.id, json.dumps(report, separators=(",", ":")))
+        return await self._store.beat(facts.id, json.dumps(report, separators=(",", ":")))
 
-    async def keep(self, node: NodeView) -> None:
-        """Beat for a node until cancelled; while Redis does not answer, it tries again at the next beat."""
+    async def keep(self, node: NodeView, hand_out: Callable[[list[int]], None] = lambda _parts: None) -> None:
+        """Beat for a node until cancelled; while Redis does not answer, it tries again at the next beat.
+
+        Args:
+            node: the node.
+            hand_out: takes the parts of the namespace's sweep that fall to it.
+        """
         loop = asyncio.get_running_loop()
         while True:
             try:
-                await self.beat(node.facts(), loop.time())
+                hand_out(await self.beat(node.facts(), loop.time()))
             except HeadgateError as error:
                 _log.debug("a beat of the node was lost: %s", error)
             await asyncio.sleep(self._beat)
@@ -115,6 +123,14 @@ class NodeRegistry:
             CoordinatorUnavailable: Redis does not answer; it is forgotten after its missed beats.
         """
         await self._store.leave(node)
+
+    async def among(self, nodes: Collection[str]) -> set[str]:
+        """Return those of some nodes that have beaten lately.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        return await self._store.among(nodes)
 
     async def list(self) -> list[NodeEntry]:
         """Return the nodes that have beaten lately, by id; at most 1,000.

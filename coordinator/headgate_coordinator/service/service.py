@@ -21,7 +21,7 @@ from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions, place
 from headgate_coordinator.security import Users
 from headgate_coordinator.service.spool_sweep import SpoolSweep
-from headgate_coordinator.service.sweep import Sweep
+from headgate_coordinator.service.sweep import Sweep, Turn, within
 from headgate_coordinator.service.takeovers import give_way
 
 if TYPE_CHECKING:  # it takes an extra of its own
@@ -117,12 +117,21 @@ async def service(
             node.admin = f"http://{place(admin.host, port)}"
         registry = NodeRegistry(client)
         node.another = functools.partial(another, node, registry)
-        sweep = Sweep(client, registry, node.id, node.reply_queues)
+        sweep, spooled = Sweep(client, registry, node.id, node.reply_queues), Turn()
+
+        def hand_out(parts: list[int]) -> None:
+            sweep.turn.add(parts)
+            spooled.add(parts)
+
+        async def left_alone() -> list[str]:
+            parts = spooled.take()
+            return within(parts, await client.destinations()) if parts else []
+
         tasks = [
-            asyncio.create_task(registry.keep(node), name="headgate beats"),
+            asyncio.create_task(registry.keep(node, hand_out), name="headgate beats"),
             asyncio.create_task(sweep.run(), name="headgate sweep"),
             asyncio.create_task(give_way(node, registry), name="headgate takeovers"),
-            asyncio.create_task(SpoolSweep(client, node.id, sweep.mine).run(), name="headgate sweep of spool stores"),
+            asyncio.create_task(SpoolSweep(client, node.id, left_alone).run(), name="headgate sweep of spool stores"),
         ]
         stack.push_async_callback(_leave, tasks, registry, node.id)
         detector = Detector(client, node.id, ttl=options.ttl)

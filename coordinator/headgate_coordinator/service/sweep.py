@@ -1,19 +1,21 @@
 """Nodes sweep what nobody calls any more: leases that ended, reply queues whose link is gone, moves that broke off.
 
 Every script that runs on a destination sweeps it, so this is for those that are left alone. The nodes of a namespace
-share the work: each takes the destinations that fall to it by a hash of their names.
+share the work: a hash of its name says which part of the sweep a destination is in, and each part falls to one node a
+round, whichever beats first as it is due. So all nodes together look as often as one does alone.
 """
 
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
+from headgate.redis.stores.nodes import PARTS
 from headgate.redis.stores.sliced_reads import every_slice
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.fleet.reply_queues import owner_of
@@ -21,10 +23,34 @@ from headgate_coordinator.fleet.reply_queues import owner_of
 _log = logging.getLogger("headgate.node")
 EVERY: Final = 5.0
 """Seconds between two rounds."""
+OWN_EVERY: Final = 30.0
+"""Seconds between two looks of a node at its own reply queues, where no part falls to it before."""
+ALL: Final = frozenset(range(PARTS))
 BROKE_OFF_MS: Final = 10_000
 """Ms after which whoever moves a message by hand is taken for dead: a move takes some ms, and no call 10 s."""
 PAGE: Final = 100
 """Destinations that are looked at in one write."""
+
+
+def within(parts: Collection[int], names: Iterable[str]) -> list[str]:
+    """Return the destinations in some parts of the sweep."""
+    return [name for name in names if zlib.crc32(name.encode()) % PARTS in parts] if parts else []
+
+
+class Turn:
+    """The parts of a sweep that fell to a node, until it takes them."""
+
+    def __init__(self) -> None:
+        self._parts: set[int] = set()
+
+    def add(self, parts: Iterable[int]) -> None:
+        """Have more parts fall to the node."""
+        self._parts.update(parts)
+
+    def take(self) -> frozenset[int]:
+        """Return the parts, which are the node's no more."""
+        parts, self._parts = frozenset(self._parts), set()
+        return parts
 
 
 class Sweep:
@@ -35,9 +61,13 @@ class Sweep:
         registry: of the nodes that share the work.
         node: which of them this is.
         local: the reply queues that are open here.
+
+    Attributes:
+        turn: the parts that fell to this node and were not looked at since.
     """
 
     def __init__(self, client: Client, registry: NodeRegistry, node: str, local: Callable[[], set[str]]) -> None:
+        self.turn = Turn()
         self._client = client
         self._registry = registry
         self._node = node
@@ -46,41 +76,34 @@ class Sweep:
 
     async def run(self) -> None:
         """Sweep until cancelled."""
+        loop, own_at = asyncio.get_running_loop(), 0.0
         while True:
             await asyncio.sleep(EVERY)
+            parts = self.turn.take()
+            if not (parts or self._dead or loop.time() >= own_at):
+                continue
+            own_at = loop.time() + OWN_EVERY
             try:
-                await self.round()
+                await self.round(parts)
             except HeadgateError as error:
                 _log.debug("a sweep ended early: %s", error)
 
-    async def round(self) -> None:
-        """Look once at all destinations that fall to this node.
+    async def round(self, parts: Collection[int] = ALL) -> None:
+        """Look once at all destinations of some parts.
 
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        nodes, names = await self._nodes(), await every_slice(self._client.store.server, self._client.namespace)
-        mine = self._falls_here(names, nodes)
+        names = await every_slice(self._client.store.server, self._client.namespace)
+        mine = within(parts, names)
         for at in range(0, len(mine), PAGE):
             await self._reap(mine[at : at + PAGE])
         owners = {name: owner for name in names if (owner := owner_of(name)) is not None}
         own = {name for name, owner in owners.items() if owner == self._node} - self._local()
-        await self._remove_replies(own | {name for name in mine if owners.get(name, self._node) not in nodes})
-
-    async def mine(self) -> list[str]:
-        """Return the destinations that fall to this node.
-
-        Raises:
-            CoordinatorUnavailable: Redis does not answer.
-        """
-        return self._falls_here(await self._client.destinations(), await self._nodes())
-
-    def _falls_here(self, names: list[str], nodes: list[str]) -> list[str]:
-        position = nodes.index(self._node)
-        return [name for name in names if zlib.crc32(name.encode()) % len(nodes) == position]
-
-    async def _nodes(self) -> list[str]:
-        return sorted({entry.id for entry in await self._registry.list()} | {self._node})
+        # Those that were orphans before are looked at again here, whoever has their part now.
+        others = {name: owners[name] for name in (*mine, *self._dead) if owners.get(name, self._node) != self._node}
+        there = await self._registry.among(set(others.values()))
+        await self._remove_replies(own | {name for name, owner in others.items() if owner not in there})
 
     async def _reap(self, names: list[str]) -> None:
         addresses = [Address.of(self._client.namespace, name) for name in names]

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.redis.keys import node_keys
 from headgate.redis.server import Server
-from headgate.redis.stores.nodes import NodeStore
+from headgate.redis.stores.nodes import PARTS, NodeStore
 from headgate.redis.url import parse_url
 from tests.support.rewriting import RewritingServer, watched
 
@@ -33,7 +33,9 @@ async def silence(server: Server, namespace: str, node: str, ms: int) -> None:
 
 async def kept(server: Server, namespace: str) -> tuple[set[bytes], set[bytes]]:
     nodes, beats = node_keys(namespace)
-    return set(await server.command(nodes, "HKEYS", nodes)), set(await server.command(beats, "ZRANGE", beats, 0, -1))
+    return set(await server.command(nodes, "HKEYS", nodes)) - {b"!turn"}, set(
+        await server.command(beats, "ZRANGE", beats, 0, -1)
+    )
 
 
 async def test_who_beats_is_there_with_what_it_said_last(store: NodeStore) -> None:
@@ -107,7 +109,48 @@ async def test_it_keeps_to_its_keys_and_begins_with_what_a_full_redis_allows(clu
             b"ZREM",
             b"ZADD",
             b"HSET",
+            b"HGET",
+            b"HSET",
         ]
     finally:
         await server.command(nodes, "UNLINK", nodes, beats, trace)
         await server.close()
+
+
+async def later(server: Server, namespace: str, parts: int) -> None:
+    """Have so many parts of the sweep be due again."""
+    nodes = node_keys(namespace)[0]
+    await server.command(nodes, "HINCRBY", nodes, "!turn", -parts)
+
+
+async def test_each_part_of_the_sweep_falls_to_whoever_beats_first_as_it_is_due(
+    store: NodeStore, server: Server, namespace: str
+) -> None:
+    """Mutants: every beat gets all parts; what is due is not written down."""
+    assert sorted(await store.beat("n1", "one")) == list(range(PARTS)), "nobody swept before"
+    assert len(await store.beat("n2", "two")) < PARTS
+    await later(server, namespace, 5)
+    first, second = await store.beat("n2", "two"), await store.beat("n1", "one")
+    assert 5 <= len(first) < PARTS
+    assert not set(first) & set(second)
+
+
+async def test_all_parts_are_due_after_a_pause_and_by_a_clock_that_was_set_back(
+    store: NodeStore, server: Server, namespace: str
+) -> None:
+    await store.beat("n1", "one")
+    for moved in (10 * PARTS, -10 * PARTS):
+        await later(server, namespace, moved)
+        assert sorted(await store.beat("n1", "one")) == list(range(PARTS))
+
+
+async def test_those_that_are_there_are_told_from_those_that_are_not(
+    store: NodeStore, server: Server, namespace: str
+) -> None:
+    """However many there are: no list of them is as long. Mutant: one call asks for no more than it may."""
+    many = [f"n{number}" for number in range(300)]
+    for node in many[::2]:
+        await store.beat(node, "one")
+    await silence(server, namespace, "n0", STALE_MS)
+    assert await store.among([*many, "nobody"]) == set(many[2::2])
+    assert await store.among([]) == set()

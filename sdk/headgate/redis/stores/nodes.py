@@ -1,10 +1,17 @@
 """Where a namespace registers its broker nodes."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from headgate.redis.backend import Backend
 from headgate.redis.keys import node_keys
 from headgate.redis.scripts import script
+
+PARTS: Final = 16
+"""The parts of a sweep, each of which falls to one node in a round."""
+ASKED: Final = 256
+"""Nodes that one call asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +31,10 @@ class NodeStore:
         self._keys = node_keys(namespace)
         self._stale_ms = stale_ms
 
-    async def beat(self, node: str, entry: str) -> None:
-        """Say that a node is there; ``entry`` is what it says about itself."""
-        await self._call("beat", node, entry)
+    async def beat(self, node: str, entry: str) -> list[int]:
+        """Say that a node is there, and what it says about itself; returns the parts of a sweep that fall to it."""
+        _, first, count = await self._call("beat", node, entry)
+        return [(int(first) + at) % PARTS for at in range(int(count))]
 
     async def leave(self, node: str) -> None:
         """Take a node out; one that is not there does not matter."""
@@ -36,6 +44,14 @@ class NodeStore:
         """Return the nodes that are there, the latest beats first; at most 1,000."""
         _, *flat = await self._call("list")
         return [Beat(flat[i].decode(), int(flat[i + 1]), (flat[i + 2] or b"").decode()) for i in range(0, len(flat), 3)]
+
+    async def among(self, nodes: Collection[str]) -> set[str]:
+        """Return those of some nodes that are there."""
+        ids, found = sorted(nodes), set[str]()
+        for at in range(0, len(ids), ASKED):
+            _, *there = await self._call("ask", entry=" ".join(ids[at : at + ASKED]))
+            found |= {node.decode() for node in there}
+        return found
 
     async def _call(self, mode: str, node: str = "-", entry: str = "-") -> list[bytes]:
         op = script("node")
