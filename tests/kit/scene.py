@@ -29,7 +29,7 @@ class Scene:
 
     async def client(self) -> Client:
         """Return a connection of its own."""
-        self._clients.append(await self.endpoint.connect(f"headgate-kit-{len(self._clients)}"))
+        self._clients.append(await self.endpoint.connect(f"headgate-kit-{self.address}-{len(self._clients)}"))
         return self._clients[-1]
 
     async def reads(self, credit: int, name: str = "r") -> Inbox:

@@ -23,7 +23,10 @@ def limiter(redis_url: str, cleanup_namespace: str) -> Iterator[headgate.sync.Li
     with headgate.sync.connect(redis_url, namespace=cleanup_namespace) as client, client.session() as session:
         limits = {"calls": {"rate": "1/h", "burst": 2 * ROWS}, "parts": {"at_once": 1}}
         client.apply("legacy", kind="limiter", limits=limits)
-        yield session.limiter("legacy", in_hand=False)
+        limiter = session.limiter("legacy", in_hand=False)
+        yield limiter
+        # What an executor gives back after the limiter is gone would make it anew.
+        wait_for(lambda: limiter.state()["parts"].taken == 0)
 
 
 @pytest.fixture
