@@ -49,7 +49,7 @@ adapting.step = function()
   local reason = adapting.decide(c)
   local limit = limiter.adapts
   note('adapted', limit.name, limit.adapt .. '.' .. adapting.rules, int(limit.floor), int(limit.ceiling), int(before), reason, heard,
-    adapting.fields(adapting.of_course, c))
+    adapting.fields(adapting.of_course, c) .. ' ' .. adapting.fields(adapting.of_gradient, c))
   if c.limit ~= before then
     c.reason, c.before, c.changed_ms = reason, before, limiter.now_ms
     c.of_ok, c.of_over = c.ok, c.over

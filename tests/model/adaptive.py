@@ -40,7 +40,19 @@ class Adaptive:
         self.course, reason = decide(self.course, heard, self.limit.floor, self.limit.most, adapt)
         self.heard = self.heard if reason == "few" else Sample()
         one, sums = self.course, (heard.ok, heard.us, heard.squares, heard.over, heard.late, heard.busy, int(pressed))
-        after = (one.limit, one.goal, one.calm, one.base, one.worst, one.high, one.rest, one.stale, one.waited)
+        after = (
+            one.limit,
+            one.goal,
+            one.calm,
+            one.base,
+            one.worst,
+            one.high,
+            one.rest,
+            one.stale,
+            one.waited,
+            one.doubt,
+            one.evidence,
+        )
         return ":".join((
             self.limit.name, f"{adapt}.{RULES}", str(self.limit.floor), str(self.limit.most), str(before), reason,
             " ".join(map(str, sums)), " ".join(map(str, after)),

@@ -31,6 +31,8 @@ class Fleet:
         delay: seconds between the limit and the service, on average, as long as the machine is quiet.
         noise: how many times that may become, for some seconds.
         seed: of all that is by chance.
+        limits: of each second.
+        inside: how many calls were at the service, as a part of the capacity, ten times a second.
     """
 
     adapt: Adapt
@@ -46,6 +48,7 @@ class Fleet:
     ceiling: int = 80
     limits: list[float] = field(default_factory=list)
     good: Counter[int] = field(default_factory=Counter)
+    inside: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
@@ -59,6 +62,7 @@ class Fleet:
             self._after(self._chance.random() / 10, self._want)
         self._after(0, self._quiet_or_not)
         self._after(1, self._second)
+        self._after(0.05, self._look)
 
     def run(self, seconds: int, part: float) -> list[float]:
         """Return the limit of each second as a part of the capacity, which is ``part`` of the slots meanwhile."""
@@ -123,6 +127,10 @@ class Fleet:
     def _release(self) -> None:
         self._held -= 1
         self._serve()
+
+    def _look(self) -> None:
+        self.inside.append((self._busy + len(self._queue)) / self._capacity)
+        self._after(0.1, self._look)
 
     def _second(self) -> None:
         if self._sums["ok"] + self._sums["over"]:

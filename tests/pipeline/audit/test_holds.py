@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from headgate.core.limits.adapting import RULES
 from headgate_pipeline.audit.findings import Finding
 from headgate_pipeline.audit.replay import Replay
 
@@ -78,7 +79,7 @@ def test_a_band_that_is_passed_for_longer_than_its_aging_is_found() -> None:
 
 
 ADAPTING = "limits:inf:inf;limiter:slots at_once 9 2 aimd:"
-GREW = "adapted:slots:aimd.2:2:9:2000:start:9 900 0 0 0 900 1:3000 0 1 0 0 0 0 0 0"
+GREW = f"adapted:slots:aimd.{RULES}:2:9:2000:start:9 900 0 0 0 900 1:3000 0 1 0 0 0 0 0 0 0 0"
 
 
 def test_a_limit_that_adapts_is_judged_by_what_it_was_and_each_step_by_what_was_heard() -> None:
@@ -87,9 +88,9 @@ def test_a_limit_that_adapts_is_judged_by_what_it_was_and_each_step_by_what_was_
     assert {one.promise for one in judge((0, three), apply=ADAPTING)} == {"P1"}
     for wrong in (GREW.replace("900 1:", "900 0:"), GREW.replace(":3000 ", ":9000 "), GREW.replace("start", "grow")):
         assert {one.promise for one in judge((1000, wrong), apply=ADAPTING)} == {"P1"}, wrong
-    for other in ("aimd:", "aimd.3:"):  # scripts of before, and of after
-        assert judge((1000, GREW.replace("aimd.2:", other).replace(":3000 ", ":9000 ")), apply=ADAPTING) == []
-        found = judge((1000, GREW.replace("aimd.2:", other).replace(":3000 ", ":10000 ")), apply=ADAPTING)
+    for other in ("aimd:", "aimd.2:", "aimd.99:"):  # scripts of before, and of after
+        assert judge((1000, GREW.replace(f"aimd.{RULES}:", other).replace(":3000 ", ":9000 ")), apply=ADAPTING) == []
+        found = judge((1000, GREW.replace(f"aimd.{RULES}:", other).replace(":3000 ", ":10000 ")), apply=ADAPTING)
         assert {one.promise for one in found} == {"P1"}, "above its ceiling, whoever decided"
 
 

@@ -61,14 +61,29 @@ def test_the_limit_of_a_fleet_stays_at_the_capacity_while_delays_come_and_go(noi
     assert mean(close) >= near, close
 
 
-def test_a_gradient_finds_where_calls_begin_to_wait() -> None:
-    """Mutant: the time without a queue becomes that with one, as the limit is only a little too high."""
-    for seed in range(4):
-        fleet = Fleet("gradient", queue=200, noise=1, delay=0.003, seed=seed)
-        for part, within in ((1, 20), (0.5, 10), (1, 12)):
+@pytest.mark.parametrize(
+    ("adapt", "slots", "took", "within", "above"),
+    [("aimd", 60, 0.2, 10, 0), ("gradient", 60, 0.2, 10, 0.1), ("gradient", 150, 0.1, 10, 0.1),
+     ("gradient", 30, 0.5, 20, 1)],
+)  # fmt: skip
+def test_what_is_promised_of_a_fleet_holds_over_seeds(
+    adapt: Adapt, slots: int, took: float, within: int, above: float
+) -> None:
+    """Of calls that scatter by 0.3, 150 a second tell a queue of a tenth; where 30 end it takes longer.
+
+    Mutant: what a gradient hears above its goal counts as the time without a queue.
+    """
+    for seed in range(2 if took == 0.1 else 3):
+        queue = 7 * slots if adapt == "gradient" else 0
+        callers, ceiling = 3 * slots, 4 * slots
+        fleet = Fleet(adapt, slots, queue, took, 0.3, callers, 0.003, noise=1, seed=seed, floor=4, ceiling=ceiling)
+        for part, soon in ((1, 20), (0.5, within), (1, within)):
             limits = fleet.run(30, part)
-            assert found_after(limits) <= within, (seed, part, limits)
-            assert 0.85 <= mean(limits[within:]) <= 1.15, (seed, part, limits)
+            assert found_after(limits) <= soon, (seed, part, limits)
+            settled, inside = limits[soon:], fleet.inside[10 * (soon - 30) :]
+            assert 0.9 <= mean(settled) <= 1.12, (seed, part, settled)
+            assert 0.9 <= mean(inside) <= 1.12, (seed, part, inside)
+            assert mean(one > 1.1 for one in inside) <= above, (seed, part, inside)
 
 
 def test_a_service_that_became_slower_without_a_queue_is_not_taken_for_a_full_one() -> None:
