@@ -107,6 +107,21 @@ def test_an_administrator_can_ask_for_others(guarded: RedisServer) -> None:
         assert (code, found["permissions"][0][0]) == (2, "problem")
 
 
+def test_a_user_who_may_more_than_its_role_is_told(guarded: RedisServer) -> None:
+    """Mutants: users of roles are warned of; whoever asks for no role is; what another may is not asked."""
+    wide = guarded.binary.version >= (7,)
+    code, found = doctor(*as_user(guarded, "root"), "--role", "sdk", "--durability", "fsync")
+    assert [status for status, _ in found["permissions"]] == ["ok", "warning"][: 1 + wide]
+    if wide:
+        assert "FLUSHALL, CONFIG SET, ACL SETUSER, SHUTDOWN, keys of others" in found["permissions"][1][1]
+        assert code == 1
+    narrow = doctor(*as_user(guarded, "hg-shop-sdk"), "--role", "sdk")[1]
+    assert [status for status, _ in narrow["permissions"]] == ["ok"]
+    if wide:
+        others = doctor(*as_user(guarded, "root"), "--user", "root", "--role", "node")[1]
+        assert [status for status, _ in others["permissions"]] == ["ok", "warning"]
+
+
 def test_users_who_may_little_are_told_what_they_lack(guarded: RedisServer) -> None:
     code, found = doctor(*as_user(guarded, "nothing"))
     assert code == 2
@@ -203,4 +218,5 @@ def test_sentinels_their_quorum_and_their_switches() -> None:
         code, found = doctor("--redis", service.url.replace("/main", "/other"))
         assert (code, found["sentinel"]) == (2, [("problem", "does not help: No such master with that name")])
         code, found = doctor("--redis", service.servers[1].url)
-        assert (code, found["role"]) == (2, [("problem", "a replica of 127.0.0.1")])
+        master = service.servers[0].url.removeprefix("redis://").partition("/")[0]
+        assert (code, found["role"]) == (2, [("problem", f"a replica of {master}")])

@@ -31,7 +31,7 @@ def judged(facts: NamespaceFacts, maxmemory: int = 100 * MIB) -> dict[str, tuple
 @pytest.mark.parametrize(
     ("versions", "status", "says"),
     [
-        ((), "ok", "0 of version"),
+        ((), "ok", "none is alive"),
         ((__version__, __version__), "ok", "2 of version"),
         ((__version__, "0.0.1"), "warning", "0.0.1"),
         ((__version__, ""), "warning", "one that does not say it"),

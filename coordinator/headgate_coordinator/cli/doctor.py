@@ -1,5 +1,6 @@
 """The command `headgate doctor`."""
 
+import logging
 import textwrap
 from collections import Counter
 from typing import Annotated
@@ -59,6 +60,7 @@ def doctor(
     wanted = deployment.asked if given is None else given
     findings = check(deployment, wanted)
     if deployment.masters:
+        logging.getLogger("headgate").setLevel(logging.ERROR)  # a finding says it
         facts = run(look_at(headgate.connect(redis, namespace=namespace)))
         findings += check_namespace_facts(facts, deployment)
     status = worst(findings)

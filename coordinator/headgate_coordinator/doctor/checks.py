@@ -19,6 +19,7 @@ _REMEDIES: Final[Mapping[Reason, str]] = {
     "certificate": "check that it speaks TLS (rediss://), and ?ca_file=PATH",
     "name": "check the name of the host",
     "closed": "check that a Redis is there, and whether it wants TLS (rediss://)",
+    "stranger": "see that this is the port of a Redis, and one without TLS: else rediss://",
     "silent": "see that it runs, listens at that address, and that no firewall is between",
 }
 
@@ -46,13 +47,19 @@ def _reached(deployment: Deployment) -> Iterator[Finding]:
                 "connection", "problem" if alone or deployment.kind != "sentinel" else "warning",
                 f"cannot be used: {server.trouble}",
                 "nothing goes on without it" if alone else "clients here cannot use it when it is in charge",
-                _REMEDIES[server.reason], (server.place,),
+                _remedy(deployment, server.reason), (server.place,),
             )  # fmt: skip
     if not deployment.servers:
         yield Finding("connection", "problem", f"no server is known at {deployment.url}", "nothing goes on without one",
                       "see that the hosts of the URL are right and run")  # fmt: skip
     elif deployment.reached:
         yield Finding("connection", "ok", f"{len(deployment.reached)} of {len(deployment.servers)} let us in")
+
+
+def _remedy(deployment: Deployment, reason: Reason) -> str:
+    """Return what to do; a server without TLS that is greeted with TLS waits for more, in silence."""
+    more = "; and that it speaks TLS there, else redis://" if reason == "silent" and deployment.encrypted else ""
+    return _REMEDIES[reason] + more
 
 
 def _encryption(deployment: Deployment) -> Iterator[Finding]:
@@ -70,10 +77,11 @@ def _sentinels(deployment: Deployment) -> Iterator[Finding]:
     if deployment.kind != "sentinel":
         return
     answered = [one for one in deployment.sentinels if not one.trouble]
+    left = "a failover is found by those that are left" if answered else "nobody says which server is in charge"
     for one in deployment.sentinels:
         if one.trouble:
             yield Finding("sentinel", "problem" if not answered else "warning", f"does not help: {one.trouble}",
-                          "a failover is found by those that are left", "see that it runs and knows the service",
+                          left, "see that it runs and knows the service",
                           (one.place,))  # fmt: skip
         else:
             yield from _sentinel(one)
@@ -145,7 +153,7 @@ def _cluster(deployment: Deployment) -> Iterator[Finding]:
     masters = [node for node in cluster.nodes if node.slots and not node.is_down]
     followed = {node.master for node in cluster.nodes if node.master and not node.is_down}
     alone = [node for node in masters if node.id not in followed]
-    if len(masters) < 3:
+    if 0 < len(masters) < 3:
         yield Finding("cluster", "warning", f"{len(masters)} masters", "a failover needs a majority of three or more",
                       "use three masters")  # fmt: skip
     if alone:
@@ -165,7 +173,8 @@ def _roles(deployment: Deployment) -> Iterator[Finding]:
     if deployment.kind in ("single", "unix") and deployment.cluster is None:
         for server in deployment.reached:
             if server.is_replica:
-                yield Finding("role", "problem", f"a replica of {server.info.get('master_host', '?')}",
+                master = f"{server.info.get('master_host', '?')}:{server.info.get('master_port', '?')}"
+                yield Finding("role", "problem", f"a replica of {master}",
                               "it refuses writes", "give the URL of its master, or of the Sentinels", (server.place,),
                 )  # fmt: skip
 

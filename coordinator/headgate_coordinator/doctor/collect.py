@@ -143,6 +143,7 @@ class _Examination:
         facts = ServerFacts(where, "", info, config, unanswered, clock, fastest, loader=loader, asked=asked)
         user, missing = await self._rights.of(probe, facts.version, cluster=cluster)
         user = user or self._url.username or ""
+        facts = replace(facts, beyond=await self._rights.beyond(probe, facts.version))
         if isinstance(missing, str):
             return replace(facts, user=user, unanswered=unanswered | {"permissions": missing})
         return replace(facts, user=user, missing=missing)

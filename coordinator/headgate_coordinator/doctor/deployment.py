@@ -40,6 +40,7 @@ class ServerFacts:
         answer_seconds: how long the fastest answer took.
         user: as whom we are connected, or of whom it was asked.
         missing: role -> what the user may not do of what the role needs; None where that could not be found out.
+        beyond: what the user may do that no role has, where one role was asked for.
         loader: commands and keys of the user `default`, as ACL GETUSER tells them; empty where Redis did not say.
         asked: the most that a rule of the policy asks for, where the policy is here.
         reason: what sort of trouble there is, where there is any.
@@ -54,6 +55,7 @@ class ServerFacts:
     answer_seconds: float = 0.0
     user: str = ""
     missing: Mapping[str, tuple[str, ...]] | None = None
+    beyond: tuple[str, ...] = ()
     loader: Mapping[str, str] = field(default_factory=dict)
     asked: Durability = MEMORY
     reason: Reason = "silent"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from headgate import Client, Explanation, HeadgateError, PolicyError, __version__
+from headgate import AccessDenied, Client, Explanation, HeadgateError, PolicyError, __version__
 from headgate_coordinator.doctor.deployment import Deployment
 from headgate_coordinator.doctor.findings import Finding
 from headgate_coordinator.fleet.registry import NodeRegistry
@@ -27,6 +27,7 @@ class NamespaceFacts:
         unlimited: how many of them have no limit in bytes.
         left_out: how many more there are.
         trouble: why nothing of it is known; empty where it is.
+        forbidden: whether that is since the user may not.
     """
 
     versions: tuple[tuple[str, str], ...] = ()
@@ -35,6 +36,7 @@ class NamespaceFacts:
     unlimited: int = 0
     left_out: int = 0
     trouble: str = ""
+    forbidden: bool = False
 
 
 async def look_at(client: Client) -> NamespaceFacts:
@@ -48,7 +50,7 @@ async def look_at(client: Client) -> NamespaceFacts:
                 page = names[at : min(at + AT_ONCE, LOOKED_AT)]
                 found += filter(None, await asyncio.gather(*(_explain(client, name) for name in page)))
     except HeadgateError as error:
-        return NamespaceFacts(trouble=str(error))
+        return NamespaceFacts(trouble=str(error), forbidden=isinstance(error, AccessDenied))
     stored = [one for one in found if one.kind in ("queue", "topic")]
     most = [limit.limit for one in stored for limit in one.limits if limit.unit == "bytes"]
     return NamespaceFacts(
@@ -69,7 +71,7 @@ def check_namespace_facts(facts: NamespaceFacts, deployment: Deployment) -> Iter
     if facts.trouble:
         yield Finding(
             "nodes", "warning", f"not seen: {facts.trouble}", "versions of nodes and sums of limits are not known",
-            "run it as a user who may read",
+            "run it as a user who may read" if facts.forbidden else "mend what is wrong with its servers first",
         )  # fmt: skip
         return
     versions = sorted({version for _, version in facts.versions})
@@ -80,7 +82,8 @@ def check_namespace_facts(facts: NamespaceFacts, deployment: Deployment) -> Iter
                       "what is new holds at nodes of the new version alone", "finish the rolling upgrade",
                       others)  # fmt: skip
     else:
-        yield Finding("nodes", "ok", f"{len(facts.versions)} of version {__version__}")
+        alive = f"{len(facts.versions)} of version {__version__}" if facts.versions else "none is alive"
+        yield Finding("nodes", "ok", alive)
     yield from _limits(facts, deployment)
 
 

@@ -40,6 +40,11 @@ end
 return found
 """
 """Asks Redis 7 for the rights of who calls it; nothing is done, and nobody needs a right to ask."""
+_BEYOND: Final = {
+    "FLUSHALL": ("FLUSHALL",), "CONFIG SET": ("CONFIG", "SET", "maxmemory", "0"),
+    "ACL SETUSER": ("ACL", "SETUSER", "a"), "SHUTDOWN": ("SHUTDOWN",), "keys of others": ("GET", "headgate-doctor"),
+}  # fmt: skip
+"""What no role has, and a program that was taken over does most harm with."""
 _SINCE: Final = (7, 0)
 _UNKNOWN: Final = Refusal("users may ask by MULTI and DISCARD, or from Redis 7 on by a script; neither is allowed here")
 _ASKING: Final = ("multi", "discard")
@@ -80,6 +85,21 @@ class Rights:
                 dict.fromkeys(name for (name, _), may in zip(questions, allowed, strict=True) if not may)
             )
         return user, missing
+
+    async def beyond(self, probe: Probe, version: tuple[int, ...]) -> tuple[str, ...]:
+        """Return what a user may do that no role has, where one role was asked for; none where that cannot be asked."""
+        if len(self._roles) > 1:
+            return ()
+        questions = list(_BEYOND.items())
+        if self._user:
+            allowed = await _dry_run(probe, self._user, questions)
+        elif version >= _SINCE:
+            allowed = await _by_script(probe, await probe.ask("SCRIPT", "LOAD", _ASK), questions)
+        else:  # these are not queued, not even to be discarded
+            return ()
+        if isinstance(allowed, Refusal):
+            return ()
+        return tuple(name for (name, _), may in zip(questions, allowed, strict=True) if may)
 
 
 def _questions(role: Role, namespace: str, *, cluster: bool) -> Iterable[Question]:

@@ -161,7 +161,7 @@ def _min_replicas(server: ServerFacts, wanted: Durability, say: Say) -> Iterator
     least, lag, there = server.number("min-replicas-to-write"), server.number("min-replicas-max-lag"), server.replicas
     if least is None or "role" not in server.info or server.is_replica:
         return
-    set_it = f"CONFIG SET min-replicas-to-write {max(1, wanted.replicas)} and min-replicas-max-lag {_LAG}"
+    set_it = f"CONFIG SET min-replicas-to-write {max(1, wanted.replicas)}, and CONFIG SET min-replicas-max-lag {_LAG}"
     if least > sum(map(_follows, there)):
         yield say("min-replicas", "problem", f"min-replicas-to-write {least}, of {len(there)} replicas",
                   "every write is refused (NOREPLICAS)", "start replicas, or lower it")  # fmt: skip
@@ -278,6 +278,10 @@ def _permissions(server: ServerFacts, _: Durability, say: Say) -> Iterator[Findi
     short = {role: lacks for role, lacks in server.missing.items() if lacks}
     if enough:
         yield say("permissions", "ok", f"{who} may be: {', '.join(enough)}")
+    if enough and server.beyond:
+        yield say("permissions", "warning", f"{who} may also do what no role has: {', '.join(server.beyond)}",
+                  "a program that is taken over, or a mistake, deletes what all others have there",
+                  f"give it the user that `headgate acl --role {enough[0]}` prints")  # fmt: skip
     if not enough or len(server.missing) == 1:
         for role, lacks in sorted(short.items(), key=lambda item: len(item[1]))[:1]:
             more = f" and {len(lacks) - 8} more" if len(lacks) > 8 else ""

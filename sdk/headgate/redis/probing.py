@@ -33,13 +33,14 @@ class Refusal:
     forbidden: bool = False
 
 
-Reason = Literal["login", "rights", "certificate", "name", "closed", "silent"]
-"""It names what kept us out: credentials, rights, TLS, the host's name, a server that hangs up, or is silent."""
+Reason = Literal["login", "rights", "certificate", "name", "closed", "stranger", "silent"]
+"""It names what kept us out: credentials, rights, TLS, the host's name, what hangs up, is no Redis, or is silent."""
 _REASONS: Final[tuple[tuple[tuple[type[BaseException], ...], Reason], ...]] = (
     ((rx.NoPermissionError,), "rights"),
     ((rx.AuthenticationError, rx.AuthorizationError), "login"),
     ((ssl.SSLError,), "certificate"),
     ((socket.gaierror,), "name"),
+    ((rx.InvalidResponse,), "stranger"),
     ((ConnectionResetError, BrokenPipeError, EOFError), "closed"),
 )
 
@@ -54,6 +55,21 @@ class NotLetIn(CoordinatorUnavailable):
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error)[:_MOST] or f"no answer within {ANSWER_WITHIN:g} s")
         self.reason = _reason(error)
+
+
+async def _let_in(connection: Any) -> None:
+    """See that a server wants no password that we did not give; that it refuses a PING otherwise means nothing.
+
+    Raises:
+        AuthenticationError: it wants one.
+    """
+    await connection.send_command("PING")
+    try:
+        await connection.read_response()
+    except rx.AuthenticationError:
+        raise rx.AuthenticationError("it wants a user or a password, and the URL names none") from None
+    except (rx.ResponseError, rx.BusyLoadingError):
+        return
 
 
 def _reason(error: BaseException) -> Reason:
@@ -109,6 +125,7 @@ class Probe:
         try:
             async with asyncio.timeout(ANSWER_WITHIN):
                 await connection.connect()
+                await _let_in(connection)
         except _FAILED as error:
             await connection.disconnect(nowait=True)
             raise NotLetIn(error) from None
