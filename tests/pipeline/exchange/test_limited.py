@@ -6,11 +6,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import redis
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import pandas_udf
 
 import headgate.sync
 from headgate import InvalidValue
+from headgate.redis.keys import Address
 from headgate_pipeline.exchange import limited
 from tests.support.waiting import wait_for
 
@@ -23,10 +25,11 @@ def limiter(redis_url: str, cleanup_namespace: str) -> Iterator[headgate.sync.Li
     with headgate.sync.connect(redis_url, namespace=cleanup_namespace) as client, client.session() as session:
         limits = {"calls": {"rate": "1/h", "burst": 2 * ROWS}, "parts": {"at_once": 1}}
         client.apply("legacy", kind="limiter", limits=limits)
-        limiter = session.limiter("legacy", in_hand=False)
-        yield limiter
+        yield session.limiter("legacy", in_hand=False)
+    with redis.Redis.from_url(redis_url) as server:
+        holds = f"{Address.of(cleanup_namespace, 'legacy').key}:holds"
         # What an executor gives back after the limiter is gone would make it anew.
-        wait_for(lambda: limiter.state()["parts"].taken == 0)
+        wait_for(lambda: not server.exists(holds), description="no hold")
 
 
 @pytest.fixture
