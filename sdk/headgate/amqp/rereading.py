@@ -20,7 +20,7 @@ MOST_CREDIT: Final = (1 << 31) - 1
 _DELIVERY_COUNT, _CREDIT, _DRAIN, _ECHO = 5, 6, 8, 9
 _FLOW: Final = re.compile(rb"\x02\x00..\x00(?:S\x13|\x80\0{7}\x13)", re.DOTALL)
 _MOST: Final = 100
-"""Flows that are read once more at a time, and bytes of one that is looked for at the end."""
+"""Flows that are read once more at a time, places that may be an address, and bytes of a flow looked for at the end."""
 
 
 class Unreadable(HeadgateError):
@@ -143,9 +143,11 @@ def _misread(data: bytes, address: str | None, *, target: bool) -> str:
         return ""
     raw = address.encode()
     at = data.find(raw + b"\0")
-    while at >= 0:
+    for _ in range(_MOST):
+        if at < 0:
+            return ""
         short = at > 1 and data[at - 2] == 0xA1 and data[at - 1] > len(raw)
         if short or (data[at - 5 : at - 4] == b"\xb1" and int.from_bytes(data[at - 4 : at]) > len(raw)):
-            return "an address has no NUL"
+            break
         at = data.find(raw + b"\0", at + 1)
-    return ""
+    return "an address has no NUL"  # or it stands before one so often that nobody looks for it to the end

@@ -209,10 +209,23 @@ def more_than_all(size: int = 200_000) -> bytes:
     return (one * (size // len(one)))[:-5]
 
 
+def like_addresses() -> bytes:
+    """Attaches behind what looks like their address, often; before these comes what lets more be read at once."""
+    like_it = b"\xd1" + struct.pack(">II", 30_012, 2) + b"\xa3\x01k\xb0" + struct.pack(">I", 30_000) + b"q\0" * 15_000
+    session = frame(0x11, [NULL, number(0), number(9), number(9), NULL, NULL, NULL, like_it], channel=1)
+    nothing = struct.pack(">IBBH", 8, 2, 0, 0) * 100_000
+    return nothing + session + b"".join(attach(f"{at}", at, address="q") for at in range(400))
+
+
 @pytest.mark.parametrize(
-    "flood", [(attach("l", 0) + detach(0)) * 4000, attach("r", 0, receives=True, address="q") + more_than_all()],
-    ids=["links", "flows"],
-)  # fmt: skip
+    "flood",
+    [
+        (attach("l", 0) + detach(0)) * 4000,
+        attach("r", 0, receives=True, address="q") + more_than_all(),
+        like_addresses(),
+    ],
+    ids=["links", "flows", "addresses"],
+)
 async def test_who_may_something_keeps_no_turn_for_all_that_it_sends_at_once(
     flood: bytes, redis_url: str, cleanup_namespace: str
 ) -> None:
