@@ -21,7 +21,7 @@
 --- @include "lib/sampling"
 --- @include "lib/sweeping"
 local run_id, sid, seq = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local frees, reply, receipt, waiting = seq == 0, {}, { ARGV[3] }, {}
+local frees, reply, receipt, waiting, lapsed = seq == 0, {}, { ARGV[3] }, {}, 0
 
 -- For one that stood in line when its turn in the call came.
 local function tell_waiter(id)
@@ -35,7 +35,7 @@ local function tell_waiter(id)
       note('band', id, band_of(h.amounts))
     end
   end
-  return table.concat({ 'wait', int(due[id] or POLL_US), limit, whose }, ' ')
+  return table.concat({ 'wait', int(due[id] or lapsed == MAX_LAPSED and LEAST_POLL_MS * 1000 or POLL_US), limit, whose }, ' ')
 end
 
 -- Decides an operation, and those after it that are decided together with it.
@@ -81,6 +81,7 @@ if limiter.course then
 end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', K_LEASES, '-inf', int(limiter.now_ms), 'LIMIT', 0, MAX_LAPSED)) do
   lapse(id)
+  lapsed = lapsed + 1 -- as many as may be: there may be more
 end
 if d.blocked > 0 then
   serve_line()
@@ -118,7 +119,7 @@ save_limiter()
 if limiter.has_looked then sweeping.give_back_table() end
 if seq == 0 then
   local first = tonumber(redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')[2]) or limiter.now_ms + 60000
-  return { 'OK', int(d.epoch), int(more and 0 or math.max(1, first - limiter.now_ms)) }
+  return { 'OK', int(d.epoch), int((more or lapsed == MAX_LAPSED) and 0 or math.max(1, first - limiter.now_ms)) }
 end
 redis.call('SET', K_RECEIPT, table.concat(receipt, '\n'), 'PX', 60000)
 receipt[1] = int(d.epoch)

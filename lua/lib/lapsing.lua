@@ -1,6 +1,6 @@
 --- @include "lib/queueing"
 -- What becomes of holds and waiters whose lease is over.
-local MAX_LAPSED = 16
+local MAX_LAPSED = 32
 
 local function end_wait(id, h)
   limiter.refused = limiter.refused + 1

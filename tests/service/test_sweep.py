@@ -117,3 +117,19 @@ async def test_a_turn_is_taken_once() -> None:
     turn.add([2, 3])
     assert sorted(turn.take()) == [1, 2, 3]
     assert not turn.take()
+
+
+async def test_a_round_goes_on_until_no_lease_of_a_destination_is_over(
+    redis_url: str, cleanup_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: a round sweeps once, and the sessions of a cluster that died are looked at for minutes."""
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client, client.session() as session:
+        await (await session.producer("orders")).send(b"x", timeout=GUARD)
+        left = [7000, 0, 0, 0]
+
+        async def reap(_: Address) -> tuple[str, int]:
+            return "OK", left.pop()
+
+        monkeypatch.setattr(client.store, "reap", reap)
+        await Sweep(client, NodeRegistry(client), "this", set).round()
+        assert left == []

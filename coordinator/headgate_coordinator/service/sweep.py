@@ -28,6 +28,8 @@ OWN_EVERY: Final = 30.0
 ALL: Final = frozenset(range(PARTS))
 BROKE_OFF_MS: Final = 10_000
 """Ms after which whoever moves a message by hand is taken for dead: a move takes some ms, and no call 10 s."""
+MOST_REAPS: Final = 256
+"""Sweeps of one destination in a round; each looks at some of the leases that are over."""
 PAGE: Final = 100
 """Destinations that are looked at in one write."""
 
@@ -119,13 +121,21 @@ class Sweep:
             own, by_key = (
                 any(isinstance(n, int) and n > 0 for n in counts[first : first + 2]) for first in (4 * at, 4 * at + 2)
             )
-            if own and (await self._client.store.reap(address))[0] == "KIND":
+            if own and await self._reaped(address) == "KIND":
                 await LimiterStore(server).sweep(address)
             if by_key:
                 await LimiterStore(server).sweep(address.by_key)
             if moving[at] == 1 and (ended := await self._client.end_moves(address.name, older_than_ms=BROKE_OFF_MS)):
                 _log.warning("%d messages of %r that were being moved by hand, as somebody died, are in their place",
                              ended, address.shown)  # fmt: skip
+
+    async def _reaped(self, address: Address) -> str:
+        """Sweep a destination until none of the leases there is over; returns the code."""
+        code, more_ms, calls = "OK", 0, 0
+        while code == "OK" and more_ms == 0 and calls < MOST_REAPS:
+            code, more_ms = await self._client.store.reap(address)
+            calls += 1
+        return code
 
     async def _remove_replies(self, orphans: set[str]) -> None:
         """Remove the reply queues that were orphans in two rounds, one after the other."""

@@ -12,7 +12,7 @@ from tests.lua.promises.test_p8_rates import most_beyond
 from tests.support.extent import share_of
 
 LLM = "requests rate 10 5;tokens rate 1000 4000;in_flight at_once 3"
-LEAST_POLL_MS, AT_A_TIME = 50, 16
+LEAST_POLL_MS, AT_A_TIME = 50, 32
 """When whoever is first in line asks again at the soonest, and how many leases one call looks at."""
 
 
@@ -479,6 +479,33 @@ async def test_the_first_in_line_is_told_when_leases_are_to_be_looked_at(
         answer = await limiter.admit("bob.1", "in_flight=100", ttl=ttl, wait_ms=60_000)
     assert 0.9 * ttl <= limiter.now - since <= 0.9 * ttl + 2 * LEAST_POLL_MS * calls
     assert asked <= ttl / 1000 + 4 * calls
+
+
+@pytest.mark.parametrize("swept", [True, False])
+async def test_a_crowd_that_dies_in_line_hides_no_lease_that_is_over(limiter: Limiter, *, swept: bool) -> None:
+    """It took minutes until the holds of who died with it were looked at, behind all of its waiters.
+
+    Mutants: whoever waits asks after a second; a sweep ends with its first call.
+    """
+    await limiter.create("in_flight at_once 1")
+    assert await limiter.admit("ann.1", "in_flight=1", ttl=10_000) == "held"
+    for first in range(2, 800, 100):
+        crowd = [
+            HoldCall("admit", f"ann.{n}", NO_KEY, "in_flight=1", 10_000, 60_000) for n in range(first, first + 100)
+        ]
+        assert all(one.startswith("wait") for one in (await limiter.call("ann", *crowd)).answers)
+    since = limiter.now
+    if swept:
+        await limiter.sweep(12_000, every=4000)
+        assert await limiter.taken("in_flight") == 0
+        assert (await limiter.look()).waiting == 0
+        return
+    await limiter.wait(4000)
+    answer = await limiter.admit("bob.1", "in_flight=1", ttl=10_000, wait_ms=60_000)
+    while answer != "held":
+        await limiter.wait(-(-int(answer.split()[1]) // 1000))
+        answer = await limiter.admit("bob.1", "in_flight=1", ttl=10_000, wait_ms=60_000)
+    assert limiter.now - since <= 10_500
 
 
 async def test_whoever_dies_in_line_keeps_nothing_for_longer_than_its_lease_and_a_second(limiter: Limiter) -> None:

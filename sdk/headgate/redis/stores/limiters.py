@@ -9,7 +9,7 @@ from headgate.redis.keys import Address
 from headgate.redis.scripts import script
 
 Op = Literal["admit", "settle", "release", "renew", "claim", "sample"]
-MOST_SWEEPS: Final = 64
+MOST_SWEEPS: Final = 256
 """Calls that one sweep makes; each looks at up to 512 records of keys."""
 NO_KEY = "*"
 """Stands for no key; no key is spelled so once it is encoded."""
