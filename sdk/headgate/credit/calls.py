@@ -214,7 +214,7 @@ class Calls:
             segment=f"{batch.segment} {len(bodies)}" if written else MARKED, copies=copies,
             keys=self._outlook.keys(batch) if self._outlook.fair_by else "",
             later=" ".join(item.later or "-" for item in batch.items) if any(i.later for i in batch.items) else "",
-            unwanted=self._outlook.wanted.unwanted(bodies) if self._outlook.wanted and not spools else "",
+            unwanted=self._outlook.wanted.unwanted(bodies) if self._outlook.wanted.selectors and not spools else "",
         )  # fmt: skip
         self._waiting = waiting
         return answer

@@ -84,7 +84,7 @@ class Outlook:
         self._store = store
         self._links = links
         self._losses = losses
-        self._address = address
+        self._address, self._whole = address, address.whole
         self._session = session
         self._reported = self._reported_bytes = 0
         self._seen: Snapshot | None = None
@@ -129,10 +129,10 @@ class Outlook:
         """
         now = time.monotonic()
         if self._seen is None or now - self._seen_at >= unless_seconds:
-            seen = await self._store.snapshot(self._address.whole, session=self._session, entries=LOOK_BACK)
+            seen = await self._store.snapshot(self._whole, session=self._session, entries=LOOK_BACK)
             if fully:
                 few = seen is not None and seen.sessions <= FEW
-                self._lessees = await self._store.lessees(self._address.whole, *leased(seen)) if seen and few else {}
+                self._lessees = await self._store.lessees(self._whole, *leased(seen)) if seen and few else {}
                 forwarded = seen is not None and any(map(is_link, seen.consumers))
                 self._hops = await self._links.behind(self._explain(seen), seen) if seen and forwarded else ()
                 self._seen_at = now

@@ -52,36 +52,33 @@ class Wanted:
     def __init__(self, clock: Callable[[], float], over: Callable[[], None]) -> None:
         self._clock, self._tell = clock, over
         self._text = self._subscriptions = ""
-        self._selectors: list[Selector] = []
+        self.selectors: list[Selector] = []
+        """Those to judge; none where nothing is."""
         self._names: frozenset[str] = frozenset()
         self._ends: list[int] = []
         """Characters of each selector and all before it."""
         self._length = 0
         self._over = 0.0
 
-    def __bool__(self) -> bool:
-        """Whether anything is to be judged."""
-        return bool(self._selectors)
-
     def adopt(self, text: str) -> None:
         """Take in the field ``selectors`` of the topic: ``<subscription>=<id>=<selector>``, with blanks between."""
         if text == self._text:
             return
-        known = {selector.text: selector for selector in self._selectors}
-        self._text, self._selectors, self._over = text, [], 0.0
+        known = {selector.text: selector for selector in self.selectors}
+        self._text, self.selectors, self._over = text, [], 0.0
         listed = []
         for entry in text.split()[:MOST_LISTED]:
             subscription, _, rest = entry.partition("=")
             id_, _, word = rest.partition("=")
             wanted = unquote(word)
             try:
-                self._selectors.append(known.get(wanted) or Selector.parse(wanted))
+                self.selectors.append(known.get(wanted) or Selector.parse(wanted))
             except InvalidValue:  # of a later version, say: its receivers judge
                 continue
             listed.append(f"{subscription}={id_}")
         self._subscriptions = ",".join(listed)
-        self._names = frozenset().union(*(selector.names for selector in self._selectors))
-        self._ends = list(accumulate(len(selector.text) for selector in self._selectors))
+        self._names = frozenset().union(*(selector.names for selector in self.selectors))
+        self._ends = list(accumulate(len(selector.text) for selector in self.selectors))
         self._length = self._ends[-1] if self._ends else 0
 
     def unwanted(self, bodies: Sequence[bytes]) -> str:
@@ -90,9 +87,9 @@ class Wanted:
         for stored in bodies:
             began = self._clock()
             masks.append(self._mask(stored))
-            self._over = max(0.0, self._over + self._clock() - began - ALLOWED * len(self._selectors))
+            self._over = max(0.0, self._over + self._clock() - began - ALLOWED * len(self.selectors))
             if self._over > MOST_OVER:
-                self._selectors = []
+                self.selectors = []
                 self._tell()
                 return ""
         return f"{self._subscriptions} {' '.join(map(str, masks))}" if any(masks) else ""
@@ -108,7 +105,7 @@ class Wanted:
             headers = headers_for(stored, self._names)
         except MessageFormatError:  # whoever receives it makes it a dead letter
             return 0
-        selectors = self._selectors
+        selectors = self.selectors
         if head * self._length > MOST_WORK:
             selectors = [one for one, end in zip(selectors, self._ends, strict=True) if head * end <= MOST_WORK]
         return sum(1 << at for at, selector in enumerate(selectors) if not selector.matches(headers))
