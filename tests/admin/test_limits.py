@@ -143,6 +143,30 @@ async def test_who_goes_first_is_said_in_the_body_or_as_its_priority(llm: headga
             await post(http, "admit", 400, amounts={"slots": 1}, band=wrong)
 
 
+async def test_the_caller_with_the_earliest_deadline_goes_first_whatever_node_it_asks(llm: headgate.Client) -> None:
+    """Mutant: a node waits on for itself and names no deadline to the line."""
+    await llm.apply("llm", order="deadline", ledger="all")
+    async with served(llm) as one, served(llm) as other:
+        first = await post(one, "admit", amounts={"slots": 2}, ttl=60)
+        order: list[str] = []
+
+        async def call(http: Http, name: str, headers: dict[str, str] | None, **body: Any) -> None:
+            answer = await post(http, "admit", 200, headers, amounts={"slots": 2}, **body)
+            order.append(name)
+            await post(http, "release", hold=answer.json()["hold"])
+
+        async with asyncio.TaskGroup() as group:
+            calls: tuple[tuple[Http, str, dict[str, str] | None, dict[str, Any]], ...] = (
+                (one, "last", None, {"wait": 250}), (other, "second", {"Prefer": "wait=200"}, {}),
+                (one, "first", None, {"wait": 150}),
+            )  # fmt: skip
+            for count, (http, name, headers, body) in enumerate(calls, 1):
+                group.create_task(call(http, name, headers, **body))
+                await wait_until(lambda count=count: waiting(one, count), timeout=60)  # type: ignore[misc]
+            await post(one, "release", hold=first.json()["hold"])
+        assert order == ["first", "second", "last"]
+
+
 async def test_what_would_not_be_admitted_in_time_is_refused_at_once(llm: headgate.Client) -> None:
     async with served(llm) as http:
         await post(http, "admit", amounts={"tokens": 1000})
