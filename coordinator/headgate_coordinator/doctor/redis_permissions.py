@@ -44,7 +44,7 @@ _BEYOND: Final = {
     "FLUSHALL": ("FLUSHALL",), "CONFIG SET": ("CONFIG", "SET", "maxmemory", "0"),
     "ACL SETUSER": ("ACL", "SETUSER", "a"), "SHUTDOWN": ("SHUTDOWN",), "keys of others": ("GET", "headgate-doctor"),
 }  # fmt: skip
-"""What no role has, and a program that was taken over does most harm with."""
+"""Commands that no role needs, and that do most harm in a program that was taken over."""
 _SINCE: Final = (7, 0)
 _UNKNOWN: Final = Refusal("users may ask by MULTI and DISCARD, or from Redis 7 on by a script; neither is allowed here")
 _ASKING: Final = ("multi", "discard")

@@ -20,7 +20,7 @@ MOST_CREDIT: Final = (1 << 31) - 1
 _DELIVERY_COUNT, _CREDIT, _DRAIN, _ECHO = 5, 6, 8, 9
 _FLOW: Final = re.compile(rb"\x02\x00..\x00(?:S\x13|\x80\0{7}\x13)", re.DOTALL)
 _MOST: Final = 100
-"""Flows that are read once more at a time, places that may be an address, and bytes of a flow looked for at the end."""
+"""Bounds of a second reading: flows at a time, possible addresses, and bytes of a flow at the end."""
 
 
 class Unreadable(HeadgateError):
