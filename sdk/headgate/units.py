@@ -40,7 +40,7 @@ _SIZES: Final = {
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
 }  # fmt: skip
 _DURATIONS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-_QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*\Z", re.ASCII)
+_QUANTITY: Final = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?|\.\d{1,40})\s*([A-Za-z]*)\s*\Z", re.ASCII)
 _RATE: Final = re.compile(
     r"\s*([^/]{1,40}?)\s*/\s*(\d{1,9}(?:\.\d{1,9})?)?\s*(ms|s|min|h|hour|day|week|month)\s*\Z", re.ASCII
 )
@@ -50,7 +50,7 @@ _PERIODS: Final = {
 }  # fmt: skip
 """Seconds; a month of a rate is the twelfth part of 365.25 days."""
 _THOUSANDS: Final = {"k": 1000, "K": 1000, "M": 10**6, "G": 10**9}
-_COUNTED: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKMG])\s*\Z", re.ASCII)
+_COUNTED: Final = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?)\s*([kKMG])\s*\Z", re.ASCII)
 _GROUPED: Final = re.compile(r"(?<=\d)_(?=\d)")
 
 
@@ -72,10 +72,10 @@ def parse_size(value: int | str, what: str = "size") -> int:
         size = float(match[1]) * unit if unit and "." in match[1] else int(match[1]) * unit if unit else None
     if size is None or size < 0 or size != int(size):
         raise InvalidValue(
-            f"{value!r} is not a size; write bytes (512) or text such as '64KiB' or '10MB'", setting=what
+            f"{_shown(value)} is not a size; write bytes (512) or text such as '64KiB' or '10MB'", setting=what
         )
     if size >= MAX_SIZE:
-        raise InvalidValue(f"{value!r} is too large; the most is {MAX_SIZE - 1} bytes", setting=what)
+        raise InvalidValue(f"{_shown(value)} is too large; the most is {MAX_SIZE - 1} bytes", setting=what)
     return int(size)
 
 
@@ -108,7 +108,7 @@ def parse_duration(value: float | str, what: str = "duration") -> float:
     seconds: float | None = None
     form = "seconds (1.5) or text such as"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+        seconds = _double(value)
     elif isinstance(value, str):
         form = "text such as"
         if (match := _QUANTITY.match(value)) and match[2] in _DURATIONS:
@@ -122,9 +122,9 @@ def parse_duration(value: float | str, what: str = "duration") -> float:
                     setting=what,
                 )
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
-        raise InvalidValue(f"{value!r} is not a duration; write {form} '250ms', '3s', '2min'", setting=what)
+        raise InvalidValue(f"{_shown(value)} is not a duration; write {form} '250ms', '3s', '2min'", setting=what)
     if seconds > MAX_DURATION:
-        raise InvalidValue(f"{value!r} is too long; the most is {MAX_DURATION} s, a hundred years", setting=what)
+        raise InvalidValue(f"{_shown(value)} is too long; the most is {MAX_DURATION} s, a hundred years", setting=what)
     return seconds
 
 
@@ -195,7 +195,8 @@ def split_rate(value: float | str, what: str = "rate") -> tuple[float, int]:
     """
     rate, amount = None, 0
     if isinstance(value, int | float) and not isinstance(value, bool):
-        rate, amount = float(value), int(value) if math.isfinite(value) else 0
+        rate = _double(value)
+        amount = int(value) if math.isfinite(rate) else 0
     elif isinstance(value, str) and (match := _RATE.match(value)):
         with suppress(InvalidValue):  # what is no amount is no rate either
             amount = parse_amount(match[1], what)
@@ -203,12 +204,28 @@ def split_rate(value: float | str, what: str = "rate") -> tuple[float, int]:
         rate = amount / period if period else None
     if rate is None or not math.isfinite(rate) or rate <= 0:
         raise InvalidValue(
-            f"{value!r} is not a rate; write a number a second (500) or text such as '90/min', '1000/day' or '1/2s'",
+            f"{_shown(value)} is not a rate; write a number a second (500) or text such as '90/min', '1000/day' or "
+            "'1/2s'",
             setting=what,
         )
     if not MIN_RATE <= rate <= MAX_RATE:
-        raise InvalidValue(f"{value!r} is out of range; use {MIN_RATE:g} to {MAX_RATE:g} a second", setting=what)
+        raise InvalidValue(f"{_shown(value)} is out of range; use {MIN_RATE:g} to {MAX_RATE:g} a second", setting=what)
     return rate, amount
+
+
+def _double(value: float) -> float:
+    """Return a number as a double; one that is too large for that is infinite."""
+    with suppress(OverflowError):
+        return float(value)
+    return math.inf if value > 0 else -math.inf
+
+
+def _shown(value: object) -> str:
+    return (
+        f"a number of {value.bit_length()} bits"
+        if isinstance(value, int) and value.bit_length() > 256
+        else f"{value!r:.80}"
+    )
 
 
 def check_burst(rate: float, burst: int, what: str = "burst") -> None:

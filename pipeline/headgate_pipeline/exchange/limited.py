@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 import headgate.sync
@@ -48,7 +49,7 @@ def limited(
     for name, number in (("rows", rows), *cost.items()):
         if not callable(number) and (not isinstance(number, int) or number < 1):
             raise InvalidValue(f"{number!r:.80}; use a whole number from 1 on", setting=name)
-    amounts = {name: amount if callable(amount) else _Each(amount) for name, amount in cost.items()}
+    amounts = {name: _OfPart(amount) if callable(amount) else _Each(amount) for name, amount in cost.items()}
     charge = SyncCharge(on, key=key, timeout=timeout, settle=None, **amounts)
 
     @functools.wraps(function)
@@ -72,6 +73,17 @@ class _Each:
 
     def __call__(self, part: Any) -> int:
         return self._amount * len(part)
+
+
+class _OfPart:
+    """The amount of a part, by a function that may return a number of numpy's, as a sum of a column is."""
+
+    def __init__(self, amount: Callable[[Any], Any]) -> None:
+        self._amount = amount
+
+    def __call__(self, part: Any) -> Any:
+        amount = self._amount(part)
+        return int(amount) if isinstance(amount, np.integer) else amount
 
 
 def _admitted(charge: SyncCharge, rows: int, frames: Iterator[Any]) -> Iterator[Any]:
