@@ -1,4 +1,4 @@
---- @include "lib/deciding"
+--- @include "lib/adapting_step"
 -- What sessions say of holds that ended, summed up until the next decision about the limit that adapts.
 local MOST_SUMMED = 2251799813685248 -- of times; sums of two stay exact
 local LONGEST_HOLD_US = 3600000000

@@ -1,6 +1,6 @@
 """How a limit of what is held at once follows what its service bears: one decision a second, in whole numbers.
 
-``lua/lib/deciding.lua`` and ``gradient.lua`` decide the same in Redis; the audit replays the steps of a ledger with
+``lua/lib/adapting_step.lua`` and ``gradient.lua`` decide the same in Redis; the audit replays ledgers with
 this. Limits count in thousandths here, so that small ones may grow by less than one a second.
 """
 
