@@ -2,19 +2,20 @@
 
 import asyncio
 import random
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
 from itertools import pairwise
 
 import pytest
 
 import headgate
-from headgate.core.names import slice_name
-from headgate.redis.keys import Address
+from headgate.core.names import slice_name, slices_pool
+from headgate.redis.keys import SLOTS, Address, PoolAddress, slot_of
 from headgate.redis.stores.pools import PoolStore, Slice
-from tests.faults.deployments import Replicated, is_linked, is_master
+from tests.faults.deployments import Replicated, ask, is_linked, is_master
 from tests.faults.traffic import GUARD
 from tests.sdk.workers import Worker
+from tests.support.cluster import RedisCluster3
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -116,3 +117,54 @@ async def test_no_kill_of_masters_and_senders_overdraws_the_limit(
         consuming.cancel()
         assert all(one < other for numbers in seen.numbers.values() for one, other in pairwise(numbers))
         assert (await client.recount("orders")).equal
+
+
+def node_of(key: str) -> int:
+    """Return which of three masters has a key."""
+    return slot_of(key[key.index("{") + 1 : key.index("}")]) * 3 // SLOTS
+
+
+def spread(namespace: str) -> tuple[str, list[int]]:
+    """Return a name for a queue with three slices, and their masters; the third lends to them."""
+    for name in map("orders-{}".format, range(1000)):
+        nodes = [node_of(Address.of(namespace, slice_name(name, number)).key) for number in range(3)]
+        if node_of(PoolAddress.of(namespace, slices_pool(name)).key) == nodes[2] and len(set(nodes)) == 3:
+            return name, nodes
+    raise AssertionError("none lies so")
+
+
+async def send(session: headgate.Session, name: str, count: int) -> int:
+    """Send; returns the slice where it went."""
+    producer = await session.producer(name)
+    receipts = [
+        await producer.send(f"{number}", headers={"from": session.id}, timeout=GUARD) for number in range(count)
+    ]
+    slices = {receipt.slice for receipt in receipts}
+    assert len(slices) == 1
+    return slices.pop()
+
+
+async def test_where_masters_are_away_the_slices_of_others_serve_whoever_comes(cleanup_namespace: str) -> None:
+    with RedisCluster3.start() as cluster:
+        for node in cluster.nodes:
+            ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+            ask(node, "CONFIG", "SET", "cluster-node-timeout", "600000")  # nobody says that they are away
+        async with headgate.connect(cluster.url, namespace=cleanup_namespace) as client, AsyncExitStack() as stack:
+
+            async def sent(by: str, count: int, *, resume: str = "") -> int:
+                session = await stack.enter_async_context(client.session(by, resume=resume))
+                return await send(session, queue, count)
+
+            queue, nodes = spread(client.namespace)
+            await client.apply(queue, kind="queue", limit=10_000, slices=3)
+            assert await sent("first", 1) == 0
+            cluster.nodes[nodes[1]].kill9()
+            assert {await sent(f"s{number}", 5) for number in range(4)} == {0, 2}
+            seen, into = Seen(), await stack.enter_async_context(client.session("in"))
+            consuming = asyncio.ensure_future(seen.consume(await into.consumer(queue, window=5)))
+            await wait_until(lambda: seen.count == 21, timeout=GUARD)
+            consuming.cancel()
+            cluster.nodes[nodes[0]].kill9()
+            assert await sent("knows where they are", 2) == 2
+            with pytest.raises(headgate.CoordinatorUnavailable):
+                await sent("stored at the first", 1, resume="me")

@@ -308,7 +308,7 @@ class Feed:
 
     async def _read_settings(self) -> None:
         self._machine.settings_changed = False
-        snapshot = await self._store.snapshot(self.address, waiters=0, consumers=1)
+        snapshot = await self._store.snapshot(self.address, waiters=0, consumers=1, alone=True)
         if snapshot:
             self.settlements.adopt(snapshot.fields, self._store)
 

@@ -11,7 +11,7 @@ from headgate.consuming.feed import Feed
 from headgate.consuming.settlements import Settlements
 from headgate.core.sharing import SharedWindow, Takers
 from headgate.core.window import Window
-from headgate.errors import Closed, HeadgateError
+from headgate.errors import Closed, CoordinatorUnavailable, HeadgateError
 from headgate.explain.self_wait import Use
 from headgate.namespace.registry import Registry
 from headgate.redis.keys import Address
@@ -50,12 +50,16 @@ class Slices:
     async def start(self) -> None:
         """Open the feeds of the slices that there are, and follow how many that is.
 
+        A slice whose master is away is left out until it answers.
+
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
         await self._registry.follow(self.first.address, self._changed)
         try:
             await self._widen()
+        except CoordinatorUnavailable:
+            self._changed({})
         except BaseException:
             await self.close()
             raise
@@ -157,7 +161,8 @@ class Slices:
             self._task = asyncio.create_task(self._keep_up(), name=f"headgate slices {self.first.id}")
 
     def _missing(self) -> list[Address]:
-        return self._registry.slices(self.first.address)[len(self.feeds) :]
+        there = {feed.address for feed in self.feeds}
+        return [address for address in self._registry.slices(self.first.address) if address not in there]
 
     async def _keep_up(self) -> None:
         try:
@@ -167,13 +172,20 @@ class Slices:
                 self._end(error)
 
     async def _widen(self) -> None:
+        away: CoordinatorUnavailable | None = None
         for address in self._missing():
             if self._shared is None:
                 self._shared = self.first.share(self._takers)
-            feed = await self._open(address, self._shared)
+            try:
+                feed = await self._open(address, self._shared)
+            except CoordinatorUnavailable as error:  # those after it may answer
+                away = error
+                continue
             feed.on_end = lambda _, error: self._end(error)
             feed.on_slow = lambda _: self.first.on_slow(self.first)
             self.feeds.append(feed)
+        if away is not None:
+            raise away
 
     def _end(self, error: BaseException) -> None:
         """End with one of the feeds: a consumer that leaves out a slice would leave messages there for ever."""

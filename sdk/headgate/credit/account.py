@@ -115,7 +115,11 @@ class CreditAccount:
             CoordinatorUnavailable: Redis does not answer.
         """
         await self._wake_ups.subscribe(self.address.channels(self.session), self._hear, HINTS)
-        await self._calls.open()
+        try:
+            await self._calls.open()
+        except BaseException:
+            await self._wake_ups.unsubscribe(self.address.channels(self.session), self._hear)
+            raise
         self._task = asyncio.create_task(self._calls.keep(), name=f"headgate {self.address.name}")
         self._task.add_done_callback(self._ended)
 

@@ -16,6 +16,7 @@ from headgate.core.outbox import Batch, Outgoing
 from headgate.core.selector.wanted import Wanted
 from headgate.core.when_full import BLOCK, WhenFull
 from headgate.credit.notices import Listeners, Notices
+from headgate.errors import CoordinatorUnavailable
 from headgate.explain.destination_facts import is_clear
 from headgate.explain.explainer import explain, leased
 from headgate.explain.link_chain import is_link, through
@@ -129,7 +130,7 @@ class Outlook:
         """
         now = time.monotonic()
         if self._seen is None or now - self._seen_at >= unless_seconds:
-            seen = await self._store.snapshot(self._whole, session=self._session, entries=LOOK_BACK)
+            seen = await self._read()
             if fully:
                 few = seen is not None and seen.sessions <= FEW
                 self._lessees = await self._store.lessees(self._whole, *leased(seen)) if seen and few else {}
@@ -137,6 +138,16 @@ class Outlook:
                 self._hops = await self._links.behind(self._explain(seen), seen) if seen and forwarded else ()
                 self._seen_at = now
             self._seen = seen
+
+    async def _read(self) -> Snapshot | None:
+        address, session = self._address, self._session
+        try:
+            return await self._store.snapshot(self._whole, session=session, entries=LOOK_BACK)
+        except CoordinatorUnavailable:
+            if not self.pooled:
+                raise
+            # Of a queue with slices another one may be away: what is to be seen at its own says more than nothing.
+            return await self._store.snapshot(address, session=session, entries=LOOK_BACK, alone=True)
 
     async def released(self, link: str) -> int | None:
         """See which message a link released last; None where it has nothing to release."""

@@ -271,14 +271,15 @@ class Store:
         return str(reply[0].decode())
 
     async def snapshot(
-        self, address: Address, *, waiters: int = 10, session: str = "", consumers: int = 100, entries: int = 0
-    ) -> Snapshot | None:
+        self, address: Address, *, waiters: int = 10, session: str = "", consumers: int = 100, entries: int = 0,
+        alone: bool = False,
+    ) -> Snapshot | None:  # fmt: skip
         """Read the destination at one instant; None when there is no such destination.
 
-        One that is spread over slices is read as one: each slice at an instant of its own.
+        One that is spread over slices is read as one: each slice at an instant of its own. With ``alone`` it is not.
         """
         whole = await self._snapshot(address, waiters, session, consumers, entries)
-        if whole is None or "sliced" not in whole.fields:
+        if whole is None or alone or "sliced" not in whole.fields:
             return whole
         names = (slice_name(address.name, number) for number in range(1, int(whole.fields["sliced"])))
         reads = (

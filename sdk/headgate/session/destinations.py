@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 from headgate.context import Context
 from headgate.core.account.calls import Totals
 from headgate.core.credit import CreditLine
-from headgate.core.names import slice_name
+from headgate.core.names import is_slice, slice_name, slice_number
 from headgate.credit.account import CLOSE_WITHIN, CreditAccount
 from headgate.credit.calls import Ensure
 from headgate.credit.notices import Listeners
@@ -29,6 +30,8 @@ from headgate.spool.stores import Spool
 from headgate.spool.writer import Writer
 from headgate.waits import Waits
 
+ELSEWHERE: Final = 2
+"""How often a session is placed anew that opens at a slice whose master does not answer."""
 OPEN_WITHIN: Final = 10.0
 """Seconds that opening a producer, a consumer, a gate or a bucket may take, the wait for its turn included."""
 
@@ -127,47 +130,76 @@ class Presences:
             CoordinatorUnavailable: Redis does not answer.
         """
         async with self.opening(presence.address.name):
-            ensure = self.ensure(presence.address, kinds)
+            await self._meet(presence, kinds)
+            at = await self._place(presence)
+            for _ in range(ELSEWHERE if self._may_move(presence, at) else 0):
+                try:
+                    return await self._account_at(at, window, weight, kinds, credit_line)
+                except CoordinatorUnavailable:  # its master is away, and nothing of the session's is there
+                    del self._placed[presence.address.key]
+                    at = await self._place(presence, after=slice_number(at.address.name))
+            return await self._account_at(at, window, weight, kinds, credit_line)
+
+    async def _account_at(
+        self,
+        presence: Presence,
+        window: int | None,
+        weight: int | None,
+        kinds: tuple[str, ...],
+        credit_line: Callable[[], CreditLine],
+    ) -> tuple[CreditAccount, Wish]:
+        ensure = self.ensure(presence.address, kinds)
+        if is_slice(presence.address.name):
             presence.kind = await ensure(False)
-            if (at := await self._place(presence)) is not presence:
-                presence, ensure = at, self.ensure(at.address, kinds)
-                presence.kind = await ensure(False)
-            await presence.following.begin()
-            self.context.store.server.promise(presence.following.defaults.durability)
-            account = presence.account
-            if account is None or account.closed:
-                before = account if kinds != ("gate",) else None  # a consumer may have kept what Redis knows of it
-                line = credit_line() if kinds == ("gate",) else None
-                account = CreditAccount(
-                    self.context.store,
-                    self.context.wake_ups,
-                    presence.outlook,
-                    presence.address,
-                    self.context.session,
-                    self.context.options,
-                    ensure,
-                    lambda: self.context.registry.forget(presence.address),
-                    lambda tell, asked: self.context.pools.refill(
-                        presence.address, self.context.registry.pools(presence.address), tell, asked
-                    ),
-                    waits=self.context.waits,
-                    holds_messages=kinds != ("gate",),
-                    credit=before.credit if before else line,
-                )
-                if kinds != ("gate",) and (writer := self._writer(account)):  # else it waits for memory
-                    account.spool(writer, topic=presence.kind == "topic")
-                if before:
-                    account.follow(before)
-                account.state.consumers = len(presence.consumers)
-                wish = presence.following.use(account, window, weight)
-                await account.start()
-                presence.account = account
-            else:
-                wish = presence.following.use(account, window, weight)
-            account.users += 1
+        await presence.following.begin()
+        self.context.store.server.promise(presence.following.defaults.durability)
+        account = presence.account
+        if account is None or account.closed:
+            before = account if kinds != ("gate",) else None  # a consumer may have kept what Redis knows of it
+            line = credit_line() if kinds == ("gate",) else None
+            account = CreditAccount(
+                self.context.store,
+                self.context.wake_ups,
+                presence.outlook,
+                presence.address,
+                self.context.session,
+                self.context.options,
+                ensure,
+                lambda: self.context.registry.forget(presence.address),
+                lambda tell, asked: self.context.pools.refill(
+                    presence.address, self.context.registry.pools(presence.address), tell, asked
+                ),
+                waits=self.context.waits,
+                holds_messages=kinds != ("gate",),
+                credit=before.credit if before else line,
+            )
+            if kinds != ("gate",) and (writer := self._writer(account)):  # else it waits for memory
+                account.spool(writer, topic=presence.kind == "topic")
+            if before:
+                account.follow(before)
+            account.state.consumers = len(presence.consumers)
+            wish = presence.following.use(account, window, weight)
+            await account.start()
+            presence.account = account
+        else:
+            wish = presence.following.use(account, window, weight)
+        account.users += 1
         return account, wish
 
-    async def _place(self, whole: Presence) -> Presence:
+    async def _meet(self, whole: Presence, kinds: tuple[str, ...]) -> None:
+        """See that a destination exists; where its first slice does not answer, a session may use another one."""
+        try:
+            whole.kind = await self.ensure(whole.address, kinds)(False)
+        except CoordinatorUnavailable:
+            if whole.address.key not in self._placed and not self._may_move(whole, whole):
+                raise
+
+    def _may_move(self, whole: Presence, at: Presence) -> bool:
+        """Return whether the session may send to another slice than this one."""
+        sliced = "sliced" in self.context.registry.fields(whole.address)
+        return sliced and at.account is None and not self.context.options.resumes
+
+    async def _place(self, whole: Presence, *, after: int = 0) -> Presence:
         """Return the session's presence at the one slice of a destination that it always sends to.
 
         Messages that it sent to another slice would overtake those that wait in this one. A session that is resumed
@@ -178,9 +210,19 @@ class Presences:
             return whole
         if address.key not in self._placed:
             stays = whole.account is not None or self.context.options.resumes
-            number = 0 if stays else await self.context.store.place(address)
+            number = 0 if stays else await self._turn(address, after)
             self._placed[address.key] = Address.of(address.namespace, slice_name(address.name, number))
         return self.at(self._placed[address.key].name)
+
+    async def _turn(self, address: Address, after: int) -> int:
+        """Return the slice whose turn it is; any where the first, which counts them, is away, or the one after."""
+        try:
+            return await self.context.store.place(address)
+        except CoordinatorUnavailable:
+            slices = int(self.context.registry.fields(address).get("slices") or 1)
+            if slices == 1:
+                raise
+            return 1 + (after or secrets.randbelow(slices)) % (slices - 1)
 
     def _writer(self, account: CreditAccount) -> Writer | NodeWriter | None:
         if not self.context.spooling.reaches:
