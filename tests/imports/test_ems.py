@@ -146,6 +146,42 @@ def test_bridges_and_channels(tmp_path: Path) -> None:
     assert {row.file for row in imported.rows} >= {"users.conf", "routes.conf", "durables.conf"}
 
 
+def test_files_are_what_their_server_calls_them_or_begin_with_a_name_of_ems(tmp_path: Path) -> None:
+    """Mutants: only usual names are taken; what tibemsd.conf calls a file is not looked up."""
+    texts = {
+        "tibemsdft-1.conf": 'queues = "/etc/ems/prod.conf"\nacl_list = who.conf\n',
+        "prod.conf": "a prefetch=7\n", "queuesroute1.conf": "b prefetch=8\n", "topics_eu.conf": "c prefetch=9\n",
+        "who.conf": "QUEUE=a USER=u PERM=send\n",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    imported = read([tmp_path / name for name in texts])
+    policy = documents.loads(imported.document)
+    for name, kind, window in (("a", "queue", "7"), ("b", "queue", "8"), ("c", "topic", "9")):
+        assert policy.resolve(name, kind).fields["consumer_window"].startswith(f"{window}/")
+    assert {row.file for row in imported.rows} == set(texts)
+    with pytest.raises(InvalidValue, match=r"prod\.conf:1: no file of EMS is called so"):
+        read([tmp_path / "prod.conf"])
+
+
+def test_a_queue_and_a_topic_of_one_name_are_said_to_be_two(tmp_path: Path) -> None:
+    """Mutants: the topic's rule stays, which no policy takes; a bridge from the topic takes from the queue."""
+    texts = {
+        "queues.conf": "sample prefetch=7\nother\n", "topics.conf": "sample expiration=5sec\nnews\n",
+        "bridges.conf": "[topic:sample]\n  queue=other\n[topic:news]\n  queue=other\n",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    imported = read([tmp_path / name for name in texts])
+    policy = documents.loads(imported.document)
+    assert not lint(policy)
+    assert policy.resolve("sample").kind == "queue"
+    assert [link.as_dict()["from"] for link in policy.links] == ["news"]
+    lost = {(row.file, row.line) for row in imported.rows if "is a queue and a topic there" in row.why}
+    assert lost == {("topics.conf", 1), ("bridges.conf", 2)}
+    assert all(row.verdict == NOT_COVERED and not row.ours for row in imported.rows if (row.file, row.line) in lost)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "error"),
     [

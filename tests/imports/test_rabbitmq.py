@@ -242,6 +242,7 @@ def test_queues_of_each_type_exchanges_and_shovels(tmp_path: Path) -> None:
     assert "aGFzaA" not in text
     assert "u:p@" not in text
     assert row_of(imported, "queues.vhost").value == "other elsewhere"
+    assert row_of(imported, "definitions.queues.durable").why == "as of other"
     assert row_of(imported, "argument.x-max-age").verdict == NOT_COVERED
     settings = {row.setting for row in imported.rows}
     assert {"definitions.users.password_hash", "binding.routing_key", "exchange.auto_delete"} <= settings

@@ -17,6 +17,14 @@ def is_name(text: str) -> bool:
     return True
 
 
+def is_exact(pattern: str) -> bool:
+    """Return whether this is a pattern that matches one name only."""
+    try:
+        return Pattern.parse(pattern).exact
+    except PolicyError:
+        return False
+
+
 def example_of(pattern: str) -> str:
     """Return a name that a pattern matches."""
     return re.sub("[*#>]", "x", pattern)

@@ -1,6 +1,7 @@
 """A reading of a broker's files: the policy so far, and what became of each setting."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -8,8 +9,9 @@ from typing import Final, Protocol
 from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, Verdict, Word
 from headgate.core.printable import printable
 from headgate.errors import InvalidValue
-from headgate_coordinator.imports.draft import Draft
-from headgate_coordinator.imports.report import Row
+from headgate_coordinator.imports.draft import Draft, Table
+from headgate_coordinator.imports.names import is_exact
+from headgate_coordinator.imports.report import Imported, Row
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Of one file."""
@@ -19,6 +21,7 @@ MOST_FACTOR: Final = 100.0
 """Of waits before a message comes again, each beside the one before it."""
 HIDDEN: Final = "***"
 """In place of a password."""
+_LINKS: Final = ("bridge", "route")
 _MOST_SHOWN: Final = 200
 _MOST_REASON: Final = 1000
 _SECRET: Final = re.compile("passw|secret|credential", re.IGNORECASE)
@@ -72,6 +75,36 @@ class Reading:
         for at in (at for place in places for at in self._became.pop((place, ours), ())):
             self.rows[at] = replace(self.rows[at], verdict=verdict, ours=instead, why=why)
 
+    def imported(self, files: Sequence[Path], product: str) -> Imported:
+        """Return what the files of a product amount to."""
+        self._one_kind_each()
+        names = printable(", ".join(file.name for file in files))
+        return Imported(self.draft.text(f"From {names} of {product}."), self.rows)
+
+    def _one_kind_each(self) -> None:
+        """Drop rules and links of names that are a queue and a topic there; here a name has one kind."""
+        kinds: dict[str, list[str]] = {}
+        for _, match, kind in (key for key in self.draft.tables if key[0] == "destination"):
+            if kind and is_exact(match):
+                kinds.setdefault(match, []).append(kind)
+        whys: dict[str, str] = {}
+        gone: dict[str, str] = {}
+        for name, several in kinds.items():
+            if len(several) > 1:
+                kept = "queue" if "queue" in several else several[0]
+                both = " and a ".join(several)
+                whys[name] = f"{name!r} is a {both} there, and a {kept} here: rename the other one, and import it again"
+                for kind in (kind for kind in several if kind != kept):
+                    gone |= dict.fromkeys(
+                        self.draft.tables.pop(("destination", name, kind)).places.values(), whys[name]
+                    )
+        for key, link in [(key, table) for key, table in self.draft.tables.items() if whys and key[0] in _LINKS]:
+            if doubled := [name for name in _ends(link) if name in whys]:
+                gone |= dict.fromkeys(self.draft.tables.pop(key).places.values(), whys[doubled[0]])
+        for at, row in enumerate(self.rows):
+            if row.ours and (why := gone.get(f"{row.file}:{row.line}")):
+                self.rows[at] = replace(row, verdict=NOT_COVERED, ours="", why=why)
+
     def free_dead_letters(self) -> None:
         """Have no limit hold up dead letters, which nobody may be reading: else they hold up the living."""
         tables = [
@@ -85,6 +118,12 @@ class Reading:
                 rule.set("limit", "unlimited", "so that dead letters hold up nobody")
                 rule.set("pools", [])
                 rule.set("when_full", "block")
+
+
+def _ends(table: Table) -> list[str]:
+    """Return the destinations of a link."""
+    ends = (table.values.get(end, []) for end in ("from", "to"))
+    return [name for end in ends for name in (end if isinstance(end, list) else [end])]
 
 
 def is_secret(text: str) -> bool:

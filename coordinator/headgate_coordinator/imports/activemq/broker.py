@@ -59,8 +59,7 @@ def read(files: Sequence[Path]) -> Imported:
             store.set("url", f"{_FOLDER}/store", _SHARED)
     fit_windows(reading)
     reading.free_dead_letters()
-    names = printable(", ".join(file.name for file in files))
-    return Imported(reading.draft.text(f"From {names} of ActiveMQ Classic."), reading.rows)
+    return reading.imported(files, "ActiveMQ Classic")
 
 
 def _not_beyond_memory(reading: Reading) -> None:

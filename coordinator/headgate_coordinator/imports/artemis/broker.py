@@ -43,8 +43,7 @@ def read(files: Sequence[Path]) -> Imported:
     page_where_full(reading)
     fit_windows(reading)
     reading.free_dead_letters()
-    names = printable(", ".join(file.name for file in files))
-    return Imported(reading.draft.text(f"From {names} of Apache Artemis."), reading.rows)
+    return reading.imported(files, "Apache Artemis")
 
 
 def _of_core(root: Element) -> Iterator[Element]:

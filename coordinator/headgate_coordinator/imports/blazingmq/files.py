@@ -45,8 +45,7 @@ def read(files: Sequence[Path]) -> Imported:
             else:
                 _broker(reading, one)
     fit_windows(reading)
-    names = printable(", ".join(file.name for file in files))
-    return Imported(reading.draft.text(f"From {names} of BlazingMQ."), reading.rows)
+    return reading.imported(files, "BlazingMQ")
 
 
 def _broker(reading: Reading, part: Value) -> None:

@@ -34,9 +34,11 @@ class _Files(Reading):
 
     Attributes:
         flow_control: ``on`` or ``off``, as tibemsd.conf says; empty where it is not among them.
+        kind: of the file that is read: its usual name, without ``.conf``.
     """
 
     flow_control: str = ""
+    kind: str = ""
 
 
 Say = Callable[[_Files, Table, Line, str], tuple[str, str]]
@@ -60,29 +62,49 @@ def read(files: Sequence[Path]) -> Imported:
         "bridges": _bridges,
         "channels": _channels,
     }
-    others = words("ems")["file"]
-    for file in files:
-        if file.stem not in known and file.stem not in others:
-            names = ", ".join(f"{name}.conf" for name in (*known, *others))
-            raise InvalidValue(f"{file.name}:1: no file of EMS is called so; there are {names}")
+    kinds = _kinds(files, (*known, *words("ems")["file"]))
     # The server says whether flow control is on, and topics in which channel they are.
-    for file in sorted(files, key=lambda one: (one.stem != "tibemsd", one.stem == "channels")):
-        reading.file = printable(file.name)
-        reading.flow_control = reading.flow_control or _OFF if file.stem == "tibemsd" else reading.flow_control
+    for file in sorted(files, key=lambda one: (kinds[one] != "tibemsd", kinds[one] == "channels")):
+        reading.file, reading.kind = printable(file.name), kinds[file]
+        reading.flow_control = reading.flow_control or _OFF if kinds[file] == "tibemsd" else reading.flow_control
         for line in read_lines(file):
-            known.get(file.stem, _other)(reading, line)
+            known.get(kinds[file], _other)(reading, line)
     _take_back_channels(reading)
     for table in reading.draft.tables.values():
         if "retry.delay" in table.values and "max_attempts" not in table.values:
             table.set("max_attempts", _MOST_ATTEMPTS, "the most that EMS takes, so that nothing comes again for ever")
     fit_windows(reading)
-    names = printable(", ".join(file.name for file in files))
-    return Imported(reading.draft.text(f"From {names} of TIBCO EMS."), reading.rows)
+    return reading.imported(files, "TIBCO EMS")
+
+
+def _kinds(files: Sequence[Path], known: Sequence[str]) -> dict[Path, str]:
+    """Return what each file is: as tibemsd.conf calls it, or by its name, such as ``queuesroute1.conf``.
+
+    Raises:
+        InvalidValue: neither says it.
+    """
+    by_name = {file: max((name for name in known if file.stem.startswith(name)), key=len, default="") for file in files}
+    named: dict[str, str] = {}
+    for file in files:
+        for line in read_lines(file) if by_name[file] == "tibemsd" else ():
+            key, _, value = (part.strip() for part in line.text.partition("="))
+            kind = key.removesuffix("_list")
+            if kind in known and kind != "tibemsd":
+                named[Path(unquoted(value)).name] = kind
+    kinds = {file: named.get(file.name) or by_name[file] for file in files}
+    for file, kind in kinds.items():
+        if not kind:
+            names = ", ".join(f"{name}.conf" for name in known)
+            raise InvalidValue(
+                f"{file.name}:1: no file of EMS is called so, and no tibemsd.conf here says which it is; "
+                f"there are {names}, and names that go on after these"
+            )
+    return kinds
 
 
 def _other(reading: _Files, line: Line) -> None:
     """Note a line of a file that is nothing to a policy; a section is noted with what is in it."""
-    word = words("ems")["file"][reading.file.rpartition(".")[0]]
+    word = words("ems")["file"][reading.kind]
     if line.text:
         reading.note(line, word, NOT_COVERED, _hidden(line.text), why=word.differs)
 
@@ -120,7 +142,7 @@ def _server(reading: _Files, line: Line) -> None:
 
 
 def _destinations(reading: _Files, line: Line) -> None:
-    kind = "queue" if reading.file.startswith("queues") else "topic"
+    kind = "queue" if reading.kind == "queues" else "topic"
     match, *properties = line.parts or [line.section]
     known = words("ems")["destination"]
     about = Word(

@@ -68,8 +68,7 @@ def read(files: Sequence[Path]) -> Imported:
         _other(reading, part, one, host)
     fit_windows(reading)
     reading.free_dead_letters()
-    names = printable(", ".join(file.name for file in files))
-    return Imported(reading.draft.text(f"From {names} of RabbitMQ."), reading.rows)
+    return reading.imported(files, "RabbitMQ")
 
 
 def _note_other_hosts(reading: Reading, found: _Found, host: str) -> None:
@@ -79,6 +78,9 @@ def _note_other_hosts(reading: Reading, found: _Found, host: str) -> None:
             if its not in ("", host):
                 name = one.get("name").text or one.get("destination").text
                 reading.note(one, Word(part, "vhost"), NOT_COVERED, f"{its} {name}", why=_OTHER_HOST)
+                for leaf in one.leaves():
+                    if leaf is not one.get("vhost"):
+                        reading.note(leaf, Word("definitions", leaf.path), NOT_COVERED, leaf.text, why=f"as of {its}")
 
 
 def _sort(found: _Found, root: Value, file: str) -> None:
