@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from headgate.core.limits.limit import WINDOWS, Limit
 from headgate.core.limits.shadow import is_unlimited
+from headgate.core.names import decode_name
 from headgate_pipeline.ledger.limiter_course import NO_KEY, Admission, Course
 from headgate_pipeline.ledger.limiters import each_limiter
 from headgate_pipeline.simulate.model import CONFIDENCE, QUANTILE, bound
@@ -144,7 +145,9 @@ def _in_shadow(course: Course, of: str, shadow: Limit | None) -> dict[str, Any]:
     keys = Counter(
         key for _, _, key, limit, whose, _, _ in course.would_wait if (limit, whose) == (shadow.name, of)
     )  # fmt: skip
-    named = (f"{times} of {'no key' if key == NO_KEY else key}" for key, times in keys.most_common(TOP_NAMED))
+    named = (
+        f"{times} of {'no key' if key == NO_KEY else decode_name(key)}" for key, times in keys.most_common(TOP_NAMED)
+    )
     return {"shadow": str(shadow), "would_wait": keys.total(), "would_keys": ", ".join(named)}
 
 

@@ -153,10 +153,19 @@ def _changed(
 
 def _as_toml(limit: Limit, zone: str) -> dict[str, str]:
     if limit.form == "rate":
-        return {"rate": _number(limit.rate, mark="_"), "burst": _number(limit.most, mark="_")}
+        return {"rate": _rate(limit.rate or 0.0), "burst": _number(limit.most, mark="_")}
     if limit.form == "at_once":
         return {"at_once": _number(limit.most, mark="_")}
     return {"quota": _text(f"{limit.most}/{limit.window}"), "resets": _text(f"{limit.resets} {zone}")}
+
+
+def _rate(rate: float) -> str:
+    """Return a rate as TOML spells it, exactly: by the shortest time in which it is a whole number."""
+    for unit, seconds in (("", 1), ("min", 60), ("h", 3600), ("day", 86400)):
+        amount = round(rate * seconds)
+        if amount and amount / seconds == rate:
+            return _text(f"{amount}/{unit}") if unit else f"{amount:_}"
+    return repr(rate)
 
 
 def _key(encoded: str) -> str:

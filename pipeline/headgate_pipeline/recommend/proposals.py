@@ -298,9 +298,8 @@ def make(
             not seen yet may need it.
     """
     if need is not None and need.windows < SEEN:
-        return Proposal(
-            key, None, now, f"only {count(need.windows)} windows were seen, and {SEEN} are the least: {reason}"
-        )
+        seen = "1 window was" if need.windows == 1 else f"{count(need.windows)} windows were"
+        return Proposal(key, None, now, f"only {seen} seen, and {SEEN} are the least: {reason}")
     value = min(max(rounded(wanted), ends[0]), ends[1])
     if value != rounded(wanted):
         reason += f"; {value:,g} is the {'least' if value > wanted else 'most'} that may be proposed"

@@ -1,14 +1,16 @@
 """The report: what happened in a period, with pictures, as one HTML file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from headgate_pipeline.formatting import count, size, span
 from headgate_pipeline.report import charts, page
 from headgate_pipeline.report.advice import advise, utilisation
-from headgate_pipeline.report.report_data import Figures, Row
+from headgate_pipeline.report.report_data import Figures, Row, has_level
 
 TITLE: Final = "Headgate report"
+_WAITS: Final = {"line": "its turn, behind others", "hold_off": "the end of a hold-off"}
+"""What calls wait for at a limiter, but for its limits."""
 Cells = Iterator[tuple[str, ...]]
 
 
@@ -18,12 +20,13 @@ def render(figures: Figures) -> str:
     if not figures.entries:
         return page.document("report.html", TITLE, pictures=False, figures=figures, problems=problems)
     labels = labels_of(figures)
+    listed = [row for row in figures.destinations if has_level(row)]
     levels = [
         charts.levels(_label(row, labels), figures.levels[row["namespace"], row["destination"]], figures)
-        for row in figures.destinations
+        for row in listed
         if (row["namespace"], row["destination"]) in figures.levels
     ]
-    drawn, shown, every = len(levels), len(figures.destinations), figures.count
+    drawn, shown, every = len(levels), len(listed), figures.count - len(figures.destinations) + len(listed)
     return page.document(
         "report.html",
         TITLE,
@@ -42,7 +45,8 @@ def render(figures: Figures) -> str:
         lags=[charts.lags(figures)] if figures.links else [],
         links=_links(figures),
         limits=_limits(figures, labels),
-        destinations=_destinations(figures, labels),
+        shown=shown,
+        destinations=_destinations(listed, labels),
         destinations_note=(
             f"the {shown:,} where most waited; {every - shown:,} more are left out" if every > shown else ""
         ),
@@ -97,15 +101,16 @@ def _links(figures: Figures) -> Cells:
 
 def _limits(figures: Figures, labels: dict[tuple[str, str], str]) -> Cells:
     for row in figures.limits:
+        waits_for = _WAITS.get(row["limit"], row["limit"])
         yield (
-            f"{_label(row, labels)}: {row['limit']}{' of each key' if row['of'] == 'key' else ''}", count(row["most"]),
+            f"{_label(row, labels)}: {waits_for}{' of each key' if row['of'] == 'key' else ''}", count(row["most"]),
             count(row["taken_p95"]), span(row["full_ms"]), span(row["waited_ms"]), count(row["waits"]),
             count(row["unserved"]), count(row["refused"]), span(row["held_p99_ms"]),
         )  # fmt: skip
 
 
-def _destinations(figures: Figures, labels: dict[tuple[str, str], str]) -> Cells:
-    for row in figures.destinations:
+def _destinations(rows: Iterable[Row], labels: dict[tuple[str, str], str]) -> Cells:
+    for row in rows:
         yield (
             _label(row, labels), size(row["limit"]), size(row["peak_held"]), utilisation(row), span(row["waited"]),
             count(row["gave_up"]), count(row["published_messages"]), size(row["published"]),

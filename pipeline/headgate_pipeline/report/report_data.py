@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -69,6 +70,12 @@ class Figures:
         return self.last_ms - self.first_ms
 
 
+def has_level(row: Row) -> bool:
+    """Return whether a destination had messages, waits or a limit in bytes; limiters have limits of their own."""
+    limited = row["limit"] is not None and row["limit"] < inf
+    return bool(limited or row["peak_held"] or row["published_messages"] or row["waited"])
+
+
 def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None) -> Figures:
     """Return the numbers of a report.
 
@@ -96,7 +103,7 @@ def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None
         found = timeline.totals(prepared, waits).orderBy(*by_wait).limit(max(ROWS, top))
         destinations = _rows(found)
         drawn = prepared.sparkSession.createDataFrame(
-            [(row["namespace"], row["destination"]) for row in destinations[:top]],
+            [(row["namespace"], row["destination"]) for row in filter(has_level, destinations)][:top],
             "namespace string, destination string",
         )
         drawn = F.broadcast(drawn)

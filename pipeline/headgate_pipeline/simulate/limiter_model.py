@@ -95,6 +95,7 @@ class _Replay:
             began.append(at)
             ends.append(until)
         self._line: dict[Unit, dict[int, tuple[Admission, float, str]]] = {}
+        self._because: dict[Unit, str] = {}  # for what its first waits, or those before it that need the same
         self._misfits: dict[int, tuple[Admission, float, str]] = {}  # which are above a limit
         self._got: dict[str, float] = {}  # by key, divided by its weight
         self._now_served = 0.0
@@ -122,7 +123,7 @@ class _Replay:
                     heapq.heappush(self._events, (now + one.waited, 2, "quits", number))
             elif event == "quits" and (quit_ := self._leave(one, number)) is not None:
                 _, since, cause = quit_
-                self._waits.append((since, now - since, cause))
+                self._waits.append((since, now - since, cause or self._because.get(_unit(one), "")))
                 self._unserved += 1
             self._serve(now)
         left = [*self._misfits.values(), *(waits for line in self._line.values() for waits in line.values())]
@@ -143,18 +144,20 @@ class _Replay:
         heapq.heapify(units)
         while units and looked_at < MOST_LOOKED_AT:
             _, number, unit = heapq.heappop(units)
-            if not taken.isdisjoint(unit[1]):
-                continue  # those before it wait for what it needs too
+            if not taken.isdisjoint(unit[1]):  # those before it wait for what it needs too
+                self._because[unit] = next(name for name in unit[1] if name in taken)
+                continue
             line = self._line[unit]
             one, since, cause = line[number]
             wait, limit, of_key = self._binds(one, now)
             if wait == 0:
                 self._take(one, number, now)
-                self._waits.append((since, now - since, cause if now > since else ""))
+                self._waits.append((since, now - since, (cause or self._because.get(unit, "")) if now > since else ""))
             elif limit == "never":
                 self._misfits[number] = (one, since, cause or limit)
             else:
-                line[number] = (one, since, cause or (f"{limit} of a key" if of_key else limit))
+                self._because[unit] = f"{limit} of a key" if of_key else limit
+                line[number] = (one, since, cause or self._because[unit])
                 again, looked_at = min(again, wait), looked_at + 1
                 if limit == "hold_off" and not of_key:
                     break

@@ -8,7 +8,7 @@ from typing import Any, Final
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue
 from headgate.options import DEFAULT_WINDOW
-from headgate_pipeline.ledger.limiter_course import read_limits
+from headgate_pipeline.ledger.limiter_course import read_sides
 from headgate_pipeline.live_settings import InForce
 from headgate_pipeline.simulate.rules import Rules, pools_of, rules_of, unjudged
 
@@ -139,7 +139,7 @@ def _of_limiter(seen: Seen, same: Rules, asked: Rules, singles: Mapping[str, str
     """Return the rules of a limiter as its ledger tells them, and as asked, with single limits written anew."""
     name = seen.name
     if seen.limits[0]:
-        same = replace(same, limits=read_limits(seen.limits[0]), key_limits=read_limits(seen.limits[1]))
+        same = replace(same, limits=read_sides(seen.limits[0])[0], key_limits=read_sides(seen.limits[1])[0])
     whole = asked if asked.limits else same
     limits, of_keys = dict(whole.limits), dict(whole.key_limits)
     for place, text in singles.items():

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headgate
+from headgate.core.limits.limit import Limit, limits_of
 from headgate.policy import loads
 from headgate_coordinator.policy.lint import lint
 from headgate_pipeline.cli.what_if import render
@@ -98,6 +99,21 @@ def test_with_the_settings_in_force_they_are_a_policy_that_applies() -> None:
     unknown = document([need], Bounds(), {"llm": fields | {"zone": "0 7201"}})
     assert tomllib.loads(unknown) == {}
     assert "by hand, for the name of its time zone is not known" in unknown
+
+
+@pytest.mark.parametrize(("text", "rate"), [("200k/min", '"200000/min"'), ("1000/day", '"1000/day"'), ("7/s", "7")])
+def test_a_rate_that_stays_is_spelled_exactly(text: str, rate: str) -> None:
+    """Mutant: it is rounded, and so would change."""
+    limit = Limit.of("words", {"rate": text, "burst": 9})
+    limits = tuple(
+        LimitNeed(**{key: value for key, value in row.items() if value is not None})
+        for row in needs_of(course(steady()))
+    )
+    need = Need("llm", 1, 0, 1, kind="limiter", limits=limits)
+    written = document([need], Bounds(), {"llm": {"limits": limit.text}})
+    assert f"rate = {rate}" in written.splitlines()
+    (again,) = limits_of(loads(written).resolve("llm", "limiter").fields["limits"]).values()
+    assert again == limit
 
 
 @pytest.mark.one_server

@@ -54,6 +54,22 @@ def row_of(figures: Figures, name: str = "orders") -> Any:
     return next(row for row in figures.destinations if row["destination"] == name)
 
 
+def test_what_has_limits_of_its_own_has_no_empty_picture(figures: Figures) -> None:
+    limiter = {
+        **row_of(figures),
+        "destination": "model-calls",
+        "limit": float("inf"),
+        "peak_held": 0.0,
+        "published_messages": 0,
+    }
+    levels = {**figures.levels, ("shop", "model-calls"): figures.levels["shop", "orders"]}
+    waits = replace(figures, destinations=(*figures.destinations, limiter), levels=levels)
+    assert "model-calls" in render(waits)
+    only = render(Figures(entries=1, step=50, count=1, destinations=({**limiter, "waited": 0.0},)))
+    assert "model-calls" not in only
+    assert "pending" not in re.sub(r"<(script|style).*?</\1>", "", only, flags=re.DOTALL)
+
+
 def test_waits_are_summed_with_their_causes_and_those_still_waiting(figures: Figures) -> None:
     """Mutants: sessions that still wait left out of `waits`; `_cause` compares with 0 instead of the room."""
     row = row_of(figures)

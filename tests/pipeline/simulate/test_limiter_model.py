@@ -64,6 +64,15 @@ def test_whoever_gave_up_gives_up_again_unless_it_is_served_before() -> None:
     assert replay(told, {**told.limits, **slots(3)}, told.key_limits).refused == 0
 
 
+def test_whoever_waits_behind_others_waits_for_what_they_wait_for() -> None:
+    """Mutant: a wait that ends before it is the first of its key has no cause."""
+    waits = ";".join(f"waits:{hold}:slots:all:slots:1" for hold in ("a.2:t1", "a.3:t1", "b.1:t2"))
+    rows = [(1, 0, f"limiter:slots at_once 1:;held:a.1:t1:slots:1;{waits}"), (1, 500, "quit:a.3;quit:b.1")]
+    told = course([*rows, (1, 2000, "freed:a.1;held:a.2:t1:slots:1"), (1, 3000, "freed:a.2")])
+    assert recorded(told).causes == {"slots": 3000}
+    assert replay(told, told.limits, {}).causes == {"slots": 3000}
+
+
 def test_what_is_above_a_limit_never_fits_and_nobody_waits_behind_it() -> None:
     rows = [(1, 0, "held:a.1:*:slots:5"), (1, 0, "held:a.2:*:slots:1"), (1, 9, "freed:a.1;freed:a.2")]
     found = replay(course(rows), slots(2), {})

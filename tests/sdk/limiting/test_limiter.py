@@ -59,6 +59,17 @@ def is_free(limiter: headgate.Limiter, most: int = 4) -> Callable[[], object]:
     return remains(limiter, "in_flight", most)
 
 
+async def test_a_key_that_owes_nothing_any_more_has_nothing_of_that_limit(client: headgate.Client) -> None:
+    limits = {"tokens": {"rate": "1M/s"}, "slots": {"at_once": 4}}
+    await client.apply("llm", kind="limiter", limits=limits, key_limits={"tokens": {"rate": "1M/s"}})
+    async with client.session("s") as session:
+        llm = await session.limiter("llm", in_hand=False)
+        async with llm.admit(tokens=1, slots=1, key="t"):
+            view = (await client.explain("llm")).limiter
+            assert view is not None
+            assert [(use.key, use.held, use.taken) for use in view.top] == [("t", {"slots": 1}, {})]
+
+
 async def test_admissions_that_are_over_leave_nothing_to_the_collector_of_cycles(client: headgate.Client) -> None:
     await client.apply("llm", LLM)
     async with client.session("s") as session:
