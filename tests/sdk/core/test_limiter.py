@@ -49,6 +49,20 @@ def test_many_go_in_one_call_and_no_more_than_a_call_may_have() -> None:
     assert askers[-1].outcome == "held"
 
 
+def test_those_who_ask_for_the_first_time_are_not_kept_by_many_who_ask_again() -> None:
+    """Mutant: whoever asks again goes first."""
+    world = calm(sessions=1)
+    for _ in range(3 * MOST):
+        world.ask("s0", 60)
+    while world.step("s0"):
+        pass
+    world.advance(2)  # all in line are to ask again
+    new = world.ask("s0", 60)
+    world.step("s0")
+    assert new.one
+    assert new.one.state is State.IN_LINE
+
+
 def test_a_release_lets_the_next_in_by_a_hint() -> None:
     world = calm()
     first, second = world.ask("s0", 5), world.ask("s1", 5)

@@ -299,7 +299,9 @@ class Limiter:
         # What is given back may be just what the next ones need.
         while self._parting and len(operations) < MOST:
             operations.append(self._parting.popleft())
-        while len(operations) < MOST and (one := self._agains.pop(now)) is not None:
+        # However many ask again each second, those who ask for the first time have a half.
+        most = (len(operations) + MOST) // 2 if self._asking else MOST
+        while len(operations) < most and (one := self._agains.pop(now)) is not None:
             one.again_at = math.inf
             operations.append(Operation("admit", one, one.amounts))
         while self._asking and len(operations) < MOST:
