@@ -1,12 +1,12 @@
 # Everything a contributor runs. Needs Python 3.11 or newer and make; the rest is fetched by `make setup`.
 #   PYTHON=python3.12   the interpreter that .venv is made with
-#   WORKERS=6           how many processes run the tests (0: in this one)
+#   WORKERS=10          how many processes run the tests (0: in this one)
 #   PYTHONS="python3.11 python3.13"   those that `make resolve` tries
 #   ARGS="-k credit"    more arguments for pytest, the demo or the bench
 
 PYTHON  ?= python3
-# Half of a test's time it waits, for a TTL to pass or for a process: so there are more than a small machine has cores.
-WORKERS ?= 6
+# Two thirds of a test's time it waits, for a TTL to pass or for a process: so there are more than a small machine has cores.
+WORKERS ?= 10
 ARGS    ?=
 PYTHONS ?= $(PYTHON)
 

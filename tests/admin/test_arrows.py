@@ -55,6 +55,7 @@ async def _pump(client: headgate.Client) -> None:
                 await message.accept()
 
 
+@pytest.mark.longest
 def test_links_are_arrows_with_their_rate_backlog_and_the_side_that_binds(
     page: Browser, site: Site, node: NodeProcess
 ) -> None:

@@ -115,6 +115,7 @@ async def test_p03_no_session_expires_while_it_is_throttled(client: headgate.Cli
     assert events.count("open:") == 1
 
 
+@pytest.mark.longest
 async def test_p08_waiters_end_with_the_lease_of_their_session(client: headgate.Client) -> None:
     address = Address.of(client.namespace, "orders")
     await client.apply("orders", limit=100)
@@ -189,6 +190,7 @@ async def test_p10_thousands_of_destinations_of_one_client(client: headgate.Clie
         assert {receipt.seq for receipt in receipts} == {2}
 
 
+@pytest.mark.longest
 async def test_p17_what_redis_keeps_follows_the_living(client: headgate.Client, direct: "redis.asyncio.Redis") -> None:
     """Half of the sessions leave; of the others nothing is heard any more."""
     address = Address.of(client.namespace, "orders")

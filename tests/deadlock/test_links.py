@@ -46,6 +46,7 @@ async def current(client: headgate.Client) -> list[FoundDeadlock]:
     return [one for one in await client.deadlocks() if one.is_current]
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize("queues", ["ab", "abcd"])
 async def test_links_in_a_ring_with_all_queues_full(client: headgate.Client, redis_url: str, queues: str) -> None:
     """Two, and the four of AMQ-4138, whose bridges would never have recovered."""

@@ -269,6 +269,7 @@ async def test_a_disk_is_waited_for_where_redis_can_say_so(
             ask(master, "CONFIG", "SET", "appendonly", "yes")
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 6))])
 async def test_a_lossy_failover_loses_nothing_that_replicas_had_acknowledged(seed: int, namespace: str) -> None:
     """The replicas stand still and the master is killed; with an odd seed they are cut off before, and are behind."""

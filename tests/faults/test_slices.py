@@ -71,6 +71,7 @@ class Seen:
         await wait_until(lambda: self.count > until, timeout=GUARD)
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 21))])
 async def test_no_kill_of_masters_and_senders_overdraws_the_limit(
     cluster: Replicated, cleanup_namespace: str, seed: int

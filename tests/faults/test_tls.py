@@ -94,6 +94,7 @@ def secured(certificate: Path, tmp_path: Path) -> Iterator[Secured]:
             client.close()
 
 
+@pytest.mark.longest
 @pytest.mark.usefixtures("patient")
 async def test_a_service_behind_tls_follows_each_failover(secured: Secured) -> None:
     """The master is replaced while it lives, and then the next one dies. Each loss is told, and the gate holds."""

@@ -68,6 +68,7 @@ async def test_a_row_does_not_hold_where_the_destination_is_not_set_up_for_it(
     assert {row: seen.what for row, seen in (await tried(SET_UP, node)).items() if seen.holds} == {}
 
 
+@pytest.mark.longest
 async def test_a_line_a_row_and_a_verdict_or_json(client: headgate.Client, start_node: StartNode) -> None:
     await client.apply_policy(loads(POLICY))
     url = f"amqp://127.0.0.1:{start_node().port}"

@@ -55,7 +55,7 @@ MOMENTS: Final = ("before", "sent", "answered")
 """Before a call is sent; after it was sent, and before its reply is read; after that, before anything is made of it."""
 OUTSIDE: Final = (("outside", "killed"), ("outside", "killed"), ("outside", "frozen"))
 PATIENCE: Final = 4.0
-"""Seconds after which a worker is killed that does not get to the moment of its death."""
+"""Seconds after which a worker is killed that does not get to the moment of its death; that way is tried again."""
 THAW: Final = 3
 """Deaths after which one that was frozen goes on, beside the one who came after it, until the next death."""
 
@@ -78,6 +78,7 @@ class Plan:
         replicas: of the target, that must have a commit.
         window: bytes in hand.
         ttl: seconds for which the target keeps the credit of one that died.
+        each_way: whether more die until each step had a death at each moment; one that is late dies another way.
     """
 
     source: str
@@ -91,6 +92,7 @@ class Plan:
     replicas: int = 0
     window: int = 1000
     ttl: float = 1.0
+    each_way: bool = False
 
     @property
     def json(self) -> str:
@@ -246,12 +248,13 @@ class Breeder:
         self.dice = random.Random(plan.seed)
         self.frozen: list[Worker] = []
         self.died = 0
+        self.missing = set(itertools.product(plan.steps, MOMENTS)) if plan.each_way else set()
 
     def run(self) -> None:
         numbers, ways = itertools.count(), self._ways()
         worker: Worker | None = None
         try:
-            while self.died < self.plan.kills:
+            while self.died < self.plan.kills or (self.missing and self.died < 10 * self.plan.kills):
                 step, moment = next(ways)
                 worker = Worker.fork(self.plan, next(numbers), (step, moment, self.dice.randint(1, 4)))
                 self._outlive(worker, step, moment)
@@ -271,7 +274,7 @@ class Breeder:
         ways = [*itertools.product(self.plan.steps, MOMENTS), *OUTSIDE]
         while True:
             self.dice.shuffle(ways)
-            yield from ways
+            yield from (way for way in ways if self.died < self.plan.kills or way in self.missing)
 
     def _outlive(self, worker: Worker, step: str, moment: str) -> None:
         from_outside = (step, moment) in OUTSIDE
@@ -289,6 +292,7 @@ class Breeder:
         said, code = worker.bury()
         if code == -signal.SIGKILL:
             self.died += 1
+            self.missing -= {(step, moment)} if said else set()
             self._say(*((step, moment) if said else ("outside", moment if step == "outside" else "killed")))
         else:
             self._say("ended", str(code))

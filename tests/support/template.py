@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 import typer.main
@@ -68,9 +69,10 @@ def _forked(request: dict[str, Any], tell: int, *streams: int) -> tuple[dict[str
     if child := os.fork():
         for stream in streams:
             os.close(stream)
-        os.write(tell, b"%d\n" % child)
-        _, status = os.waitpid(child, 0)
-        os.write(tell, b"%d\n" % os.waitstatus_to_exitcode(status))
+        with suppress(BrokenPipeError):  # whoever asked is gone
+            os.write(tell, b"%d\n" % child)
+            _, status = os.waitpid(child, 0)
+            os.write(tell, b"%d\n" % os.waitstatus_to_exitcode(status))
         os._exit(0)
     os.close(tell)
     return request, list(streams)

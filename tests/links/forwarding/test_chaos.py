@@ -67,7 +67,7 @@ async def massacre(
     plans = [
         Plan(
             here.redis_url, there.redis_url, here.namespace, kills // at_once, seed + number,
-            steps=steps, fenced=at_once == 1, replicas=1,
+            steps=steps, fenced=at_once == 1, replicas=1, each_way=True,
         )
         for number in range(at_once)
     ]  # fmt: skip

@@ -141,6 +141,7 @@ async def test_a_source_that_fails_over_to_a_replica_that_is_behind_doubles_noth
     assert lost <= set(range(100, 200)), "what the failover lost by itself"
 
 
+@pytest.mark.longest
 async def test_a_target_that_fails_over_to_a_replica_that_is_behind_loses_and_doubles_nothing(
     pair: Pair, shared_servers: SharedServers, cleanup_namespace: str
 ) -> None:

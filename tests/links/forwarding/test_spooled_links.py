@@ -299,6 +299,7 @@ async def test_a_link_holds_no_more_payloads_than_its_window(client: headgate.Cl
     assert len(await Entries(client.parts.registry.spooling).whole(source, again.entries, 1)) == 1
 
 
+@pytest.mark.longest
 async def test_a_channel_sends_payloads_and_readers_miss_what_is_lost(
     client: headgate.Client, node: NodeProcess, tmp_path: Path
 ) -> None:

@@ -170,6 +170,7 @@ class _Nothing(Everything):
         self.gate = self.bucket = self.limiter = self.hold = self.messages = self.spool = nothing
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize("way", ["stopped", "hangs"])
 async def test_every_call_ends_while_redis_is_away(client: headgate.Client, server: RedisServer, way: str) -> None:
     everything = await Everything(client).open()

@@ -28,6 +28,7 @@ async def take(consumer: headgate.Consumer, number: int) -> list[headgate.Messag
     return [message for message in found if message is not None]
 
 
+@pytest.mark.longest
 async def test_deliveries_whose_settlement_a_failover_lost_come_again_while_their_consumer_lives(
     pair: Pair, cleanup_namespace: str
 ) -> None:
@@ -57,6 +58,7 @@ async def test_deliveries_whose_settlement_a_failover_lost_come_again_while_thei
         assert (await client.recount("orders")).stored[1] == 0
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize("left", [False, True])
 async def test_what_a_failover_lost_is_told_once_by_each_session(
     pair: Pair, cleanup_namespace: str, caplog: pytest.LogCaptureFixture, left: bool
