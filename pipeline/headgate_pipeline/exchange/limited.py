@@ -76,7 +76,7 @@ class _Each:
 
 
 class _OfPart:
-    """The amount of a part, by a function that may return a number of numpy's, as a sum of a column is."""
+    """Return the amount of a part as a plain number: a sum of a column is one of numpy."""
 
     def __init__(self, amount: Callable[[Any], Any]) -> None:
         self._amount = amount

@@ -10,7 +10,7 @@ from headgate_pipeline.report.report_data import Figures, Row, has_level
 
 TITLE: Final = "Headgate report"
 _WAITS: Final = {"line": "its turn, behind others", "hold_off": "the end of a hold-off"}
-"""What calls wait for at a limiter, but for its limits."""
+"""Reasons for which calls wait at a limiter, beside its limits."""
 Cells = Iterator[tuple[str, ...]]
 
 
