@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from headgate.client import Client
+from headgate.core.names import shown_id, slice_name
 from headgate_pipeline.exchange.connection import connection
 from headgate_pipeline.exchange.intake import newest
 from headgate_pipeline.exchange.messages import Stored, batches_of
+from headgate_pipeline.exchange.numbers import at_slice, number_of
 from headgate_pipeline.exchange.options import Options
 
 if TYPE_CHECKING:
@@ -24,11 +26,24 @@ PIECE: Final = 1000
 
 
 @dataclass
-class Numbers(InputPartition):
-    """Messages with numbers from ``first`` to ``last``."""
+class Span:
+    """Messages of a slice with numbers from ``first`` to ``last``."""
 
+    slice: int
     first: int
     last: int
+
+    def has(self, id_: str) -> bool:
+        """Return whether a message is one of these."""
+        slice_, number = at_slice(number_of(id_))
+        return slice_ == self.slice and self.first <= number <= self.last
+
+
+@dataclass
+class Spans(InputPartition):
+    """Messages that one task looks at; mostly one span."""
+
+    spans: list[Span]
 
 
 class Look(DataSourceReader):
@@ -41,33 +56,38 @@ class Look(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Share the numbers out that messages have now."""
         link = connection(self._options)
-        oldest = link.run(_piece(link.client, self._options.destination, 0, 1))
-        if not oldest:
-            return []
-        first, last = int(oldest[0][0].partition("-")[0]), link.run(newest(link.client, self._options))
-        parts = 1 if self._options.limit else self._options.parts
-        size = -(-(last - first + 1) // parts)
-        return [Numbers(at, min(at + size - 1, last)) for at in range(first, last + 1, size)]
+        spans = []
+        for slice_, last in link.run(newest(link.client, self._options)).items():
+            if oldest := link.run(self._piece(link.client, Span(slice_, 1, last), 1)):
+                spans.append(Span(slice_, at_slice(number_of(oldest[0][0]))[1], last))
+        if self._options.limit:  # which is of all together
+            return [Spans(spans)] if spans else []
+        size = -(-sum(span.last - span.first + 1 for span in spans) // self._options.parts)
+        return [
+            Spans([Span(span.slice, at, min(at + size - 1, span.last))])
+            for span in spans
+            for at in range(span.first, span.last + 1, size)
+        ]
 
     def read(self, partition: InputPartition | None) -> "Iterator[pa.RecordBatch]":
         """Yield the rows of one partition; runs on an executor. Spark sends None where there are none."""
-        return batches_of(self._stored(partition)) if isinstance(partition, Numbers) else iter(())
+        return batches_of(self._stored(partition.spans)) if isinstance(partition, Spans) else iter(())
 
-    def _stored(self, numbers: Numbers) -> Iterator[Stored]:
+    def _stored(self, spans: list[Span]) -> Iterator[Stored]:
         link = connection(self._options)
-        after, left = numbers.first - 1, self._options.limit or LARGEST
-        while left > 0:
-            found = link.run(_piece(link.client, self._options.destination, after, min(left, PIECE)))
-            for stored in found:
-                after = int(stored[0].partition("-")[0])
-                if after > numbers.last:
-                    return
-                yield stored
-            if len(found) < min(left, PIECE):
-                return
-            left -= len(found)
+        left = self._options.limit or LARGEST
+        for span in spans:
+            while left > 0:
+                asked = min(left, PIECE)
+                found = link.run(self._piece(link.client, span, asked))
+                yield from found
+                left -= len(found)
+                if len(found) < asked:
+                    break
+                span = Span(span.slice, at_slice(number_of(found[-1][0]))[1] + 1, span.last)  # noqa: PLW2901
 
-
-async def _piece(client: Client, destination: str, after: int, count: int) -> list[Stored]:
-    found = client.browse(destination, after=f"{after}-{LARGEST}" if after else None, limit=count)
-    return [(message.id, 0, message.stored) async for message in found]
+    async def _piece(self, client: Client, span: Span, count: int) -> list[Stored]:
+        """Return up to so many of the first messages of a span."""
+        after = shown_id(slice_name(self._options.destination, span.slice), f"{span.first - 1}-{LARGEST}")
+        browsed = client.browse(self._options.destination, after=after, limit=count)
+        return [(message.id, 0, message.stored) async for message in browsed if span.has(message.id)]

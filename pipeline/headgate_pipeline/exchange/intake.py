@@ -3,44 +3,27 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from headgate.client import Client
 from headgate.consuming.consumer import Consumer
+from headgate.core.names import shown_id, slice_name
 from headgate.core.window import Window
-from headgate.errors import AccessDenied, CoordinatorUnavailable, PolicyError, SessionExpired
+from headgate.errors import AccessDenied, CoordinatorUnavailable, SessionExpired
 from headgate.message import Message
 from headgate.redis.keys import Address
 from headgate.session.session import Session
 from headgate_pipeline.exchange.connection import connection
 from headgate_pipeline.exchange.messages import Stored
+from headgate_pipeline.exchange.numbers import at_slice, number_of, ranges
 from headgate_pipeline.exchange.options import Options
 
 LOG: Final = logging.getLogger("headgate.pipeline")
 _LAST_OF_NUMBER: Final = (1 << 64) - 1
 """The id of a message is its number and its size: none of that number comes behind this."""
 _PAGE: Final = 1000
-
-
-def ranges(numbers: "set[int] | list[int]") -> str:
-    """Return numbers as text, ``3-5,9``."""
-    spans: list[list[int]] = []
-    for number in sorted(numbers):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
-
-
-def numbers_of(text: str) -> set[int]:
-    """Return the result of :func:`ranges`."""
-    found: set[int] = set()
-    for span in filter(None, text.split(",")):
-        first, _, last = span.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
 
 
 class Intake:
@@ -60,9 +43,6 @@ class Intake:
 
     async def _open(self) -> None:
         o = self._options
-        snapshot = await self._connection.client.store.snapshot(Address.of(o.namespace, o.destination), waiters=0)
-        if snapshot is not None and "sliced" in snapshot.fields:  # its messages have no numbers in one order
-            raise PolicyError(f"{o.destination!r} has slices, and a stream reads a queue with one; name another")
         self._session = self._connection.client.session("spark", ttl=o.ttl)
         self._consumer = await self._session.consumer(
             o.destination, window=self._window, subscription=o.subscription or None, durable=bool(o.subscription)
@@ -73,8 +53,8 @@ class Intake:
         """Messages received and not settled."""
         return len(self._held)
 
-    def last(self) -> int:
-        """Return the number of the newest message that was sent to the destination."""
+    def last(self) -> dict[int, int]:
+        """Return the number of the newest message that was sent to each slice of the destination."""
         return self._connection.run(newest(self._connection.client, self._options))
 
     @property
@@ -99,13 +79,13 @@ class Intake:
         """
         self._connection.run(self._settle(numbers, owed))
 
-    def fresh(self, *, most: int, wait: float, until: int | None = None) -> list[int]:
+    def fresh(self, *, most: int, wait: float, until: Mapping[int, int] | None = None) -> list[int]:
         """Give out what arrived and is in no batch yet, in the order in which it came.
 
         Args:
             most: messages.
             wait: seconds for the first of them.
-            until: only numbers up to this.
+            until: only numbers up to that of their slice.
         """
         return self._connection.run(self._fresh(most, wait, until))
 
@@ -136,12 +116,12 @@ class Intake:
             elif error is not None:
                 raise error
 
-    async def _fresh(self, most: int, wait: float, until: int | None) -> list[int]:
+    async def _fresh(self, most: int, wait: float, until: Mapping[int, int] | None) -> list[int]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         while True:
             await self._receive(0)
-            found = [n for n in self._held if n not in self._given and (until is None or n <= until)][:most]
+            found = [n for n in self._held if n not in self._given and (until is None or _is_within(n, until))][:most]
             left = deadline - loop.time()
             if found or left <= 0:
                 self._given.update(found)
@@ -156,12 +136,20 @@ class Intake:
             return numbers
 
     async def _stored(self, numbers: set[int]) -> set[int]:
-        store, found, rest = self._connection.client.store, set[int](), set(numbers)
-        address = Address.of(self._options.namespace, self._options.destination)
+        by_slice = defaultdict[int, set[int]](set)
+        for number in numbers:
+            by_slice[at_slice(number)[0]].add(number)
+        return set[int]().union(*[await self._stored_at(*one) for one in by_slice.items()])
+
+    async def _stored_at(self, slice_: int, numbers: set[int]) -> set[int]:
+        name = slice_name(self._options.destination, slice_)
+        store, address = self._connection.client.store, Address.of(self._options.namespace, name)
+        found, rest = set[int](), numbers
         while rest:
             count = min(len(rest), _PAGE)  # they may be large: no more than are asked for
-            page = await store.browse(address, after=f"{min(rest) - 1}-{_LAST_OF_NUMBER}", count=count)
-            there = [int(id_.partition(b"-")[0]) for id_, *_ in page]
+            after = f"{at_slice(min(rest))[1] - 1}-{_LAST_OF_NUMBER}"
+            page = await store.browse(address, after=after, count=count)
+            there = [number_of(shown_id(name, id_.decode())) for id_, *_ in page]
             found |= numbers.intersection(there)
             rest = {number for number in rest if number > there[-1]} if len(page) == count else set()
         return found
@@ -196,7 +184,7 @@ class Intake:
             del self._held[number]  # its lease ended; it comes again, to somebody
         message = await self._consumer.receive(timeout=wait)
         while message is not None:
-            number = int(message.id.partition("-")[0])
+            number = number_of(message.id)
             if number in self._done:
                 # Expired, it comes once more. Without an answer it goes out by itself, and stays owed all the same.
                 with contextlib.suppress(SessionExpired, CoordinatorUnavailable):
@@ -207,7 +195,18 @@ class Intake:
             message = await self._consumer.receive(timeout=0)
 
 
-async def newest(client: Client, options: Options) -> int:
-    """Return the number of the newest message that was sent to a destination; 0 where there was none."""
-    snapshot = await client.store.snapshot(Address.of(options.namespace, options.destination))
-    return int(snapshot.fields.get("message_seq", 0)) if snapshot else 0
+def _is_within(number: int, until: Mapping[int, int]) -> bool:
+    slice_, own = at_slice(number)
+    return own <= until.get(slice_, 0)
+
+
+async def newest(client: Client, options: Options) -> dict[int, int]:
+    """Return the number of the newest message that was sent to each slice of a destination; most have one."""
+    found, count = dict[int, int](), 1
+    while len(found) < count:
+        address = Address.of(options.namespace, slice_name(options.destination, number := len(found)))
+        snapshot = await client.store.snapshot(address, waiters=0, consumers=1, alone=True)
+        fields = snapshot.fields if snapshot else {}
+        found[number] = int(fields.get("message_seq", 0))
+        count = max(count, int(fields.get("sliced", 1)))
+    return found

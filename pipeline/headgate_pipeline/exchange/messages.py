@@ -19,8 +19,9 @@ MESSAGE: Final = StructType([
     StructField("headers", MapType(StringType(), StringType())),
     StructField("attempts", IntegerType()),
 ])  # fmt: skip
-"""``id`` at its destination, ``<number>-<bytes>``; ``body``, text as UTF-8; ``headers`` as text; ``attempts``: failed
-deliveries before this one. A message that cannot be read has the whole of what is stored as its body, and no headers.
+"""``id`` at its destination, ``<number>-<bytes>``, behind ``<slice>:`` where it has slices; ``body``, text as UTF-8;
+``headers`` as text; ``attempts``: failed deliveries before this one. A message that cannot be read has the whole of
+what is stored as its body, and no headers.
 """
 PAGE: Final = 8192
 Stored = tuple[str, int, bytes]

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from headgate_pipeline.exchange.intake import Intake, numbers_of, ranges
+from headgate_pipeline.exchange.intake import Intake
 from headgate_pipeline.exchange.messages import Messages, batches_of
+from headgate_pipeline.exchange.numbers import numbers_of, ranges
 from headgate_pipeline.exchange.options import Options
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         options.consumer_window()
         self._intake: Intake | None = None
-        self._until: int | None = None
+        self._until: dict[int, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what cannot go to executors, nor has to."""

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headgate.sync
 from headgate import AccessDenied, InvalidValue
 from headgate.redis.store import Store
 from headgate_pipeline.exchange import drained, register
-from headgate_pipeline.exchange.intake import numbers_of, ranges
+from headgate_pipeline.exchange.browse import Look
+from headgate_pipeline.exchange.numbers import number_of, numbers_of, ranges
 from headgate_pipeline.exchange.options import Options
 from headgate_pipeline.exchange.stream import StreamReader
 from tests.links.traces import PARENT
@@ -64,7 +65,8 @@ def bodies(reader: StreamReader, start: dict[str, object], end: dict[str, object
 
 
 def test_ranges_are_told_and_read_back() -> None:
-    for numbers, text in (set(), ""), ({7}, "7"), ({3, 4, 5, 9, 11, 12}, "3-5,9,11-12"):
+    there = {number_of("2:7-100"), number_of("2:8-100"), number_of("47:1-1")}
+    for numbers, text in (set(), ""), ({7}, "7"), ({3, 4, 5, 9, 11, 12}, "3-5,9,11-12"), ({9} | there, "9,2:7-8,47:1"):
         assert ranges(numbers) == text
         assert numbers_of(text) == numbers
 
@@ -194,6 +196,66 @@ def test_a_batch_behind_whose_process_died_is_accepted_however_late_it_comes_aga
     send(client, "g")
     assert last.latestOffset(two, ReadAllAvailable())["owed"] == ""
     last.stop()
+
+
+def test_a_stream_reads_all_slices_of_a_queue_and_keeps_the_order_of_each_sender(
+    client: headgate.sync.Client, said: dict[str, str]
+) -> None:
+    """A process dies with a batch that is behind, and one that is not. Mutant: slices have the numbers of the first."""
+    client.apply("orders", kind="queue", slices=3)
+    died, again = (StreamReader(Options.of(said | {"window": "8", "limit": "6"})) for _ in range(2))
+    for sender in "abcd":
+        send(client, *(f"{sender}{number}" for number in range(5)))
+    none, got = died.initialOffset(), list[str]()
+    one = died.latestOffset(none, ReadMaxRows(6))
+    got += bodies(died, none, one)
+    two = died.latestOffset(one, ReadMaxRows(6))
+    second = bodies(died, one, two)
+    assert len(got) + len(second) == len(set(got + second)) >= 7
+    died.stop()
+    assert bodies(again, one, two) == second, "it is the same batch"
+    got += second
+    start = two
+    while (end := again.latestOffset(start, ReadMaxRows(6))) != start or left(client):
+        got += bodies(again, start, end)
+        start = end
+    assert {sender: [body for body in got if body[0] == sender] for sender in "abcd"} == {
+        sender: [f"{sender}{number}" for number in range(5)] for sender in "abcd"
+    }
+    again.stop()
+
+
+def test_a_run_that_takes_what_there_is_takes_that_of_every_slice(
+    client: headgate.sync.Client, said: dict[str, str]
+) -> None:
+    client.apply("orders", kind="queue", slices=3)
+    for sender in "abcdef":
+        send(client, f"{sender}0")
+    reader = StreamReader(Options.of(said))
+    reader.prepareForTriggerAvailableNow()
+    for sender in "ghi":
+        send(client, f"{sender}1")
+    start, got = reader.initialOffset(), list[str]()
+    while (end := reader.latestOffset(start, ReadAllAvailable())) != start:
+        got += bodies(reader, start, end)
+        start = end
+    assert sorted(got) == ["a0", "b0", "c0", "d0", "e0", "f0"]
+    reader.stop()
+    assert sorted(left(client)) == ["g1", "h1", "i1"]
+
+
+@pytest.mark.parametrize("more", [{}, {"parts": "4"}, {"limit": "7"}, {"limit": "7", "parts": "4"}])
+def test_a_look_is_at_every_slice(client: headgate.sync.Client, said: dict[str, str], more: dict[str, str]) -> None:
+    client.apply("orders", kind="queue", slices=4)
+    with client.session("to the first") as session:
+        session.producer("orders").send("settled")
+    client.purge("orders")
+    for sender in "abc":  # and nothing is at the first
+        send(client, *(f"{sender}{number}" for number in range(4)))
+    look = Look(Options.of(said | more))
+    found = [batch for part in look.partitions() for batch in look.read(part)]
+    there = [body.decode() for batch in found for body in batch.column("body").to_pylist()]
+    assert there == [f"{sender}{number}" for sender in "abc" for number in range(4)][: int(more.get("limit", 12))]
 
 
 def test_whoever_may_consume_and_not_browse_owes_what_is_behind(
