@@ -98,13 +98,25 @@ class TracedConsumer(Consumer):
         super().__init__(inbox, supply)
         self._tracing = tracing
 
+    def _next_here(self) -> Message | None:
+        here = super()._next_here()
+        if here is not None:
+            self._note(here, time.time_ns())
+        return here
+
     async def receive(self, *, timeout: float | str | None = None) -> Message | None:
         """Return the next message, as :meth:`Consumer.receive`."""
+        if (here := self._next_here()) is not None:
+            return here
         began = time.time_ns()
         message = await super().receive(timeout=timeout)
         if message is not None:
-            links = self._tracing.links([message])
-            span = Span(self._tracing, "receive", message.destination, "CLIENT", links=links, began=began)
-            span.set("messaging.message.id", message.id)
-            span.end()
+            self._note(message, began)
         return message
+
+    def _note(self, message: Message, began: int) -> None:
+        """Make the span of a message that was received."""
+        links = self._tracing.links([message])
+        span = Span(self._tracing, "receive", message.destination, "CLIENT", links=links, began=began)
+        span.set("messaging.message.id", message.id)
+        span.end()

@@ -45,9 +45,9 @@ async def test_a_send_is_linked_to_its_receive_and_goes_on_where_it_is_processed
         producer, consumer = await session.producer("orders"), await session.consumer("orders")
         with trace.get_tracer("test").start_as_current_span("order"):
             receipt = await producer.send(b"1", headers={"region": "EU"})
-        first = await anext(consumer)
         await (await producer.post(b"2"))
-        second = await anext(consumer)
+        await wait_until(lambda: consumer.held_messages == 2)  # both are here, and neither is waited for
+        first, second = await anext(consumer), await anext(consumer)
         assert first.headers["region"] == "EU"
         with processing(first):
             pass
