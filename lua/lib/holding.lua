@@ -93,16 +93,17 @@ local function settle_amount(h, k, amount, used)
   return used
 end
 
--- Says what a hold really takes: of rates and quotas once, of what is held at once as often as it becomes less.
+-- Says what a hold really takes: of rates and quotas once, of what is held at once as often as it becomes less. What it did not
+-- reserve counts for nothing.
 local function settle_hold(id, h, text)
-  local used, parts, k, again = {}, {}, read_key(h.key), h.settled == 1
+  local used, parts, k, again, counts = {}, {}, read_key(h.key), h.settled == 1, false
   for _, amount in ipairs(amounts_of(text)) do
     used[amount[1]] = math.min(amount[3], MOST_COUNTED)
   end
   for _, amount in ipairs(amounts_of(h.amounts)) do
     local number = amount[3]
     if used[amount[1]] and (amount[2] == ':' or not again) then
-      number = settle_amount(h, k, amount, used[amount[1]])
+      number, counts = settle_amount(h, k, amount, used[amount[1]]), true
     end
     if number > 0 then
       parts[#parts + 1] = amount[1] .. amount[2] .. int(number)
@@ -111,5 +112,5 @@ local function settle_hold(id, h, text)
   h.amounts = #parts > 0 and table.concat(parts, ',') or '-'
   save_hold(id, h)
   note('used', id, for_ledger(text))
-  return again and 'again' or 'ok'
+  return counts and 'ok' or 'again'
 end

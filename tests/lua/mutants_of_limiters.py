@@ -104,6 +104,8 @@ LIMITERS: Final = (
      f"{_ADMIT}::test_a_repeated_call_gets_the_same_answers_and_an_older_one_none"),
     ("P5", "admit", "seq == last and 'OK' or 'STALE'", "'OK'",
      f"{_ADMIT}::test_a_repeated_call_gets_the_same_answers_and_an_older_one_none"),
+    ("P5", "lib/holding", "counts and 'ok' or 'again'", "again and 'again' or 'ok'",
+     f"{_ADMIT}::test_what_was_not_reserved_counts_for_nothing_and_that_is_said"),
     ("P5", "lib/holding", "(amount[2] == ':' or not again)", "true",
      f"{_ADMIT}::test_less_comes_back_once_and_more_is_owed"),
     ("P8", "lib/taking", "now_us) + part, MOST)", "now_us) + part, 1e18)",

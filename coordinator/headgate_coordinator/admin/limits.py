@@ -135,7 +135,7 @@ class Settled(BaseModel):
 
     limiter: str
     hold: str
-    counted: bool = Field(description="whether this settlement counts: the first one of a hold does")
+    counted: bool = Field(description="whether any of it counts: of rates and quotas, the first of what was reserved")
     released: bool
 
 

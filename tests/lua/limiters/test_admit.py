@@ -85,6 +85,16 @@ async def test_less_comes_back_once_and_more_is_owed(limiter: Limiter) -> None:
     assert await limiter.admit("ann.3", "tokens=1") == "late 2001000 tokens all"
 
 
+async def test_what_was_not_reserved_counts_for_nothing_and_that_is_said(limiter: Limiter) -> None:
+    """Mutant: it is said to count, and whoever mistook a name never hears of it."""
+    await limiter.create("tokens rate 1000 4000;slots at_once 4")
+    assert await limiter.admit("ann.1", "slots=2") == "held"
+    assert await limiter.one("settle", "ann.1", "tokens=500") == "again"
+    assert (await limiter.taken("tokens"), await limiter.taken("slots")) == (0, 2)
+    assert await limiter.one("settle", "ann.1", "slots=1") == "ok"
+    assert await limiter.taken("slots") == 1
+
+
 async def test_debts_on_debts_stay_exact(limiter: Limiter) -> None:
     """Mutant: what is owed grows beyond what Lua counts exactly."""
     await limiter.create("tokens rate 0.001 100")
