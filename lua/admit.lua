@@ -76,9 +76,7 @@ for at = 5, #ARGV, 6 do
 end
 redis.call(frees and 'HDEL' or 'HSET', K_DESTINATION, unpack(frees and { '-' } or { 'kind', 'limiter' })) -- see rule 2
 read_holds_of_call()
-if limiter.course then
-  adapting.step()
-end
+if limiter.course then adapting.step() end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', K_LEASES, '-inf', int(limiter.now_ms), 'LIMIT', 0, MAX_LAPSED)) do
   lapse(id)
   lapsed = lapsed + 1 -- as many as may be: there may be more
