@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 
 import headgate
 from headgate_coordinator.admin.authentication import Callers
-from headgate_coordinator.keda.scaler import Scaler
+from headgate_coordinator.keda.authentication import Callers as CallersOfKeda
 from headgate_coordinator.rpc import peer_of
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.document import User
@@ -56,12 +56,12 @@ def over_http(users: Users, _client: headgate.Client) -> Ask:
 
 
 def over_grpc(users: Users, client: headgate.Client) -> Ask:
-    scaler = Scaler(client, users, "token")
+    callers = CallersOfKeda(users, "token", lambda _: None)
 
     async def ask(name: str, password: str, place: str) -> object:
         host, _, port = place.rpartition(":")
         said = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{place}"
-        return await scaler._identify({"user": name, "password": password}, peer_of(Context(said)))
+        return await callers.identify({"user": name, "password": password}, peer_of(Context(said)))
 
     return ask
 

@@ -2,22 +2,21 @@
 
 import contextlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import grpc
 
-from headgate import AccessDenied, Client, CoordinatorUnavailable, HeadgateError, InvalidValue
+from headgate import Client, CoordinatorUnavailable, HeadgateError, InvalidValue
 from headgate_coordinator.keda import messages
+from headgate_coordinator.keda.authentication import Callers
 from headgate_coordinator.keda.destination_watch import Watch
 from headgate_coordinator.keda.levels import Levels
-from headgate_coordinator.keda.trigger import SECRETS, Trigger
+from headgate_coordinator.keda.trigger import Trigger
 from headgate_coordinator.keda.unauthenticated import Unread, parsed
-from headgate_coordinator.rpc import is_token, peer_of, refuse
-from headgate_coordinator.security import Identity, Users
+from headgate_coordinator.rpc import refuse
+from headgate_coordinator.security import Users
 from headgate_coordinator.security.access import Access
-from headgate_coordinator.security.grants import ALL
-from headgate_coordinator.security.password_queue import Network
 
 MOST_STREAMS: Final = 256
 """Streams of all autoscalers at a time: one for each trigger of the type ``external-push``."""
@@ -38,8 +37,7 @@ class Scaler:
     ) -> None:
         self._client = client
         self._levels = Levels(client)
-        self._users, self._token, self._know = users, token, know
-        self._operator = Identity("operator", ALL)
+        self._callers = Callers(users, token, know)
         self._watches: set[Watch] = set()
         self._unread = Unread()
         self._over = False
@@ -124,31 +122,9 @@ class Scaler:
 
         Raises:
             InvalidValue, InvalidName: the metadata cannot be used.
-            AccessDenied: nobody that is known.
-            Crowded: too many passwords wait for their check.
+            HeadgateError: as :meth:`Callers.access`.
         """
-        metadata = ref.scalerMetadata
-        trigger = Trigger.read(metadata)
-        access = Access()
-        access.identity = await self._identify(metadata, peer_of(context))
-        if access.identity is None:
-            raise AccessDenied(
-                "the metadata needs the user and password of a node's user, or the node's token: userFromEnv and "
-                "passwordFromEnv, or tokenFromEnv"
-            )
-        if access.identity is self._operator:
-            self._know(context.peer())
-        return trigger, access
-
-    async def _identify(self, metadata: Mapping[str, str], peer: Network) -> Identity | None:
-        user, password, token = (metadata.get(key) or metadata.get(f"{key}FromEnv", "") for key in SECRETS)
-        if token:
-            return self._operator if self._token is not None and is_token(token, self._token) else None
-        if user:
-            return await self._users.authenticate(user, password, peer=peer) if self._users is not None else None
-        if self._users is None or self._users.is_open:
-            return self._operator if self._token is None else None
-        return self._users.anonymous()
+        return Trigger.read(ref.scalerMetadata), await self._callers.access(ref.scalerMetadata, context)
 
 
 def _bytes(message: Any) -> bytes:
