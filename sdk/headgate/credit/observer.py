@@ -147,7 +147,8 @@ class Outlook:
             if not self.pooled:
                 raise
             # Of a queue with slices another one may be away: what is to be seen at its own says more than nothing.
-            return await self._store.snapshot(address, session=session, entries=LOOK_BACK, alone=True)
+            own = await self._store.snapshot(address, session=session, entries=LOOK_BACK, alone=True)
+            return own and replace(own, alone=True)
 
     async def released(self, link: str) -> int | None:
         """See which message a link released last; None where it has nothing to release."""

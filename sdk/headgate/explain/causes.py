@@ -127,6 +127,10 @@ def _pools(facts: Facts) -> Iterator[Reason]:
     """The slice that leaves least room, if it does not leave enough."""
     if not (facts.session or facts.count("blocked")):
         return  # only a send shows whether the pool, which lies in another slot, has more
+    taken = facts.limits[0].pending + facts.limits[0].leased
+    if facts.alone and facts.slices.get(facts.fields.get("slices_pool", ""), 0) - taken < facts.need:
+        lacks = "the rest of its limit is lent to other slices of it, or free, and a master of these does not answer"
+        yield Reason("pool", lacks, remedy="see that every master of the cluster answers")
     names = facts.fields.get("pools", "").split()
     slices = sorted((facts.slices.get(name, 0), name) for name in names)
     if not slices:
@@ -134,7 +138,6 @@ def _pools(facts: Facts) -> Iterator[Reason]:
     in_bytes = facts.limits[0]
     size, encoded = slices[0]
     name = decode_name(encoded)
-    taken = in_bytes.pending + in_bytes.leased
     if size - taken < facts.need:
         short = facts.need - size + taken
         pool = next((one for one in facts.pools if one.name == name and (one.exists or not size)), None)

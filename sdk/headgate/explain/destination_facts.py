@@ -37,6 +37,7 @@ class Facts:
         place: its place in line, 0 when it is not in line.
         consumers: all that were read.
         leasers: sessions that hold credit; empty also when they were not read.
+        alone: whether it is one slice, seen by itself because another one did not answer.
         stores: its spool stores, that of durable messages first; of the message in question, where that is known.
         pools: those that it takes slices of; empty also when they were not read.
         paid: whether what waits has its credit, so that only a rate can hold it up.
@@ -55,6 +56,7 @@ class Facts:
     leasers: tuple[Leaser, ...]
     backlogs: tuple[Backlog, ...]
     slices: Mapping[str, int]
+    alone: bool
     pace: Pace | None
     stores: tuple[StoreView, ...] = ()
     pools: tuple[PoolView, ...] = ()
@@ -139,6 +141,7 @@ def read(
         slices={
             pool: int(one.get("granted", 0)) - int(one.get("returned", 0)) for pool, one in snapshot.slices.items()
         },
+        alone=snapshot.alone,
         pace=pace,
         stores=tuple(store for lasting, store in stores_of(snapshot) if durable in (None, lasting)),
         pools=tuple(_pool(name, pool, encoded, snapshot) for encoded, pool in snapshot.pools.items()),

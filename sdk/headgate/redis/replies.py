@@ -59,6 +59,7 @@ class Snapshot:
     Attributes:
         own: record of the session that was asked about; empty when it has none.
         slices: pool -> what the destination holds of it.
+        alone: whether it is of one slice, because another one did not answer.
         groups: subscription -> its unsettled deliveries, and the number of the last message delivered.
         ledger: the newest entries, newest first.
         stores: fields of the spool stores where it spools, by setting, read a moment later; empty where it does not.
@@ -82,6 +83,7 @@ class Snapshot:
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
     pools: dict[str, PoolRecord] = field(default_factory=dict)
     turns: tuple[int, int, dict[str, int]] | None = None
+    alone: bool = False
 
     @classmethod
     def of(cls, reply: Sequence[Any]) -> "Snapshot":

@@ -217,6 +217,26 @@ async def test_a_consumer_that_waits_hears_of_each_slice(client: headgate.Client
     await asyncio.gather(*(session.close() for session in sessions))
 
 
+async def test_a_blocked_sender_learns_that_another_slice_does_not_answer(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.apply("orders", kind="queue", limit=1000, slices=2)
+    async with client.session("first") as first, client.session("second") as second:
+        producers = [await session.producer("orders", window=100) for session in (first, second)]
+        for producer in producers:
+            await producer.send(bytes(400), timeout=GUARD)
+        read = client.store._snapshot
+
+        async def away(address: Address, *arguments: Any) -> Any:
+            if address.name == "orders":
+                raise headgate.CoordinatorUnavailable("nobody is there")
+            return await read(address, *arguments)
+
+        monkeypatch.setattr(client.store, "_snapshot", away)
+        with pytest.raises(CreditTimeout, match="a master of these does not answer"):
+            await producers[1].send(bytes(400), timeout=1.5)
+
+
 async def test_who_waits_for_a_settlement_is_not_kept_by_what_is_worked_on_beside_it(
     client: headgate.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
