@@ -15,6 +15,7 @@ from headgate.core.amqp import mapping as amqp_mapping
 from headgate.core.amqp import message as amqp_message
 from headgate.core.amqp import msgpack_form
 from headgate.core.amqp import sections as amqp_sections
+from headgate.core.amqp.types import MAX_VALUES
 from headgate.core.due_time import delay_ms
 from headgate.core.limits.priority import HIGHEST, USUAL, check_priority
 from headgate.core.names import shown_id
@@ -62,13 +63,13 @@ def _checked(headers: Headers) -> dict[str, Any]:
     return dict(headers)
 
 
-def decode(stored: bytes) -> tuple[bytes | str, dict[str, Any]]:
+def decode(stored: bytes, most: int = MAX_VALUES) -> tuple[bytes | str, dict[str, Any]]:
     """Return body and headers of a stored message, whatever its form.
 
     Raises:
-        MessageFormatError: it is damaged, or in neither form.
+        MessageFormatError: it is damaged, in neither form, or of AMQP and has more values than that.
     """
-    return amqp_mapping.shown(amqp_message.decode(stored)) if is_amqp(stored) else msgpack_form.read(stored)
+    return amqp_mapping.shown(amqp_message.decode(stored, most)) if is_amqp(stored) else msgpack_form.read(stored)
 
 
 def is_amqp(stored: bytes) -> bool:

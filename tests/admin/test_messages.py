@@ -7,6 +7,8 @@ import httpx
 import pytest
 
 import headgate
+from headgate import Browsed
+from headgate_coordinator.admin.messages import BrowsedMessage
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.document import User, parse_grant
 from headgate_coordinator.security.file import write_users
@@ -40,6 +42,14 @@ async def test_messages_are_shown_a_piece_at_a_time(http: httpx.AsyncClient, cli
     assert (await http.get("/api/v1/destinations/none/messages")).status_code == 404
     for wrong in ({"limit": 101}, {"limit": 0}, {"after": "x"}, {"before": "1-1"}):
         assert (await http.get(ORDERS, params=wrong)).status_code == 400, wrong
+
+
+def test_a_message_of_very_many_values_is_not_read_to_be_shown() -> None:
+    """Ten of them kept the node's loop for a second, each time that somebody looked. Mutant: all of it is read."""
+    for count, why in ((4096, ""), (10_000, "more than 4096 values")):
+        stored = b"\0\x53\x77\xd0" + (count + 4).to_bytes(4) + count.to_bytes(4) + b"\x40" * count
+        assert why in BrowsedMessage.of(Browsed("1-9", stored, None)).trouble
+        assert bool(why) == bool(BrowsedMessage.of(Browsed("1-9", stored, None)).trouble)
 
 
 async def test_one_is_moved_and_one_deleted(http: httpx.AsyncClient, client: headgate.Client) -> None:

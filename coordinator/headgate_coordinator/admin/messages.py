@@ -1,5 +1,7 @@
 """Single messages of a destination over admin HTTP: looked at, moved, deleted, by whoever may do that there."""
 
+import asyncio
+import itertools
 import logging
 from typing import Final
 
@@ -7,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from headgate import Browsed, Client, HeadgateError, MessageFormatError
 from headgate.core.printable import printable
+from headgate.message import decode
 from headgate.redis.keys import Address
 from headgate_coordinator.admin.answers.stores import Answer
 from headgate_coordinator.admin.namespace_watch import Watch
@@ -20,6 +23,8 @@ MOST: Final = 100
 MOST_TEXT: Final = 500
 """Characters of a body, or of a header, that are shown."""
 MOST_HEADERS: Final = 32
+MOST_VALUES: Final = 4096
+"""Values of a message that is read to be shown."""
 ID: Final = r"^(\d{1,2}:)?\d{1,16}-\d{1,16}$"
 
 
@@ -60,10 +65,10 @@ class BrowsedMessage(Answer):
         """Return a message as people look at it: the begin of what can be read."""
         text, trouble, headers = None, "", dict[str, str]()
         try:
-            body = message.body
+            body, found = decode(message.stored, MOST_VALUES)
             headers = {
                 printable(str(name), MOST_TEXT): printable(str(value), MOST_TEXT)
-                for name, value in list(message.headers.items())[:MOST_HEADERS]
+                for name, value in itertools.islice(found.items(), MOST_HEADERS)
             }
             text = printable(body if isinstance(body, str) else _text(body), MOST_TEXT)
         except MessageFormatError as error:
@@ -131,7 +136,10 @@ class Messages:
         if await self._client.store.snapshot(address, waiters=0, consumers=1) is None:
             raise Refused(404, "unknown-destination", f"there is no destination {call.name!r}", destination=call.name)
         found = self._client.browse(call.name, after=query.after or None, limit=query.limit)
-        messages = [BrowsedMessage.of(one) async for one in found]
+        messages = []
+        async for one in found:
+            messages.append(BrowsedMessage.of(one))
+            await asyncio.sleep(0)  # each may be large, and others have their turns between them
         return BrowsedMessages(destination=call.name, messages=messages, more=len(messages) == query.limit)
 
     async def _move(self, call: Call) -> Moved:

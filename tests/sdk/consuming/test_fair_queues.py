@@ -1,10 +1,12 @@
 """Queues whose keys take turns, over the SDK: what the keys are, live changes, threads, and the Redis that is none."""
 
 import io
+import time
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from rich.console import Console
@@ -14,7 +16,8 @@ import headgate.sync
 import headgate.testing
 from headgate.core.amqp.message import AmqpMessage, Properties
 from headgate.core.amqp.message import encode as encode_amqp
-from headgate.core.limits.fairness import MAX_KEY, fair_key
+from headgate.core.amqp.sections import Header
+from headgate.core.limits.fairness import MAX_KEY, MOST_VALUES, fair_key
 from headgate.errors import InvalidValue, PolicyError
 from headgate.message import encode
 from headgate_coordinator.operate.status import Picture, render
@@ -136,6 +139,20 @@ def test_a_long_key_is_cut_and_stays_its_own() -> None:
     assert one != other
     assert one[:64] == other[:64] == "x" * 64
     assert len(one) <= MAX_KEY
+
+
+def test_of_what_is_very_large_no_key_is_looked_for_to_its_end() -> None:
+    """A node does so in a turn of its loop. Mutants: all values are read for one; all of a text is spelled anew."""
+    many = AmqpMessage(kind="data", body=b"x", header=Header(priority=9), properties=Properties(group_id="g"))
+    many.application_properties = {f"p{number}": None for number in range(MOST_VALUES)}
+    stored = encode_amqp(many)
+    assert [fair_key(stored, by) for by in ("group-id", "header:p1", "priority")] == ["*", "*", "0"]
+    one, other = (encode(b"", {"tenant": "\u00e9" * 2_000_000 + end}) for end in "ab")
+    took = time.thread_time()
+    assert fair_key(one, "header:tenant") != fair_key(other, "header:tenant")
+    spelled = time.thread_time()
+    assert quote("\u00e9" * 2_000_000)
+    assert spelled - took < time.thread_time() - spelled, "both take less than to spell one"
 
 
 def test_amqp_says_it_in_sections_of_its_own() -> None:

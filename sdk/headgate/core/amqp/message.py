@@ -11,7 +11,7 @@ from headgate.core.amqp import sections as at
 from headgate.core.amqp import writer
 from headgate.core.amqp.reader import Reader
 from headgate.core.amqp.sections import DEFAULT_HEADER, Header, is_number
-from headgate.core.amqp.types import Timestamp
+from headgate.core.amqp.types import MAX_VALUES, Timestamp
 from headgate.errors import MessageFormatError
 
 MessageId = str | bytes | int | UUID
@@ -104,25 +104,25 @@ def is_annotation(name: Any) -> bool:
     return name.isascii() if isinstance(name, str) else is_number(name, 64)
 
 
-def decode(raw: bytes) -> AmqpMessage:
-    """Read a message.
+def decode(raw: bytes, most: int = MAX_VALUES) -> AmqpMessage:
+    """Read a message that has so many values at the most.
 
     Raises:
         MessageFormatError: the bytes are not a message of AMQP 1.0.
     """
-    message = _read(raw, at.FOOTER)
+    message = _read(raw, at.FOOTER, most)
     if isinstance(message.body, bytearray):
         message.body = bytes(message.body)
     return message
 
 
-def decode_head(raw: bytes) -> AmqpMessage:
+def decode_head(raw: bytes, most: int = MAX_VALUES) -> AmqpMessage:
     """Read of a message what stands before its body. Errors as :func:`decode`."""
-    return _read(raw, at.APPLICATION_PROPERTIES)
+    return _read(raw, at.APPLICATION_PROPERTIES, most)
 
 
-def _read(raw: bytes, last: int) -> AmqpMessage:
-    message, reader = AmqpMessage(), Reader(raw)
+def _read(raw: bytes, last: int, most: int) -> AmqpMessage:
+    message, reader = AmqpMessage(), Reader(raw, most=most)
     for section in at.sections(raw):
         if section.code > last:
             break

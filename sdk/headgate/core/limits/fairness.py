@@ -6,6 +6,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from headgate.core.amqp.mapping import PREFIX
+from headgate.core.amqp.sections import header_of
 from headgate.core.limiting.amounts import NO_KEY
 from headgate.core.limits.limiter_forms import weights_text
 from headgate.core.limits.priority import PRIORITY, band_key
@@ -22,6 +23,10 @@ MAX_KEY: Final = 128
 """Bytes of an encoded key; of a longer one the first are kept, and a hash of all."""
 _KEPT: Final = 64
 _MAX_HEADER: Final = 200
+MOST_VALUES: Final = 4096
+"""Values before the body of an AMQP message that is looked through for its key; one with more has none."""
+_LONG: Final = 4096
+"""Characters of a value; of a longer one the first stand for it, and a hash of all."""
 
 
 def _fair_by(value: Any, what: str) -> str:
@@ -61,7 +66,9 @@ def fair_key(stored: bytes, fair_by: str) -> str:
     'a%20b'
     """
     try:
-        headers = headers_of(stored)
+        if fair_by == PRIORITY and stored[:1] == b"\0":
+            return band_key(header_of(stored).priority)
+        headers = headers_of(stored, MOST_VALUES)
     except MessageFormatError:
         return NO_KEY
     if fair_by == PRIORITY:
@@ -76,7 +83,10 @@ def encoded_key(value: Any) -> str:
         value = "true" if value else "false"
     if not isinstance(value, str | int) or value == "":
         return NO_KEY
-    key = quote(str(value), safe="", errors="replace")
+    text = str(value)
+    if len(text) > _LONG:
+        text = f"{text[:_LONG]}~{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
+    key = quote(text, safe="", errors="replace")
     if len(key) <= MAX_KEY:
         return key
     return f"{key[:_KEPT]}~{hashlib.sha256(key.encode()).hexdigest()[:24]}"

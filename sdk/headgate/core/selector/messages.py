@@ -9,6 +9,7 @@ from headgate.core.amqp import message as amqp_message
 from headgate.core.amqp import msgpack_form
 from headgate.core.amqp.mapping import PREFIX
 from headgate.core.amqp.sections import APPLICATION_PROPERTIES, sections
+from headgate.core.amqp.types import MAX_VALUES
 from headgate.core.selector.parser import Selector
 
 Matcher = Callable[[bytes], bool]
@@ -37,16 +38,16 @@ def head_size(stored: bytes) -> int:
     return len(stored)
 
 
-def headers_of(stored: bytes) -> dict[str, Any]:
+def headers_of(stored: bytes, most: int = MAX_VALUES) -> dict[str, Any]:
     """Return the headers of a stored message, whatever its form, as far as they stand before its body.
 
     They are called as consumers know them: an application property as it is, what else AMQP says ``amqp.<property>``.
 
     Raises:
-        MessageFormatError: it is damaged, or in no form that is known.
+        MessageFormatError: it is damaged, in no form that is known, or of AMQP and has more values than that.
     """
     if stored[:1] == b"\0":
-        return amqp_mapping.shown_headers(amqp_message.decode_head(stored))
+        return amqp_mapping.shown_headers(amqp_message.decode_head(stored, most))
     return msgpack_form.read_headers(stored)
 
 
