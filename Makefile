@@ -53,7 +53,7 @@ test: redis ## Run the tests
 	@.ci/ensure-qpid-jms
 	@.ci/ensure-java
 	@echo "test: running the tests in $(WORKERS) processes"
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -r fEs --maxfail 6 \
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -r fE --maxfail 6 \
 		-p tests.support.flaky $(ARGS) && \
 		echo "test: PASSED, each test on one server, the newest or the oldest, with an eighth of what is random;" && \
 		echo "test: 'make test-servers' has what depends on it on each, and 'make soak' what takes minutes" || \
@@ -62,14 +62,14 @@ test: redis ## Run the tests
 test-servers: redis ## Run on each server at hand what depends on it, with all that is random
 	@$(BIN)/python -m tests.support.servers | while read -r name path; do \
 		echo "test-servers: $$name"; \
-		HEADGATE_REDIS_SERVER=$$path HEADGATE_TEST_WHOLE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -r fEs \
+		HEADGATE_REDIS_SERVER=$$path HEADGATE_TEST_WHOLE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -r fE \
 			-p tests.support.servers -p tests.support.flaky $(ARGS) </dev/null || exit $$?; \
 	done && echo "test-servers: PASSED"
 
 test-docker: redis ## Run the tests of failures and scripts on servers in containers
 	@for image in $$($(BIN)/python -m tests.support.images); do \
 		echo "test-docker: $$image"; \
-		HEADGATE_TEST_IMAGE=$$image $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -r fEs -m "docker and not soak" \
+		HEADGATE_TEST_IMAGE=$$image $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -r fE -m "docker and not soak" \
 			--ignore=tests/deploy -p tests.support.flaky $(ARGS) || exit $$?; \
 	done
 	@$(BIN)/python -m pytest -q -r fEs -m docker tests/deploy && echo "test-docker: PASSED"

@@ -2,10 +2,12 @@
 
 For `make test`, which runs the tests in several processes: `-p tests.support.flaky`. What fails alone has failed.
 What passes alone is flaky: it is named in the last lines, and more than :data:`TOLERATED` of that fail the run.
+The last lines have each reason for which tests were skipped, too.
 """
 
 import subprocess
 import sys
+from collections import Counter
 from typing import Final
 
 import pytest
@@ -43,7 +45,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.OK
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    _say_what_was_flaky(terminalreporter, config)
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", ())
+        if isinstance(report.longrepr, tuple)
+    )
+    if reasons:
+        terminalreporter.section(f"{reasons.total()} skipped")
+        for reason, count in reasons.most_common():
+            terminalreporter.write_line(f"SKIPPED {count}: {reason}")
+
+
+def _say_what_was_flaky(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     flaky = config.stash.get(_FLAKY, [])
     if not flaky:
         return
