@@ -83,6 +83,21 @@ def test_a_pattern_takes_the_name_in_front_of_it(tmp_path: Path) -> None:
     assert {row.verdict for row in rows} == {NOT_COVERED}
 
 
+def test_a_name_that_is_two_takes_no_other_setting_of_its_line_with_it(tmp_path: Path) -> None:
+    """All may be on one line. Mutant: what is not covered is found by its line alone."""
+    policies = "".join(
+        f'<policyEntry {kind}="{name}" memoryLimit="{mb}mb"/>'
+        for kind, name, mb in (("queue", "a", 1), ("topic", "a", 2), ("queue", "b", 3), ("topic", "c", 4))
+    )
+    text = f"<policyMap><policyEntries>{policies}</policyEntries></policyMap>"
+    imported = of(tmp_path, f"<destinationPolicy>{text}</destinationPolicy>")
+    assert not lint(documents.loads(imported.document))
+    lost = [(row.setting, row.value) for row in imported.rows if "is a queue and a topic there" in row.why]
+    assert lost == [("policyEntry.topic", "a"), ("policyEntry.memoryLimit", "2mb")]
+    assert [fields(imported, name)["limit_bytes"] for name in ("a", "b")] == ["1048576", "3145728"]
+    assert fields(imported, "c", "topic")["limit_bytes"] == "4194304"
+
+
 def test_system_usage_redelivery_and_what_is_there_at_the_start(tmp_path: Path) -> None:
     imported = of(
         tmp_path,

@@ -29,19 +29,22 @@ class Table:
 
 @dataclass(slots=True)
 class Draft:
-    """The tables of a document, by what they are of, in order; ``top`` stands above all."""
+    """The tables of a document, by what they are of, in order; ``top`` is above all, ``last`` was asked for last."""
 
     top: Table = field(default_factory=lambda: Table("document"))
     tables: dict[tuple[str, ...], Table] = field(default_factory=dict)
+    last: tuple[str, ...] = ()
 
     def rule(self, match: str, kind: str = "") -> Table:
         """Return the rule of a pattern, made where there is none; rules of one kind are not those of all."""
         values = {"match": match, "kind": kind} if kind else {"match": match}
-        return self.tables.setdefault(("destination", match, kind), Table("destination", values))
+        self.last = ("destination", match, kind)
+        return self.tables.setdefault(self.last, Table("destination", values))
 
     def named(self, kind: str, name: str) -> Table:
         """Return the pool, store or bridge of a name, made where there is none."""
-        return self.tables.setdefault((kind, name), Table(kind, {"name": name}))
+        self.last = (kind, name)
+        return self.tables.setdefault(self.last, Table(kind, {"name": name}))
 
     def text(self, head: str) -> str:
         """Return the document in TOML, under a line of comment."""

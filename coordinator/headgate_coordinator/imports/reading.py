@@ -1,7 +1,7 @@
 """A reading of a broker's files: the policy so far, and what became of each setting."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -43,6 +43,7 @@ class Reading:
     draft: Draft = field(default_factory=Draft)
     rows: list[Row] = field(default_factory=list)
     file: str = ""
+    _of: list[tuple[str, ...]] = field(default_factory=list, repr=False)
     _became: dict[tuple[str, str], list[int]] = field(default_factory=dict, repr=False)
 
     def place(self, one: Placed) -> str:
@@ -58,6 +59,7 @@ class Reading:
         if len(self.draft.tables) > MOST_TABLES:
             raise InvalidValue(f"{self.place(one)}: more than {MOST_TABLES:,} rules; import a part, or write patterns")
         self._became.setdefault((self.place(one), ours), []).append(len(self.rows))
+        self._of.append(self.draft.last)
         self.rows.append(Row(verdict, self.file, one.line, about, shown, ours, why, word.states))
 
     def plain(self, one: Placed, word: Word, value: str, ours: str = "") -> None:
@@ -88,21 +90,29 @@ class Reading:
             if kind and is_exact(match):
                 kinds.setdefault(match, []).append(kind)
         whys: dict[str, str] = {}
-        gone: dict[str, str] = {}
+        gone: dict[tuple[str, ...], tuple[Table, str]] = {}
         for name, several in kinds.items():
             if len(several) > 1:
                 kept = "queue" if "queue" in several else several[0]
                 both = " and a ".join(several)
                 whys[name] = f"{name!r} is a {both} there, and a {kept} here: rename the other one, and import it again"
-                for kind in (kind for kind in several if kind != kept):
-                    gone |= dict.fromkeys(
-                        self.draft.tables.pop(("destination", name, kind)).places.values(), whys[name]
-                    )
+                others = [("destination", name, one) for one in several if one != kept]
+                gone |= {key: (self.draft.tables.pop(key), whys[name]) for key in others}
         for key, link in [(key, table) for key, table in self.draft.tables.items() if whys and key[0] in _LINKS]:
             if doubled := [name for name in _ends(link) if name in whys]:
-                gone |= dict.fromkeys(self.draft.tables.pop(key).places.values(), whys[doubled[0]])
-        for at, row in enumerate(self.rows):
-            if row.ours and (why := gone.get(f"{row.file}:{row.line}")):
+                gone[key] = self.draft.tables.pop(key), whys[doubled[0]]
+        self._drop(gone)
+
+    def _drop(self, gone: Mapping[tuple[str, ...], tuple[Table, str]]) -> None:
+        """Note that settings are not covered that became tables which are gone, each with its reason.
+
+        These are the settings of such a table's lines, but for those that other tables have on the same line.
+        """
+        theirs = {place for table in self.draft.tables.values() for place in table.places.values()} if gone else set()
+        lines = {place: why for table, why in gone.values() for place in table.places.values() if place not in theirs}
+        for at, (row, key) in enumerate(zip(self.rows, self._of, strict=True)):
+            why = gone[key][1] if key in gone else lines.get(f"{row.file}:{row.line}")
+            if why and row.ours:
                 self.rows[at] = replace(row, verdict=NOT_COVERED, ours="", why=why)
 
     def free_dead_letters(self) -> None:
