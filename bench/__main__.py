@@ -22,6 +22,7 @@ PARTS = (
     *(
         "admissions",
         "limiters",
+        "decided",
         "peers",
         "estimates",
         "bands",
@@ -55,7 +56,7 @@ PARTS = (
 """Modules of this package with a function ``measure``. Each is imported when it is its turn: one needs Spark."""
 ROOMS = {
     **dict.fromkeys(("pipeline", "pipeline_audit", "pipeline_backlog"), "spark."),
-    **dict.fromkeys(("peers", "bands", "http", "traces", "estimates"), "beside."),
+    **dict.fromkeys(("decided", "peers", "bands", "http", "traces", "estimates"), "beside."),
     **dict.fromkeys(("leases", "proxies", "workers"), "traffic."),
 }
 """The rooms of those that have one."""

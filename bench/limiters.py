@@ -31,8 +31,6 @@ AHEAD: Final = 8
 """Calls that are under way at a time, so that Redis has always one."""
 TTL_MS: Final = 60_000
 KEYS: Final = 1_000_000
-CALLERS: Final = 500
-"""Callers of one process that each ask for the next admission when the one before is over."""
 REST: Final = (NO_KEY, "-", "0", "0")
 """Words of a release after its hold."""
 PLAIN: Final = """
@@ -151,28 +149,6 @@ async def _size(address: Address, redis: "Redis") -> int:
     assert len(keys) < BATCH, "a key of the limiter is no key of Redis"
     own = [key for key in keys if not key.endswith(b":ledger")]
     return sum([int(await redis.memory_usage(key, samples=0) or 0) for key in own])
-
-
-async def _decided(client: Any, seconds: float) -> tuple[list[float], list[float]]:
-    """Return admissions a second of one session that Redis decides for many callers, and a second of its processor."""
-    await client.apply("decided", kind="limiter", limits={"slots": {"at_once": 1_000_000}})
-    async with client.session("decided") as session:
-        limiter = await session.limiter("decided", in_hand=False)
-        done = 0
-
-        async def come_and_go(until: float) -> None:
-            nonlocal done
-            while time.perf_counter() < until:
-                async with limiter.admit(slots=1):
-                    done += 1
-
-        paces, of_processor = [], []
-        for _ in range(3):
-            done, began, spent = 0, time.perf_counter(), time.process_time()
-            await asyncio.gather(*(come_and_go(began + seconds / 3) for _ in range(CALLERS)))
-            paces.append(done / (time.perf_counter() - began))
-            of_processor.append(done / (time.process_time() - spent))
-        return paces, of_processor
 
 
 def _calls(address: Address, session: str, run_id: str | bytes, count: int) -> list[bytes]:
@@ -300,7 +276,6 @@ async def measure(*, quick: bool) -> list[Figure]:
             after = (await _size(address, redis) - empty) / keys
             together, of_redis = await _together(client, redis, 1000, 5 if quick else 15)
         hand = await _from_hand(client, 20_000 if quick else 500_000)
-        decided, of_processor = await _decided(client, 1 if quick else 6)
     return [
         Figure("a decision alone, three limits and a key's two", alone, "us of Redis"),
         at_most(f"an admission of {FULL} in a call, one limit", many_alike[:1], "us of Redis", 10),
@@ -317,10 +292,6 @@ async def measure(*, quick: bool) -> list[Figure]:
         *few,
         at_most("a key's part of what is left once they owe nothing", [after], "bytes", 0),
         at_least("admissions from what is in hand, a process", [hand], "/s", 1_000_000),
-        at_least(
-            f"admissions decided in Redis for {CALLERS} callers of a process, and released", decided, "/s", 25_000
-        ),
-        at_least("the same, of that process' processor", of_processor, "/s"),
         at_least(
             f"admissions decided in Redis, by calls of {FULL // 2} and as many releases that are encoded before",
             together,
