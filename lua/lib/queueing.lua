@@ -65,7 +65,8 @@ local function look_at(first, fronts)
   due[id] = wait
   local at = (limiter.forms[limit] or {}).index
   if whose == 'key' then
-    park_unit(first.unit, wait)
+    local learning_ms = d.learning_until - now_ms -- with its end nothing comes back
+    park_unit(first.unit, wait or (learning_ms > 0 and learning_ms * 1000) or nil)
     keep_turns(line)
     if wait then
       wake(session_of(id), 'turn', id, int(wait))

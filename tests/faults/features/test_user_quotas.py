@@ -1,6 +1,7 @@
 """Quotas of users over nodes whose Redis fails over: never too many connections, and whoever waits is told why."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, Final
@@ -101,3 +102,63 @@ async def test_connections_of_a_user_are_counted_over_a_failover(
         for peer in peers:
             await peer.close()
         assert violated(pair, cleanup_namespace, LIMITER) == []
+
+
+@pytest.mark.whole
+@each_failover
+async def test_messages_in_flight_to_a_user_stay_within_the_quota_over_a_failover(
+    pair: Pair, cleanup_namespace: str, fault: Callable[..., Any]
+) -> None:
+    """SDKs at two nodes take and settle all the while, and never have more unsettled than the quota allows.
+
+    Mutant: a node fetches without asking the limiter of the quota.
+    """
+    held: dict[int, set[str]] = {0: set(), 1: set()}
+    settled: set[str] = set()
+    most: list[int] = []
+
+    async def work(number: int, node: NodeProcess) -> None:
+        url = f"amqp://ann:secret@127.0.0.1:{node.port}"
+        async with headgate.connect(url, namespace=cleanup_namespace) as client, client.session("w") as session:
+            consumer = await session.consumer("q", window=8)
+            async for message in consumer:
+                held[number].add(str(message.body))
+                most.append(sum(map(len, held.values())))
+                await asyncio.sleep(0.1)
+                held[number].discard(str(message.body))
+                with contextlib.suppress(headgate.HeadgateError):
+                    await message.accept()
+                settled.add(str(message.body))
+
+    async def goes_on(count: int) -> None:
+        before = len(settled)
+        await wait_until(
+            lambda: any(task.done() for task in tasks) or len(settled) >= before + count,
+            timeout=GUARD, description="messages go on",
+        )  # fmt: skip
+        for task in tasks:
+            assert not task.done(), task.exception()
+
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        await enter(pair.proxy)
+        admin = await enter(headgate.connect(pair.proxy.url, namespace=cleanup_namespace))
+        await grant(admin)
+        await admin.apply_policy(loads('[[user_limit]]\nname = "tenants"\nusers = ["ann"]\nin_flight = 3\n'))
+        producer = await (await enter(admin.session("fills"))).producer("q")
+        for number in range(400):
+            await producer.send(str(number))
+        url, started = as_user(pair, cleanup_namespace, "node"), ExitStack()
+        stack.push_async_callback(asyncio.to_thread, started.close)
+        both = await asyncio.to_thread(
+            started.enter_context, nodes(url, cleanup_namespace, 2, "--ttl", 3, "--plain-without-tls")
+        )
+        tasks = [asyncio.create_task(work(number, node)) for number, node in enumerate(both)]
+        await goes_on(10)
+        await fault(pair, lambda: goes_on(5))
+        await goes_on(30)
+        assert max(most) <= 3, "over all nodes"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert violated(pair, cleanup_namespace, LIMITER) == []

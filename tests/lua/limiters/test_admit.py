@@ -595,3 +595,21 @@ async def test_a_lease_of_an_hour_has_others_wait_for_a_minute_after_a_loss(limi
     await limiter.wait(200)
     assert await limiter.admit("eve.3", "in_flight=1", key="e") == "held"
     assert await limiter.taken("in_flight") == (1 if lost else 2), "what is known to be held stays so"
+
+
+async def test_a_key_that_waits_while_it_is_learnt_who_holds_what_is_looked_at_when_that_is_over(
+    limiter: Limiter,
+) -> None:
+    """Nothing is released then: without that it would wait until another call of its key ends."""
+    await limiter.create("slots at_once 4503599627370496", "slots at_once 1")
+    await limiter.admit("ann.1", "slots=1", key="x")
+    await limiter.release("ann.1")
+    key = limiter.address.key
+    await limiter.server.command(key.encode(), "HSET", key, "run_id", "another")
+    assert (await limiter.admit("ann.2", "slots=1", key="x", wait_ms=60_000)).startswith("wait")
+    answers = []
+    for _ in range(6):
+        await limiter.wait(1000)
+        answers.append(await limiter.admit("ann.2", "slots=1", key="x", wait_ms=60_000))
+    assert answers[0].startswith("wait")
+    assert answers[-1] == "held"
