@@ -23,6 +23,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
 Close = Callable[[], Awaitable[object]]
+NOBODY = "http://127.0.0.1:1/"
 CALLERS = ("httpx", "aiohttp", "httpx for threads", "requests")
 
 
@@ -197,9 +198,9 @@ async def test_whoever_is_asked_to_come_later_has_all_hosts_wait(
 async def test_a_call_that_fails_holds_nothing_and_one_that_is_not_admitted_is_not_made(
     site: Site, session: headgate.Session, slots: headgate.Limiter, caller: Caller
 ) -> None:
-    await caller.open(session, timeout=0.01)
+    await caller.open(session, timeout=lambda request: 60 if str(request.url) == NOBODY else 0.01)
     with pytest.raises((httpx.ConnectError, aiohttp.ClientConnectorError, requests.ConnectionError)):
-        await caller.get("http://127.0.0.1:1/")
+        await caller.get(NOBODY)
     await wait_until(lambda: _is(slots, 0))
     mine = [await slots.admit(slots=1) for _ in range(2)]
     with pytest.raises(headgate.CreditTimeout):
