@@ -18,6 +18,7 @@ RENEWED_WITHIN: Final = 2.5
 """Seconds for Redis to answer whoever waits until a hold is renewed."""
 
 
+_NOTHING: Final[frozenset[str]] = frozenset()
 _ID: Final = re.compile(r"[A-Za-z0-9_~-]{1,90}\.[1-9]\d{0,18}\Z", re.ASCII)
 
 
@@ -115,7 +116,8 @@ class Hold:
         self._amounts = amounts
         self._slice = slice_
         self._reservation = reservation
-        self._over = self._settled = self._lost = False
+        self._over = self._lost = False
+        self._settled = _NOTHING
 
     def __repr__(self) -> str:
         state = "lost" if self.lost else "over" if self._over else "held"
@@ -178,8 +180,9 @@ class Hold:
         """Note what was used; returns what was reserved, and what counts of what was used; errors as :meth:`settle`."""
         checked, reserved, at_once = check_amounts(used), self._amounts, self._limiter.at_once
         foreign = self._reservation is not None and self._reservation.foreign
+        before = self._settled
         for name in checked:
-            if not foreign and not reserved.get(name):
+            if not foreign and not reserved.get(name) and name not in before:
                 raise InvalidValue(
                     "nothing of it was reserved, so nothing can be settled; reserve at least 1", setting=name
                 )
@@ -187,11 +190,11 @@ class Hold:
         for name, number in checked.items():
             if name in at_once:
                 counted[name] = min(number, reserved.get(name, number))
-            elif not self._settled:
+            elif at_once >= before:
                 counted[name] = number
         if self._over:
             return reserved, {}
-        self._settled = self._settled or any(name not in at_once for name in counted)
+        self._settled = before.union(counted)
         self._amounts = {**reserved, **counted}
         return reserved, counted
 

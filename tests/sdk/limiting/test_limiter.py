@@ -59,6 +59,19 @@ def is_free(limiter: headgate.Limiter, most: int = 4) -> Callable[[], object]:
     return remains(limiter, "in_flight", most)
 
 
+async def test_what_was_settled_for_nothing_may_be_settled_again_and_counts_no_more(client: headgate.Client) -> None:
+    await client.apply("llm", LLM)
+    async with client.session("s") as session:
+        llm = await session.limiter("llm", in_hand=False)
+        async with llm.admit(tokens=100, in_flight=1) as hold:
+            for tokens in (0, 50):
+                hold.settle(tokens=tokens, in_flight=0)
+            assert hold.amounts == {"tokens": 0, "in_flight": 0}
+            with pytest.raises(InvalidValue, match="nothing of it was reserved"):
+                hold.settle(requests=1)
+        await wait_until(remains(llm, "tokens", 10_000), timeout=GUARD, description="all tokens are back")
+
+
 async def test_a_key_that_owes_nothing_any_more_has_nothing_of_that_limit(client: headgate.Client) -> None:
     limits = {"tokens": {"rate": "1M/s"}, "slots": {"at_once": 4}}
     await client.apply("llm", kind="limiter", limits=limits, key_limits={"tokens": {"rate": "1M/s"}})
