@@ -252,6 +252,38 @@ async def test_a_stream_says_at_once_and_at_each_change_whether_there_is_work(
         await first.read()
 
 
+async def test_streams_of_one_user_or_of_a_stranger_leave_room_for_others(
+    client: headgate.Client, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutants: a user has all there are; a stream counts before it is known who asks."""
+    monkeypatch.setattr(scaling, "MOST_STREAMS", 3)
+    monkeypatch.setattr(scaling, "MOST_OF_ONE", 2)
+    people: Any = users(ann={"orders": {B}}, bob={"orders": {B}})
+    keda = await opened(people)
+    await client.apply("orders")
+    checked = asyncio.Event()
+    right = people.authenticate
+
+    async def slow(name: str, password: str, **more: Any) -> Any:
+        if password != "secret":
+            await checked.wait()
+        return await right(name, password, **more)
+
+    monkeypatch.setattr(people, "authenticate", slow)
+    orders = {"destination": "orders", "target": "1"}
+    guesses = [asyncio.ensure_future(keda.stream(**orders, user="eve", password="guess").read()) for _ in range(9)]
+    streams = [keda.stream(**orders, user="ann", password="secret") for _ in range(2)]
+    for stream in streams:
+        assert (await stream.read()).result is False
+    with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "2 of yours"):
+        await keda.stream(**orders, user="ann", password="secret").read()
+    assert (await keda.stream(**orders, user="bob", password="secret").read()).result is False
+    checked.set()
+    for answer in await asyncio.gather(*guesses, return_exceptions=True):
+        assert isinstance(answer, grpc.aio.AioRpcError)
+        assert answer.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
 async def test_a_stream_hears_of_what_is_due_of_who_waits_and_of_what_came_while_redis_hung_up(
     client: headgate.Client, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,8 @@ from headgate_coordinator.security.access import Access
 
 MOST_STREAMS: Final = 256
 """Streams of all autoscalers at a time: one for each trigger of the type ``external-push``."""
+MOST_OF_ONE: Final = 192
+"""Of these, of one user; whoever manages the namespace has no such bound."""
 
 
 class Scaler:
@@ -38,7 +40,8 @@ class Scaler:
         self._client = client
         self._levels = Levels(client)
         self._callers = Callers(users, token, know)
-        self._watches: set[Watch] = set()
+        self._watches: dict[Watch, str] = {}
+        """Of each open stream, whose it is."""
         self._unread = Unread()
         self._over = False
         if users is not None:
@@ -95,12 +98,14 @@ class Scaler:
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         """Say whether there is anything to do, at once and at each change."""
         request = await self._unread.message(requests, context)
-        if len(self._watches) >= MOST_STREAMS:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_STREAMS} streams are open at this node")
         watch = Watch(self._client)
-        self._watches.add(watch)
         try:
             trigger, access = await self._read(parsed(messages.ScaledObjectRef, request), context)
+            crowded = [*self._watches.values()].count(access.user) >= MOST_OF_ONE and not access.manages_all
+            if crowded or len(self._watches) >= MOST_STREAMS:
+                why = f"{MOST_STREAMS} streams are open at this node, or {MOST_OF_ONE} of yours"
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+            self._watches[watch] = access.user
             before, due = None, None
             async with watch.on(*trigger.names):
                 while not self._over:
@@ -115,7 +120,7 @@ class Scaler:
         except HeadgateError as error:
             await refuse(context, error)
         finally:
-            self._watches.discard(watch)
+            self._watches.pop(watch, None)
 
     async def _read(self, ref: Any, context: Any) -> tuple[Trigger, Access]:
         """Return what is asked for, and the rights of who asks.
