@@ -2,13 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from headgate.errors import PolicyError
+
+MOST_PROBLEMS: Final = 100
+"""Problems of one document that are listed, each in so many characters of key and of text:"""
+LONGEST_KEY: Final = 300
+LONGEST_TEXT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong.
+    """One thing that is wrong; of what is long, which is a value that it repeats, the middle is left out.
 
     Attributes:
         place: ``<file>:<line>``.
@@ -20,6 +26,10 @@ class Problem:
     key: str
     text: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", _cut(self.key, LONGEST_KEY))
+        object.__setattr__(self, "text", _cut(self.text, LONGEST_TEXT))
+
     @property
     def line(self) -> int:
         """The number of its line; 0 where it has none."""
@@ -30,13 +40,26 @@ class Problem:
         return f"{self.place}: {self.key + ': ' if self.key else ''}{self.text}"
 
 
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]}[...]{text[-most // 2 :]}"
+
+
 class BadDocument(PolicyError):
     """A policy document that cannot be used; nothing of it was applied.
 
+    Args:
+        problems: that were found.
+        further: how many more there are.
+
     Attributes:
-        problems: everything that is wrong with it, in the order of its lines.
+        problems: what is wrong with it, in the order of its lines; of very many the first, and how many more there are.
     """
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.line))
+    def __init__(self, problems: Iterable[Problem], further: int = 0) -> None:
+        found = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
+        further += len(found[MOST_PROBLEMS:])
+        if further:
+            last = found[:MOST_PROBLEMS][-1].place
+            found[MOST_PROBLEMS:] = [Problem(last, "", f"{further} further problems are not listed")]
+        self.problems = tuple(found)
         super().__init__("\n".join(map(str, self.problems)))

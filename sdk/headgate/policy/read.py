@@ -14,11 +14,9 @@ from headgate.core.foreign_words import hint
 from headgate.errors import InvalidValue, PolicyError
 from headgate.policy.document import Document
 from headgate.policy.line_numbers import Path, json_lines, toml_lines
-from headgate.policy.problems import BadDocument, Problem
+from headgate.policy.problems import MOST_PROBLEMS, BadDocument, Problem
 
 Format = Literal["toml", "json"]
-MOST_PROBLEMS: Final = 100
-"""Problems of one document that are listed."""
 MOST_PARTS: Final = 256
 """Words of a key; a name has no more than 128."""
 _HUGE: Final = re.compile(r"[=,\[][ \t\r\n]*+[+-]?0[xob][0-9a-fA-F_]{33}")
@@ -88,17 +86,16 @@ def parse(text: str, name: str, form: Format = "toml") -> tuple[Document, Source
         data, source = toml(text, name)
     if not data:  # a file that was cut short must not take all limits away
         raise BadDocument([Problem(f"{name}:1", "", "says nothing; to end what policies set, write destination = []")])
-    document = None
+    document, further = None, 0
     try:
         document = Document.model_validate(data)
     except ValidationError as error:
         for detail in error.errors(include_url=False, include_context=True)[:MOST_PROBLEMS]:
             path = _path(detail["loc"], data)
             problems.append(source.problem(path, _say(detail, path)))
-        if (more := error.error_count() - MOST_PROBLEMS) > 0:
-            problems.append(Problem(f"{name}:{text.count(chr(10)) + 1}", "", f"{more} further problems are not listed"))
+        further = max(0, error.error_count() - MOST_PROBLEMS)
     if problems or document is None:
-        raise BadDocument(problems)
+        raise BadDocument(problems, further)
     return document, source
 
 

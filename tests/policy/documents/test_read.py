@@ -288,6 +288,33 @@ def test_what_is_no_contradiction_passes(text: str) -> None:
     loads("[[destination]]\n" + text.replace("~", "[[destination]]\n"))
 
 
+LONG = "x" * 100_000
+WORDY = {
+    "a value": RULE + f"kind = '{LONG}'",
+    "a key": RULE + f"{LONG} = 1",
+    "no list": f"destination = '{LONG}'",
+    "a preset": f"preset = '{LONG}'\n" + RULE,
+    "rules that mean nothing": "".join(f"[[destination]]\nmatch = 'a{number}.'\n" for number in range(300)),
+    "rules that contradict": "".join(
+        f"[[destination]]\nmatch = 'a{number}'\ndead_letter = 'a{number}'\n" for number in range(300)
+    ),
+    "unknown keys": RULE + "".join(f"{'k' * 1000}{number} = 1\n" for number in range(300)),
+}
+
+
+@pytest.mark.parametrize("text", WORDY.values(), ids=WORDY)
+def test_what_is_told_of_a_document_has_bounds(text: str) -> None:
+    """Mutants: a key, a text or the number of problems is not cut. An answer over HTTP had nearly 3 MB."""
+    with pytest.raises(BadDocument) as caught:
+        loads(text, "shop.toml")
+    told = caught.value.problems
+    assert len(str(caught.value)) < len(told) * 1400
+    assert len(told) in (1, 101)
+    assert told[0].text[-1] != "x"  # what to do is at its end
+    if len(told) > 1:
+        assert told[-1].text == "200 further problems are not listed"
+
+
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(BadDocument) as caught:
         loads("".join(RULE + text + "\n" for text, _, key, _ in BAD if key.startswith("destination[1]")), "shop.toml")
