@@ -291,6 +291,15 @@ async def test_what_cannot_be_used_is_refused_with_its_place(
     assert word in answer.json()["detail"]
 
 
+async def test_a_key_that_is_no_text_is_not_answered_for_another(open_http: Any, llm: headgate.Client) -> None:
+    """Mutant: bytes that are not UTF-8 are read as U+FFFD, which is a key too."""
+    http = await open_http(llm)
+    assert (await http.get(f"{LLM}?key=%C3%A9")).json()["key"] == "é"
+    for wrong in ("%ff", "%C3", "a%EDb"):
+        answer = await http.get(f"{LLM}?key={wrong}")
+        assert (answer.status_code, answer.json()["type"]) == (400, "urn:headgate:problem:invalid-value"), answer.text
+
+
 async def test_what_is_no_limiter_is_not_there(open_http: Any, llm: headgate.Client) -> None:
     await llm.apply("orders", kind="queue", limit=1000)
     http = await open_http(llm)

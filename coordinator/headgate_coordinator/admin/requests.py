@@ -116,11 +116,7 @@ async def _read(
     name = _name(raw_name)
     if operation.right is not None and not access.may(operation.right, name):
         raise Refused(403, "access-denied", access.refusal(operation.right, name))
-    text = scope["query_string"].decode("latin-1")
-    try:
-        query = operation.query.model_validate(dict(parse_qsl(text, keep_blank_values=True))) if text else None
-    except ValidationError as error:
-        raise _unreadable("the query", error) from None
+    query = _query(operation, scope["query_string"]) if scope["query_string"] else None
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     read = await _body(body, operation, media_type) if operation.body is not None else None
     again = headers.get("idempotency-key", "")
@@ -138,6 +134,17 @@ async def _read(
 def _without(query: type[Query]) -> Query:
     """Return the parameters of a request that says nothing of them."""
     return query()
+
+
+def _query(operation: Operation, raw: bytes) -> Query:
+    try:
+        pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:  # what stood for it would be another key, which others may have too
+        raise Refused(400, "invalid-value", "the query is not UTF-8; percent-encode it as that") from None
+    try:
+        return operation.query.model_validate(dict(pairs))
+    except ValidationError as error:
+        raise _unreadable("the query", error) from None
 
 
 def _name(raw: str) -> str:
