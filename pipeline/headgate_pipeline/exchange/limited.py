@@ -1,6 +1,8 @@
 """Functions of Spark jobs that call something fragile: each row is admitted by a limit that all executors share."""
 
+import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -9,7 +11,8 @@ import pandas as pd
 
 import headgate.sync
 from headgate import InvalidValue
-from headgate.charge import Key, SyncCharge
+from headgate.charge import Held, Key, SyncCharge
+from headgate.charge.held import TAKEN
 
 ROWS: Final = 100
 """Rows that are admitted together, where a call does not say."""
@@ -31,14 +34,14 @@ def limited(
 
     Args:
         function: for ``mapInPandas``, of an iterator of frames; for ``pandas_udf``, of series, or of an iterator of
-            series or of tuples of them; or for ``applyInPandas``, of a frame. A frame by itself may be a group, and is
-            admitted whole.
+            series or of tuples of them; or for ``applyInPandas``, of a frame, or of its key and a frame. A frame by
+            itself may be a group, and is admitted whole.
         on: of :class:`headgate.sync.PerProcess`; it goes to executors, and opens nothing before.
         rows: admitted together; what they take must not be more than the limit ever admits.
         key: for whom, of all rows; or what returns it, of a part of a frame, or the first series.
         timeout: seconds to wait before a task fails; without an end when it does not say.
         cost: the amount of a row, by the names of limits, ``size`` of a gate, ``tokens`` of a bucket; or what returns
-            that of a part.
+            that of a part. A part of which all are 0 waits for nothing.
 
     Raises:
         InvalidValue: rows or an amount is no whole number from 1 on. Tasks fail by the errors of
@@ -54,14 +57,20 @@ def limited(
 
     @functools.wraps(function)
     def call(first: Any, *others: Any) -> Any:
-        if isinstance(first, pd.Series | pd.DataFrame):
-            results = [*_results(function, charge, rows, first, others)]
+        of_part: Callable[..., Any] = function
+        columns = (first, *others)
+        if others and isinstance(first, tuple):  # the key of a group, before its frame
+            of_part, columns = functools.partial(function, first), others
+        if isinstance(columns[0], pd.Series | pd.DataFrame):
+            results = [*_results(of_part, charge, rows, columns)]
             if not isinstance(results[0], pd.Series | pd.DataFrame):
                 wrong = f"it returned {results[0]!r:.80}, and not a row for each that it was given"
                 raise InvalidValue(wrong, setting=getattr(function, "__name__", "function"))
             return pd.concat(results)
         return function(_admitted(charge, rows, first))
 
+    with contextlib.suppress(TypeError, ValueError):  # of what is written in C nothing is known
+        call.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # Spark looks there for a key
     return call
 
 
@@ -86,30 +95,36 @@ class _OfPart:
         return int(amount) if isinstance(amount, np.integer) else amount
 
 
+def _admit(charge: SyncCharge, part: Any) -> Held:
+    """Return what a part is admitted with; a limiter admits nothing of which nothing is taken."""
+    if charge.cost and not any(amount(part) for amount in charge.cost.values() if callable(amount)):
+        return TAKEN
+    return charge.admit(part)
+
+
 def _admitted(charge: SyncCharge, rows: int, frames: Iterator[Any]) -> Iterator[Any]:
     """Yield frames or series, or tuples of series, in parts that are admitted."""
     for frame in frames:
         columns = frame if isinstance(frame, tuple) else (frame,)
         for begin in range(0, len(columns[0]), rows):
             parts = tuple(column.iloc[begin : begin + rows] for column in columns)
-            held = charge.admit(parts[0])
+            held = _admit(charge, parts[0])
             try:
                 yield parts if isinstance(frame, tuple) else parts[0]
             finally:
                 held.release()
 
 
-def _results(
-    function: Callable[..., Any], charge: SyncCharge, rows: int, first: Any, others: tuple[Any, ...]
-) -> Iterator[Any]:
+def _results(function: Callable[..., Any], charge: SyncCharge, rows: int, columns: tuple[Any, ...]) -> Iterator[Any]:
+    first = columns[0]
     rows = max(rows, len(first)) if isinstance(first, pd.DataFrame) else rows  # half a group is none
     for begin in range(0, max(1, len(first)), rows):
-        part, *more = (series.iloc[begin : begin + rows] for series in (first, *others))
-        if not len(part):
-            yield function(part, *more)
+        parts = [series.iloc[begin : begin + rows] for series in columns]
+        if not len(parts[0]):
+            yield function(*parts)
             return
-        held = charge.admit(part)
+        held = _admit(charge, parts[0])
         try:
-            yield function(part, *more)
+            yield function(*parts)
         finally:
             held.release()

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import redis
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import col
 from pyspark.sql.pandas.functions import pandas_udf
 
 import headgate.sync
@@ -131,6 +132,23 @@ def test_a_group_is_not_taken_apart(limiter: headgate.sync.Limiter, opener: head
     assert limiter.state()["calls"].remaining == 2 * ROWS - 7
     with pytest.raises(headgate.MessageTooLarge):
         of_groups(pd.DataFrame({"id": range(2 * ROWS + 1)}))
+
+
+def test_a_function_of_a_key_and_its_group_is_known_to_spark_as_one(
+    spark: SparkSession, limiter: headgate.sync.Limiter, opener: headgate.sync.Opener[Any]
+) -> None:
+    """Mutants: Spark is shown a function of one frame; a group that takes nothing fails its task."""
+
+    def counted(key: tuple[int], group: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"key": [key[0]], "rows": [len(group)]})
+
+    def of_odd(group: pd.DataFrame) -> int:
+        return (group["id"] % 2).sum()  # type: ignore[no-any-return]  # as users write it
+
+    calls = limited(counted, opener, timeout=60, calls=of_odd)
+    groups = spark.range(0, 10, 1, 1).groupBy((col("id") % 2).alias("odd")).applyInPandas(calls, "key long, rows long")
+    assert sorted(tuple(row) for row in groups.collect()) == [(0, 5), (1, 5)]
+    assert limiter.state()["calls"].remaining == 2 * ROWS - 5
 
 
 def total(ones: pd.Series) -> int:
