@@ -8,13 +8,15 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Final, Self
 
-from headgate import Client, DestinationFull, HeadgateError, PolicyError
+from headgate import Client, CoordinatorUnavailable, DestinationFull, HeadgateError, PolicyError
 from headgate._util.tasks import stop
 from headgate.core.limits.user_limit import IN_FLIGHT
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import Limiter
+from headgate.options import MAX_TTL
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import HoldCall, LimiterStore
 from headgate.session.session import Session
@@ -29,6 +31,8 @@ DRAWN: Final = 64
 """Random numbers that are drawn at a time."""
 ONE: Final = {IN_FLIGHT: 1}
 """The part of its user's quota that a hold is."""
+LONGER: Final = 1.0
+"""Seconds that this part is held beyond its hold, so that nothing renews a hold which counts no more."""
 
 
 class InProgress(HeadgateError):
@@ -100,10 +104,11 @@ class Holds:
             raise InProgress("a request with this Idempotency-Key is being answered; repeat it later")
         self._asked.add(hold)
         quota = self._quota(access.user)
+        renewed = HoldCall("renew", hold, ttl_ms=int(ttl * 1000))
         try:
             if quota:
                 with await self._line(None, quota) as line:
-                    one = await line.limiter.admit_under(hold, ONE, key=access.user, timeout=wait, ttl=ttl)
+                    one = await line.limiter.admit_under(hold, ONE, key=access.user, timeout=wait, ttl=_longer(ttl))
                     one.leave()
             with await self._line(access, name) as line:
                 got = await line.limiter.admit_under(
@@ -111,13 +116,13 @@ class Holds:
                 )
                 got.leave()
                 if idempotency:  # it may have been held for a while
-                    see_held(name, hold, await line.ask(HoldCall("renew", hold, ttl_ms=int(ttl * 1000))))
-                if quota and wait:
-                    await self._ask_quota(quota, HoldCall("renew", hold, ttl_ms=int(ttl * 1000)))
+                    see_held(name, hold, await line.ask(renewed))
+                if quota and (wait or idempotency):
+                    await self._ask_quota(quota, renewed)
                 return line.limiter, got
         except BaseException:
             if quota:
-                await self._ask_quota(quota, HoldCall("release", hold))
+                await self._take_back(access, name, quota, hold, perhaps_held=bool(idempotency))
             raise
         finally:
             self._asked.discard(hold)
@@ -140,14 +145,30 @@ class Holds:
         """
         with await self._line(access, name) as line:
             answer = (await asyncio.gather(*map(line.ask, calls)))[-1]
-        if quota := self._quota(access.user):
+        if answer == "ok" and (quota := self._quota(access.user)):  # else it is held elsewhere, or its lease is over
             await self._ask_quota(quota, *(call for call in calls if call.op in ("renew", "release")))
         return answer
 
+    async def _take_back(self, access: Access, name: str, quota: str, hold: str, *, perhaps_held: bool) -> None:
+        """End what counts for a hold that was not given: together with the hold, if a request before this one got it.
+
+        Where Redis does not answer, their leases end both.
+        """
+        try:
+            if perhaps_held:
+                with await self._line(access, name) as line:
+                    await line.ask(HoldCall("release", hold))
+        except CoordinatorUnavailable:
+            return
+        except HeadgateError:
+            pass  # there is no such limiter
+        await self._ask_quota(quota, HoldCall("release", hold))
+
     async def _ask_quota(self, quota: str, *calls: HoldCall) -> None:
         """Renew or end what counts for a hold in its user's quota; where that cannot be, its lease ends it."""
+        longer = [replace(call, ttl_ms=int(1000 * _longer(call.ttl_ms / 1000))) for call in calls]
         with contextlib.suppress(HeadgateError), await self._line(None, quota) as line:
-            await asyncio.gather(*map(line.ask, calls))
+            await asyncio.gather(*map(line.ask, longer))
 
     async def limiter(self, access: Access, name: str) -> Limiter:
         """Return a limiter by its name.
@@ -194,6 +215,10 @@ class Holds:
         if idle is None:
             raise DestinationFull(wanted, 1, f"{MOST_LIMITERS} limiters are in use at this node", gate=True)
         await self._lines.pop(idle).close()
+
+
+def _longer(ttl: float) -> float:
+    return min(ttl + LONGER, MAX_TTL)
 
 
 def see_held(name: str, hold: str, answer: str) -> None:

@@ -12,10 +12,13 @@ from proton.utils import BlockingConnection
 
 import headgate
 from headgate import Client
+from headgate.redis.keys import Address
+from headgate.redis.scripts import script
 from headgate_coordinator.security.grants import Action
 from tests.amqp.conftest import StartNode
 from tests.amqp.doors.test_user_limits import quota
 from tests.amqp.doors.test_users import call, grant, there
+from tests.support.extent import each
 from tests.support.waiting import wait_until
 
 __all__ = ["call"]
@@ -163,3 +166,84 @@ async def test_holds_over_http_are_in_flight_to_their_user_until_they_end(
         assert third.json()["limit"] == "in_flight"
         assert (await two.post("/v1/limits/few/release", json={"hold": first.json()["hold"]})).json()["held"]
         assert (await ask(one)).status_code == 200
+
+
+async def test_a_consumer_that_keeps_its_lease_by_other_calls_is_counted(client: Client, start_node: StartNode) -> None:
+    """Mutant: what it has counts for as long as the lease of its last fetch. So a client had all that there was."""
+    await grant(client, "ann", *EVERY)
+    await quota(client, "in_flight = 3")
+    await fill(client, "q", 6)
+    node = start_node("--plain-without-tls")
+    async with headgate.connect(f"amqp://ann:ANN@127.0.0.1:{node.port}", namespace=client.namespace) as sdk:
+        place, session = Address.of(client.namespace, "q"), "ann~x"
+        consumers = [f"{session}.{number}" for number in (1, 2)]
+
+        async def attach(number: int) -> None:
+            values: list[Any] = [None, session, number, 60_000, "queue", 1, "100", "="]
+            reply = await sdk.store.server.call(script("attach"), place.keys(session), values)
+            assert reply[0] == b"OK"
+
+        async def fetch(number: int) -> int:
+            asked: dict[str, Any] = {"ttl_ms": 1000, "fetch": 1, "max_messages": 6, "max_bytes": 1000}
+            return len((await sdk.store.settle(place, session, consumers[number - 1], **asked)).messages)
+
+        await attach(1)
+        assert await fetch(1) == 3
+        for _ in range(5):
+            await asyncio.sleep(0.5)
+            await attach(1)
+        await attach(2)
+        assert (await fetch(2), await taken(client)) == (0, 3)
+        await sdk.store.detach(place, session, consumers[0], failed=False)
+
+        async def is_none() -> bool:
+            return await taken(client) == 0
+
+        await wait_until(is_none, timeout=60)
+
+
+@each("way", ["released elsewhere", "asked for again", "asked for again and hung up"])
+async def test_a_hold_over_http_does_not_outlive_what_counts_for_it(
+    client: Client, start_node: StartNode, way: str
+) -> None:
+    """Mutants: any release of an id ends its part of the quota; the same request asked for again renews the hold alone.
+
+    Each way let a user have as many holds as it liked.
+    """
+    await grant(client, "ann", *EVERY)
+    for name in ("llm", "few"):
+        await client.apply(name, kind="limiter", limits={"calls": {"at_once": 10}})
+    await quota(client, "in_flight = 1")
+    node = start_node("--plain-without-tls", "--admin")
+    async with httpx.AsyncClient(base_url=node.admin, auth=("ann", "ANN"), timeout=60) as http:
+
+        async def ask(word: str, ttl: float = 3600) -> int:
+            body = {"amounts": {"calls": 1}, "ttl": ttl}
+            answer = await http.post("/v1/limits/llm/admit", json=body, headers={"Idempotency-Key": word})
+            ids.extend([answer.json()["hold"]] if answer.status_code == 200 else [])
+            return answer.status_code
+
+        ids: list[str] = []
+        assert await ask("one", 1 if way == "asked for again" else 3600) == 200
+        if way == "released elsewhere":
+            answer = await http.post("/v1/limits/few/release", json={"hold": ids[0]})
+            assert not answer.json()["held"]
+        elif way == "asked for again":
+            assert await ask("one") == 200
+            await asyncio.sleep(2.5)
+        else:
+            for late in range(20):
+                with contextlib.suppress(httpx.TimeoutException):
+                    body = {"amounts": {"calls": 1}, "ttl": 3600}
+                    headers = {"Idempotency-Key": "one"}
+                    await http.post("/v1/limits/llm/admit", json=body, headers=headers, timeout=0.0005 * (1 + late))
+        async with client.session("look") as session:
+            llm = await session.limiter("llm", in_hand=False)
+
+            async def agree() -> bool:
+                return (await llm.state())["calls"].taken == await taken(client)
+
+            await wait_until(agree, timeout=30)
+            if way != "asked for again and hung up":
+                assert await taken(client) == 1
+                assert await ask("two") == 429

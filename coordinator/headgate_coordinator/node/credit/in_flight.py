@@ -24,6 +24,8 @@ RETRY: Final = 1.0
 """Seconds until it is asked again for what could not be had."""
 ANSWERED_WITHIN: Final = 1.0
 """Seconds within which a consumer that heard of room comes for it; after that, room is for others."""
+ASKED_EVERY: Final = 1.0
+"""Seconds between questions whether a consumer is gone that is silent here."""
 COUNTED: Final = frozenset({"settle", "detach"})
 """Scripts by which consumers take messages, and give them back."""
 _MESSAGES: Final = 1 + PARTS.index("messages")
@@ -43,7 +45,7 @@ class _Consumer:
         keys: of its destination.
         id: ``<session>.<k>``.
         held: messages that it has and has not settled; those that it may have where no answer came.
-        until: when its lease is over at the latest.
+        until: when its lease is over, unless a call renewed it that was not seen here.
         sure: whether Redis knows of no other number.
     """
 
@@ -160,14 +162,17 @@ class InFlight:
         """Count what a consumer has by Redis; where that does not answer, it is asked the next time."""
         one.sure = False
         with contextlib.suppress(HeadgateError):
-            record = await self._server.command(one.keys[0], "HGET", one.keys[_CONSUMERS], one.id)
-            found = 0
-            if record:
-                subscription = bytes(record).partition(b" ")[0].removeprefix(b"sub=")
-                pending = await self._server.command(one.keys[0], "XPENDING", one.keys[_MESSAGES], subscription)
-                found = next((int(n) for name, n in pending[3] or () if text_of(name) == one.id), 0)
-            self._has(one, found)
+            self._has(one, await self._found(one) or 0)
             one.sure = True
+
+    async def _found(self, one: _Consumer) -> int | None:
+        """Return how many messages a consumer has by Redis; None where it is gone."""
+        record = await self._server.command(one.keys[0], "HGET", one.keys[_CONSUMERS], one.id)
+        if not record:
+            return None
+        subscription = bytes(record).partition(b" ")[0].removeprefix(b"sub=")
+        pending = await self._server.command(one.keys[0], "XPENDING", one.keys[_MESSAGES], subscription)
+        return next((int(n) for name, n in pending[3] or () if text_of(name) == one.id), 0)
 
     async def _reserve(self, one: _Consumer, wanted: int) -> int:
         """Return for how many messages there is room, and keep it for them."""
@@ -249,11 +254,22 @@ class InFlight:
                 await self._came.wait()
         self._called = None
 
-    def look(self) -> None:
-        """Forget consumers whose leases are over: what they had is others'."""
+    async def look(self) -> None:
+        """Forget consumers that are gone, of those whose leases are over by what came through here.
+
+        Every call renews a lease, also one that is not counted here, or comes through another node.
+        """
         now = time.monotonic()
         for one in [one for one in self._consumers.values() if one.until < now]:
-            self._forget(one)
+            with contextlib.suppress(HeadgateError):
+                found = await self._found(one)
+                if one.until >= now or self._consumers.get((one.keys[0], one.id)) is not one:
+                    continue  # it came meanwhile
+                if found is None:
+                    self._forget(one)
+                else:
+                    self._has(one, found)
+                    one.until = time.monotonic() + ASKED_EVERY
         self._balance()
 
     async def close(self) -> None:

@@ -235,7 +235,7 @@ class Quotas:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             for user, (limit, in_flight) in tuple(self._in_flight.items()):
-                in_flight.look()
+                await in_flight.look()
                 if self.of(user) != limit or in_flight.is_idle:
                     await self._end(user)
             policy = self._policies.policy
