@@ -322,7 +322,13 @@ class Administration(ABC):
         return sum([await self._moves.finish(part, older_than_ms=older_than_ms) for part in slices])
 
     async def remove(self, destination: str) -> None:
-        """Delete a destination with all that it holds; sessions that use it find it new and empty."""
+        """Delete a destination with all that it holds; sessions that use it find it new and empty.
+
+        Raises:
+            InvalidName: it is no name, or that of a slice, which is not deleted alone.
+            CoordinatorUnavailable: Redis does not answer; call again.
+        """
+        given_name(destination)
         address = Address.of(self.namespace, destination)
         self._check_connected()
         await self._registry.index.withdraw(address)  # first: wildcard consumers then see that it was removed, not lost

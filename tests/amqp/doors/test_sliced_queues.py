@@ -149,3 +149,14 @@ async def test_a_slice_that_was_lost_with_its_queue_is_made_again_over_a_node(
             part = Address.of(node.client.namespace, "orders#2")
             await maker.store.apply(part, {"kind": "queue"}, mode="recover", ttl_ms=1000)
             assert await field(node.client, "orders", "sliced") == 3
+
+
+async def test_a_slice_is_not_removed_without_its_queue(client: headgate.Client) -> None:
+    """Mutant: its messages and its part of the limit are lost, and the queue counts on it still."""
+    await client.apply("orders", kind="queue", limit=1000, slices=3)
+    for at in range(3):
+        async with client.session(f"s{at}") as session:
+            await (await session.producer("orders")).send("x", timeout=GUARD)
+    with pytest.raises(headgate.InvalidName, match="'#2' stands for a slice; name 'orders'"):
+        await client.remove("orders#2")
+    assert len([message.id async for message in client.browse("orders")]) == 3
