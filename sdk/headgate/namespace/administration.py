@@ -326,27 +326,35 @@ class Administration(ABC):
 
         Raises:
             InvalidName: it is no name, or that of a slice, which is not deleted alone.
+            AccessDenied: nothing was deleted.
             CoordinatorUnavailable: Redis does not answer; call again.
         """
         given_name(destination)
         address = Address.of(self.namespace, destination)
         self._check_connected()
-        await self._registry.index.withdraw(address)  # first: wildcard consumers then see that it was removed, not lost
         slices = await self._slices(destination)
+        for part in slices:
+            await self._release(part, *(await self._account(part))[1:], epoch=0)  # nothing yet, if that is allowed
+        await self._registry.index.withdraw(address)  # first: wildcard consumers then see that it was removed, not lost
         for part in slices:
             await self._remove(part)
         if len(slices) > 1:
             await self._registry.unshare(address)
 
     async def _remove(self, address: Address) -> None:
-        key = address.shared[0]
-        words = ("epoch", "pools", "slices_pool")
-        epoch, *pools = await self.store.server.command(key, "HMGET", key, *words)
+        epoch, *pools = await self._account(address)
         await self.store.remove(address, everything=True)
         self._registry.forget(address)
-        names = b" ".join(filter(None, pools)).decode()
-        if epoch and names:
-            await self._pools.release(address, names, int(epoch))
+        if epoch:
+            await self._release(address, *pools, epoch=int(epoch))
+
+    async def _account(self, address: Address) -> list[bytes | None]:
+        key = address.shared[0]
+        return list(await self.store.server.command(key, "HMGET", key, "epoch", "pools", "slices_pool"))
+
+    async def _release(self, address: Address, *pools: bytes | None, epoch: int) -> None:
+        if names := b" ".join(filter(None, pools)).decode():
+            await self._pools.release(address, names, epoch)
 
     async def unsubscribe(self, destination: str, subscription: str) -> None:
         """Remove a durable subscription with all that it has not settled.

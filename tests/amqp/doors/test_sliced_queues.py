@@ -160,3 +160,18 @@ async def test_a_slice_is_not_removed_without_its_queue(client: headgate.Client)
     with pytest.raises(headgate.InvalidName, match="'#2' stands for a slice; name 'orders'"):
         await client.remove("orders#2")
     assert len([message.id async for message in client.browse("orders")]) == 3
+
+
+async def test_who_may_not_end_its_accounts_removes_nothing_of_a_queue(redis_url: str, cleanup_namespace: str) -> None:
+    """Mutant: the first slice is gone with its messages when the node refuses to end what it had of the limit."""
+    async with node_with(redis_url, cleanup_namespace, {"keeper": {"orders": {M}}, "boss": {"#": {M}}}) as node:
+        await node.client.apply("orders", kind="queue", limit=1000, slices=3)
+        for at in range(3):
+            async with node.client.session(f"s{at}") as session:
+                await (await session.producer("orders")).send("x", timeout=GUARD)
+        async with sdk_as(node, "keeper") as keeper, sdk_as(node, "boss") as boss:
+            with pytest.raises(headgate.AccessDenied, match="pool_forget needs manage at '#'"):
+                await keeper.remove("orders")
+            assert len([message.id async for message in node.client.browse("orders")]) == 3
+            await boss.remove("orders")
+            assert await node.client.destinations() == []
