@@ -10,7 +10,8 @@ from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.server import Backing
 from tests.support.extent import WHOLE, for_long
 
-SEEDS = 40 if WHOLE else 20
+SEEDS = 200
+THROUGH_NODES = 40 if WHOLE else 8
 AT_ONCE, AT_ONCE_IN_A_SOAK = 10, 250
 """Seeds that one test tries."""
 IN_A_SOAK = for_long(20_000)
@@ -61,7 +62,7 @@ def test_promises_hold_whatever_fails(backing: Backing, some: range) -> None:
     judge(backing, some)
 
 
-@pytest.mark.parametrize("some", seeds(SEEDS // 4, AT_ONCE), ids=lambda some: f"{some.start}-{some.stop - 1}")
+@pytest.mark.parametrize("some", seeds(THROUGH_NODES, AT_ONCE), ids=lambda some: f"{some.start}-{some.stop - 1}")
 def test_promises_hold_through_nodes_and_over_links(backing: Backing, some: range) -> None:
     judge(backing, some, nodes=2)
 
