@@ -2,8 +2,9 @@
 
     python -m bench.beside.scale [--nodes 10 100 1000] [--sessions 10 100 1000] [--seconds 5] [--out FILE]
 
-The client's machines run beside the plain model of destinations (tests/simulation/fleet); a call takes a master the
-time that `make bench` measures of Redis. So rates and waits are of that model, calls a message are the machines' own.
+The client's machines run beside the plain model of destinations (tests/simulation/fleet); a call takes a master some
+twice the time that `make bench` measures of Redis. So rates and waits are of that model, calls a message are the
+machines' own.
 """
 
 import argparse
