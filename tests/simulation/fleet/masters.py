@@ -92,7 +92,6 @@ class Master:
         self.places: list[Place] = []
         self.calls: Counter[str] = Counter()
         self.busy = self.free_at = self.longest = 0.0
-        self.messages = 0
         self.run = 1
         self.serves = True
         self.ahead = 0.0
@@ -174,7 +173,6 @@ class Master:
                 for number, item in enumerate(items, answer.first):
                     item.done.stored(place, number)
                     place.items[number] = item
-                self.messages += len(items)
                 self._wake_idle(place, len(items))
             stored = len(items) if answer.code in ("OK", "DUPLICATE") else 0
         else:

@@ -30,9 +30,10 @@ class Node:
     """A process with many sessions; it may be frozen, cut off or killed, and has a clock of its own.
 
     Attributes:
-        network: draws what becomes of each call.
+        chance: draws what becomes of each call.
         rate: seconds by its clock in one of the world's.
-        loses: the share of calls whose answers are lost, of those that are not, of those that come twice.
+        loses: the share of calls that are lost, half of them with their answers alone.
+        repeats: the share of calls that come twice.
         cut_until: when it reaches masters again.
     """
 
@@ -126,12 +127,7 @@ class Fate:
 
 
 class Sender:
-    """A session that sends to one destination: the client's account, and the calls that it asks for.
-
-    Attributes:
-        sent, timeouts: messages that came to an end.
-        waits: seconds that sends took, of those that had to wait.
-    """
+    """A session that sends to one destination: the client's account, and the calls that it asks for."""
 
     when_full: WhenFull = BLOCK
     hard = unreported = pooled = False
@@ -149,9 +145,7 @@ class Sender:
         "master",
         "node",
         "place",
-        "receipts",
         "retry_at",
-        "timeouts",
         "timer_at",
     )  # fmt: skip
 
@@ -167,7 +161,6 @@ class Sender:
         self.flying: AccountCall | None = None
         self.retry_at = 0.0
         self.timer_at = math.inf
-        self.receipts = self.timeouts = 0
         place.listeners[sid] = self
         node.members.append(self)
 
@@ -289,7 +282,6 @@ class Sender:
 
     def _ends(self, item: Outgoing, how: str, now: float) -> None:
         item.done.set_result(how)
-        self.timeouts += 1
         self.judge.ended(self, item, now)
 
     def stored(self, batch: Batch, items: list[Outgoing], answer: Credit) -> None:
@@ -297,7 +289,6 @@ class Sender:
         for number, item in enumerate(items, answer.first):
             if not item.done.done():
                 item.done.set_result(number)
-                self.receipts += 1
                 self.judge.receipt(self, item, number, now)
 
     def granted(self, epoch: int, granted: int, granted_m: int) -> bool:
@@ -325,7 +316,6 @@ class Taker:
 
     Attributes:
         takes: seconds that a message takes it, on average.
-        taken: messages that it accepted.
     """
 
     asked = 0
@@ -333,7 +323,7 @@ class Taker:
 
     __slots__ = (
         "chance", "flying", "id", "inbox", "judge", "lease", "machine", "master", "node", "number", "place",
-        "retry_at", "taken", "takes", "timer_at", "working",
+        "retry_at", "takes", "timer_at", "working",
     )  # fmt: skip
 
     def __init__(
@@ -350,7 +340,6 @@ class Taker:
         self.retry_at = 0.0
         self.timer_at = math.inf
         self.working: Delivery | None = None
-        self.taken = 0
         place.listeners[sid] = self
         node.members.append(self)
 
@@ -432,11 +421,11 @@ class Taker:
             self._work()
         self.stir()
 
-    def missed(self, _call: Any) -> None:
+    def missed(self, call: Any) -> None:
         """Take note that a call was not answered."""
         self.flying = None
         self.retry_at = self.node.time() + TRIES_AGAIN
-        if _call == "attach":
+        if call == "attach":
             self.machine.reattach = True
         self.stir()
 
@@ -457,6 +446,5 @@ class Taker:
             return  # its lease was over meanwhile
         self.working = None
         self.machine.outcomes.append(("accepted", delivery, None))
-        self.taken += 1
         self._work()
         self.stir()
