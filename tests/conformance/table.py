@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from tests.conformance.preset_rows import page as preset_page
 from tests.conformance.problems import PROBLEMS, TESTS, Problem
 from tests.conformance.rows import ROWS, SYSTEMS, WAITS_FOR, Row
 from tests.kit.report import side_by_side
@@ -19,8 +20,8 @@ DOCS: Final = HERE.parents[1] / "docs"
 CONFORMANCE: Final = """# Conformance
 
 This page goes through what the documents of other brokers state about flow control, and names the test that shows it
-here on a real Redis: `make test ARGS=tests/conformance`. [What other brokers do](#side-by-side-over-amqp-10) is at its
-end. `python -m tests.conformance.table` makes this page, a test keeps it so.
+here on a real Redis: `make test ARGS=tests/conformance`. [Presets](#presets-row-by-row) and [what other brokers
+do](#side-by-side-over-amqp-10) are at its end. `python -m tests.conformance.table` makes this page, a test keeps it so.
 """
 SUFFERED: Final = """# Problems
 
@@ -61,6 +62,7 @@ def conformance() -> str:
         parts.append(f"## {title}\n\n| id | the document says | here | test |\n|---|---|---|---|")
         parts += [_line(row) for row in ROWS if row.system == system]
         parts[-1] += "\n"
+    parts += preset_page()
     parts.append(side_by_side({row.id: row.promise for row in KIT}))
     return "\n".join(parts).rstrip() + "\n"
 

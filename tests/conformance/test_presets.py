@@ -1,90 +1,115 @@
 """Presets: each does, with nothing beside it, what the document of its system states of the system as it comes."""
 
 import asyncio
-from typing import Final
+import json
+from typing import Any, Final
 
 import pytest
 
 import headgate
 from headgate import Hold, Refused
+from headgate.core.limits import limits_of
 from headgate.policy import loads
 from headgate.policy.presets import PRESETS
+from headgate_coordinator.policy.lint import lint
+from tests.conformance.preset_rows import TABLES, PresetRow, field_of, fields_of, in_force
 from tests.conformance.story import MiB, blocked_send, fill, holds
 from tests.conformance.table import names
+from tests.docs.test_readme import blocks
 from tests.sdk.observing import GUARD, field
 
 pytestmark = pytest.mark.one_server
 
-STATED: Final[dict[str, dict[str, str]]] = {
-    "artemis": {
-        "Flow Control, consumer window: 1 MiB": "artemis::test_a01_a_consumer_buffers_one_mebibyte_by_default",
-        "Flow Control, producer window: 64 KiB are asked for": "presets::test_a_producer_of_artemis_asks_for_64_kib",
-        "Flow Control, blocking: by default after 10 MiB": (
-            "artemis::test_a18_by_default_an_address_blocks_after_ten_mebibytes"
-        ),
-        "Paging: with a folder for it, nobody blocks": "artemis_spool::test_a15_paging_does_not_block_but_stores",
-        "Paging: at its limit the policy for that": (
-            "artemis_spool::test_a15_beyond_the_page_limit_the_policy_for_that_holds"
-        ),
-    },
-    "activemq": {
-        "What is the Prefetch Limit: 1000, 32766, 100, 500": (
-            "activemq_prefetch::test_f06_each_kind_of_consumer_has_its_default"
-        ),
-        "What is the Prefetch Limit: slow beyond twice of it": (
-            "activemq_prefetch::test_f05_a_consumer_is_slow_when_more_than_twice_its_prefetch_is_pending"
-        ),
-        "Producer Flow Control, system usage: 64 mb of memory": (
-            "activemq_producers::test_c14_out_of_the_box_all_messages_together_have_the_64_mb_of_memory"
-        ),
-        "Producer Flow Control, system usage: store and temp": (
-            "activemq_producers_spool::test_c14_persistent_messages_have_the_store_and_temporary_ones_the_temp_store"
-        ),
-        "Producer Flow Control: with a store memory is never full": (
-            "activemq_producers_spool::test_c14_what_finds_no_room_in_memory_goes_to_the_store_without_any_rule"
-        ),
-    },
-    "tibco-ems": {
-        "Flow Control, enabling: off, and then where it is set": (
-            "tibco_ems::test_e02_out_of_the_box_nothing_is_limited_and_then_only_where_it_is_set"
-        ),
-        "Flow Control, flowControl without a value: 256 KB": "tibco_ems::test_e04_without_a_value_the_target_is_256_kb",
-        "Flow Control, with no receivers: not enforced": (
-            "presets::test_a_limit_of_ems_holds_only_while_somebody_receives"
-        ),
-    },
-    "blazingmq": {
-        "bmqt::QueueOptions: 1000 messages": "presets::test_a_consumer_of_blazingmq_has_1000_messages_or_32_mib",
-        "bmqt::QueueOptions: 33554432 bytes": "presets::test_a_consumer_of_blazingmq_has_1000_messages_or_32_mib",
-    },
-    "llm": {
-        "docs/policy.md: 500 requests a minute, 100 of each key": (
-            "presets::test_a_rate_of_a_preset_lets_its_burst_go_and_then_so_many_a_second"
-        ),
-        "docs/policy.md: 50 at once, 10 a key": "presets::test_so_many_calls_are_in_flight_and_so_many_of_each_key",
-        "docs/policy.md: 200,000 tokens a minute, 40,000 of each key": (
-            "presets::test_a_limit_of_a_preset_is_the_most_that_one_call_takes"
-        ),
-    },
-    "http-api": {
-        "docs/policy.md: 100 requests a second, 200 at once, 10 a second of each key": (
-            "presets::test_a_rate_of_a_preset_lets_its_burst_go_and_then_so_many_a_second"
-        ),
-        "docs/policy.md: 100 at once, 10 a key": "presets::test_so_many_calls_are_in_flight_and_so_many_of_each_key",
-        "docs/policy.md: 64 MiB in flight, 8 of each key": (
-            "presets::test_a_limit_of_a_preset_is_the_most_that_one_call_takes"
-        ),
-    },
-}  # fmt: skip
-"""What is stated of each system as it comes, with where, and the scenario that shows it."""
+EVERY: Final = [
+    pytest.param(preset, row, id=f"{preset}-{row.setting}") for preset in TABLES for row in TABLES[preset].rows
+]
+KINDS: Final = ("queue", "topic", "gate", "bucket")
 
 
-def test_each_preset_has_a_scenario_for_what_is_stated_of_it() -> None:
-    assert STATED.keys() == PRESETS.keys()
-    for stated in STATED.values():
-        for scenario in stated.values():
-            file, _, name = scenario.partition("::")
-            assert name in names(f"conformance/test_{file}.py"), scenario
+def test_each_preset_has_rows_and_each_row_a_scenario() -> None:
+    assert TABLES.keys() == PRESETS.keys()
+    for table in TABLES.values():
+        for row in table.rows:
+            file, _, name = row.shown.partition("::")
+            assert name in names(f"conformance/test_{file}.py"), row
+
+
+@pytest.mark.parametrize(("preset", "row"), EVERY)
+def test_a_preset_has_what_its_row_says(preset: str, row: PresetRow) -> None:
+    policy = in_force(preset, row)
+    for kind in row.kinds:
+        assert fields_of(row, kind)
+        assert fields_of(row, kind).items() <= policy.resolve("x", kind).fields.items()
+    if row.unset:
+        assert not any(field_of(row.unset) in policy.resolve("x", kind).origins for kind in KINDS)
+    if row.pool or row.store:
+        held = policy.pools if row.pool else policy.stores
+        (fields,) = (one.fields for one in held if one.name == (row.pool or row.store))
+        url = "" if row.pool else 'url = "file:///s"\n'
+        own = loads(f'[[{"pool" if row.pool else "store"}]]\nname = "x"\n{url}{row.ours}')
+        (expected,) = own.pools or own.stores
+        assert {name: expected.fields[name] for name in expected.origins if name != "url"}.items() <= fields.items()
+    if row.limit:
+        assert limits_of_row(row) == limits_of_preset(preset, row.setting)
+    assert row.kinds or row.unset or row.pool or row.store or row.limit or row.call or row.node
+
+
+def limits_of_row(row: PresetRow) -> list[str]:
+    words = dict(row.limit)
+    of_each = {row.setting: words.pop("of_each")}
+    limiter = {"match": "x", "limit": [{"name": row.setting, **words}], "per_key": of_each}
+    own = loads(json.dumps({"limiter": [limiter]}), "own.json", "json")
+    return [own.resolve("x", "limiter").fields[name] for name in ("limits", "key_limits")]
+
+
+def limits_of_preset(preset: str, limit: str) -> list[str]:
+    fields = in_force(preset).resolve({"llm": "llm", "http-api": "api"}[preset], "limiter").fields
+    return [limits_of(fields[name])[limit].text for name in ("limits", "key_limits")]
+
+
+@pytest.mark.parametrize("preset", TABLES)
+def test_a_preset_sets_nothing_that_no_row_is_about(preset: str) -> None:
+    rows = TABLES[preset].rows
+    for row in (None, *rows):
+        policy = in_force(preset, row)
+        for kind in KINDS:
+            said = {name for one in rows if kind in one.kinds for name in fields_of(one, kind)}
+            assert policy.resolve("x", kind).origins.keys() <= said, (row, kind)
+        assert {pool.name for pool in policy.pools} == {one.pool for one in rows if one.pool}
+        assert {store.name for store in policy.stores} <= {one.store for one in rows if one.store}
+    limiters = [in_force(preset).resolve(name, "limiter").fields.get("limits", "") for name in ("llm", "api")]
+    limits = {name for text in limiters if text for name in limits_of(text)}
+    assert limits == {row.setting for row in rows if row.limit}
+
+
+async def test_a_browser_of_classic_reads_500_at_a_time(client: headgate.Client) -> None:
+    await client.apply_policy(loads('preset = "activemq"'))
+    await fill(client, "orders", 600, 10)
+    pages: list[int] = []
+    browse = client.store.browse
+
+    async def counted(*arguments: Any, **more: Any) -> Any:
+        pages.append(len(page := await browse(*arguments, **more)))
+        return page
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client.store, "browse", counted)
+        assert len([message async for message in client.browse("orders")]) == 600
+    assert pages == [500, 100]
+
+
+async def test_a_destination_of_classic_may_have_all_the_memory(client: headgate.Client) -> None:
+    await client.apply_policy(loads('preset = "activemq"'))
+    await fill(client, "orders", 64, MiB)
+    assert await field(client, "orders", "pending_bytes") == 64 * MiB
+    async with client.session() as session:
+        await blocked_send(client, await session.producer("orders"), MiB)
+
+
+async def test_blazingmq_as_it_comes_limits_no_queue(client: headgate.Client) -> None:
+    await client.apply_policy(loads('preset = "blazingmq"'))
+    await fill(client, "orders", 5, 4 * MiB)
+    assert await field(client, "orders", "pending_bytes") == 20 * MiB
 
 
 async def test_a_producer_of_artemis_asks_for_64_kib(client: headgate.Client) -> None:
@@ -185,3 +210,18 @@ async def test_a_rate_of_a_preset_lets_its_burst_go_and_then_so_many_a_second(
         assert (refused.limit, refused.rule) == (limit, "all" if key is None else "key")
         assert refused.retry_after is not None
         assert burst / rate - gone - 0.01 <= refused.retry_after <= burst / rate
+
+
+async def test_the_rules_for_rabbitmq_stop_senders_at_its_watermark_and_bound_no_consumer(
+    client: headgate.Client,
+) -> None:
+    (rules,) = (text for language, text, _ in blocks("docs/from-rabbitmq.md") if language == "toml")
+    text = rules.replace("percent = 60", 'percent = 60\ntotal = "10MiB"')  # the Redis of tests has no maxmemory
+    assert text != rules
+    assert lint(loads(text)) == []
+    await client.apply_policy(loads(text))
+    await fill(client, "small", 3000, 10)
+    async with client.session() as session:
+        await holds(client, await session.consumer("small"), 3000)
+        await fill(client, "large", 5, MiB)
+        await blocked_send(client, await session.producer("large"), MiB)

@@ -15,15 +15,16 @@ from tests.docs.imports_page import PRODUCTS
 PRODUCTS_OF_ALL = list(products())
 OF_DOCUMENTS = {
     "artemis": "consumerWindowSize setConsumerWindowSize consumerMaxRate setConsumerMaxRate producerWindowSize "
-    "setProducerWindowSize producerMaxRate setProducerMaxRate address-settings address-setting max-size-bytes "
-    "address-full-policy max-size-bytes-reject-threshold amqpCredits amqpLowCredits",
-    "activemq": "prefetchPolicy queuePrefetch prefetchSize consumer.prefetchSize prefetchPolicy.all "
+    "setProducerWindowSize producerMaxRate setProducerMaxRate address-settings AddressSettings address-setting match "
+    "max-size-bytes address-full-policy max-size-bytes-reject-threshold amqpCredits amqpLowCredits",
+    "activemq": "prefetchPolicy ActiveMQPrefetchPolicy PrefetchPolicy queuePrefetch prefetchSize consumer.prefetchSize "
+    "prefetchPolicy.all jms.prefetchPolicy.all jms.prefetchPolicy.queuePrefetch queue topic StoreUsage TempUsage "
     "usePrefetchExtension ProducerWindowSize useAsyncSend alwaysSyncSend policyEntry producerFlowControl memoryLimit "
     "vmQueueCursor fileCursor systemUsage sendFailIfNoSpace sendFailIfNoSpaceAfterTimeout memoryUsage storeUsage "
     "tempUsage percentLimit",
     "ems": "flow_control flowControl prefetch maxrate",
-    "blazingmq": "maxUnconfirmedMessages maxUnconfirmedBytes consumerPriority suspendsOnBadHostHealth openQueue "
-    "configureQueue",
+    "blazingmq": "QueueOptions maxUnconfirmedMessages maxUnconfirmedBytes consumerPriority suspendsOnBadHostHealth "
+    "openQueue configureQueue",
 }
 """Settings that the documents on flow control of these products name."""
 
