@@ -1,6 +1,6 @@
 """Ledgers to read, written fast: entries as scripts write them, by a script in Redis."""
 
-from headgate.redis.bulk import Direct
+from headgate.redis.bulk import BulkConnections
 from headgate.redis.keys import Address
 
 NAMESPACE = "bench"
@@ -16,7 +16,7 @@ end
 
 def fill(url: str, count: int) -> None:
     """Write so many entries, spread over a few ledgers."""
-    direct = Direct(url)
+    direct = BulkConnections(url)
     for number in range(LEDGERS):
         key = Address.of(NAMESPACE, f"orders.{number}").shared[-1]
         for first in range(1, count // LEDGERS + 1, 5000):

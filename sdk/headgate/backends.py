@@ -11,7 +11,7 @@ from headgate.redis.url import FILES, FORMS, SCHEMES, parse_url
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BackendUrl:
     """A URL taken apart, before anything is connected.
 
     Attributes:
@@ -27,13 +27,13 @@ class Place:
     ends: tuple[str | tuple[str, int], ...] = ()
 
 
-def _redis(url: str) -> Place:
+def _redis(url: str) -> BackendUrl:
     parsed = parse_url(url)
     ends = (parsed.path,) if parsed.kind == "unix" else parsed.hosts
-    return Place(str(parsed), parsed.url_options, lambda: Server(parsed), ends)
+    return BackendUrl(str(parsed), parsed.url_options, lambda: Server(parsed), ends)
 
 
-def _nodes(url: str) -> Place:
+def _nodes(url: str) -> BackendUrl:
     from headgate.amqp.url import parse_url as parse_nodes
 
     parsed = parse_nodes(url)
@@ -43,7 +43,7 @@ def _nodes(url: str) -> Place:
 
         return NodeBackend(parsed)
 
-    return Place(str(parsed), parsed.url_options, backend)
+    return BackendUrl(str(parsed), parsed.url_options, backend)
 
 
 REDIS_FORMS: Final = FORMS
@@ -51,7 +51,7 @@ REDIS_FORMS: Final = FORMS
 REDIS_FILES: Final = FILES
 """Options of a Redis' URL that name files of the host where it is read."""
 REDIS_SCHEMES: Final = tuple(SCHEMES)
-_WAYS: Final[Mapping[str, Callable[[str], Place]]] = {
+_WAYS: Final[Mapping[str, Callable[[str], BackendUrl]]] = {
     **dict.fromkeys(SCHEMES, _redis),
     "amqp": _nodes,
     "amqps": _nodes,
@@ -59,7 +59,7 @@ _WAYS: Final[Mapping[str, Callable[[str], Place]]] = {
 """Scheme -> what reads such a URL."""
 
 
-def place_of(url: str) -> Place:
+def place_of(url: str) -> BackendUrl:
     """Return where a URL leads.
 
     Raises:

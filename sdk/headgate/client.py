@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.keywords import explains
-from headgate.backends import Place, place_of
+from headgate.backends import BackendUrl, place_of
 from headgate.consuming.browse import Browsed, browse
 from headgate.context import Context
 from headgate.core.addresses.url_options import UrlOptions
@@ -20,7 +20,7 @@ from headgate.explain.limiters import explain_limiter
 from headgate.explain.links import Links
 from headgate.explain.model import Explanation
 from headgate.namespace.administration import Administration
-from headgate.namespace.losses import LossCallback, Losses
+from headgate.namespace.losses import LossCallback, LossListeners
 from headgate.namespace.pool_limits import PolicyPools
 from headgate.namespace.pool_slices import Pools
 from headgate.namespace.registry import Registry
@@ -44,11 +44,11 @@ class Client(Administration):
 
     def __init__(self, url: str | None, *, namespace: str = "default") -> None:
         self.namespace = check_namespace(namespace)
-        self._place: Place | None = place_of(url) if url is not None else None
+        self._place: BackendUrl | None = place_of(url) if url is not None else None
         self._embedded: EmbeddedRedis | None = None
         self._backend: Backend | None = None
         self._sessions: set[Session] = set()
-        self._losses = Losses()
+        self._losses = LossListeners()
         self._closed = False
         self._refuses = "the client is not connected; use 'async with headgate.connect(...)' or await it"
         self._sees_no_deadlocks = False
@@ -87,7 +87,7 @@ class Client(Administration):
             self._context.waits.listeners.append(backend.waited)
         return self
 
-    async def _find(self) -> Place:
+    async def _find(self) -> BackendUrl:
         if self._place is None:
             self._embedded = await asyncio.to_thread(EmbeddedRedis.start)
             self._place = place_of(self._embedded.url)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from headgate.explain.links import Links
-from headgate.namespace.losses import Losses
+from headgate.namespace.losses import LossListeners
 from headgate.namespace.pool_slices import Pools
 from headgate.namespace.registry import Registry
 from headgate.options import SessionOptions
@@ -48,7 +48,7 @@ class Context:
         return self.registry.spooling
 
     @property
-    def losses(self) -> Losses:
+    def losses(self) -> LossListeners:
         """The listeners to new epochs."""
         return self.registry.losses
 

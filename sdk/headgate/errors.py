@@ -235,7 +235,7 @@ class SlowConsumer(HeadgateError):
         )
 
 
-class _OfSettings(ValueError):
+class _SettingError(ValueError):
     """The problem is with one setting or option, or with several together.
 
     Attributes:
@@ -266,7 +266,7 @@ class _OfSettings(ValueError):
         return text
 
 
-class PolicyError(HeadgateError, _OfSettings):
+class PolicyError(HeadgateError, _SettingError):
     """Settings that contradict each other, or the destination as it is."""
 
 
@@ -361,11 +361,11 @@ class PolicyConflict(HeadgateError):
         )
 
 
-class InvalidName(HeadgateError, _OfSettings):
+class InvalidName(HeadgateError, _SettingError):
     """A namespace, destination, session or subscription name that cannot be used."""
 
 
-class InvalidValue(HeadgateError, _OfSettings):
+class InvalidValue(HeadgateError, _SettingError):
     """A size, duration, rate, URL or option that cannot be read."""
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class ScratchNamespace:
     """A namespace that nobody else uses.
 
     Attributes:
@@ -54,13 +54,13 @@ def headgate_url() -> Iterator[str]:
 
 
 @pytest.fixture(name="headgate")
-def place(headgate_url: str) -> Place:
+def place(headgate_url: str) -> ScratchNamespace:
     """Return where a test may do what it likes."""
-    return Place(headgate_url, f"t{uuid.uuid4().hex[:20]}")
+    return ScratchNamespace(headgate_url, f"t{uuid.uuid4().hex[:20]}")
 
 
 @pytest.fixture
-def headgate_client(headgate: Place) -> "Iterator[headgate.sync.Client]":
+def headgate_client(headgate: ScratchNamespace) -> "Iterator[headgate.sync.Client]":
     """Return a client for threads, closed after the test."""
     from headgate.sync import connect
 

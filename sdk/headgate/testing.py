@@ -33,7 +33,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from headgate.backends import Place
+from headgate.backends import BackendUrl
 from headgate.client import Client
 from headgate.core.addresses.url_options import UrlOptions
 from headgate.core.durability import Durability
@@ -148,7 +148,7 @@ class FakeClient(Client):
     def __init__(self, redis: FakeRedis, *, namespace: str) -> None:
         super().__init__(URL, namespace=namespace)
         self._redis = redis
-        self._place = Place(URL, UrlOptions(), lambda: FakeServer(redis))
+        self._place = BackendUrl(URL, UrlOptions(), lambda: FakeServer(redis))
 
 
 def client(*, namespace: str = "default", redis: FakeRedis | None = None) -> Client:

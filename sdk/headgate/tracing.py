@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from headgate.consuming.consumer import Consumer, Supply
+from headgate.consuming.consumer import Consumer, MessageSource
 from headgate.consuming.inbox import Inbox
 from headgate.core.outbox import Outgoing
 from headgate.message import Headers, Message, Receipt
@@ -94,7 +94,7 @@ def _posted(span: Span, done: Any) -> None:
 class TracedConsumer(Consumer):
     """A consumer whose receives are spans with links to those that sent."""
 
-    def __init__(self, inbox: Inbox, supply: Supply, tracing: Tracing) -> None:
+    def __init__(self, inbox: Inbox, supply: MessageSource, tracing: Tracing) -> None:
         super().__init__(inbox, supply)
         self._tracing = tracing
 

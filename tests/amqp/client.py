@@ -11,7 +11,7 @@ import headgate.amqp.peer
 from headgate.amqp.handler import Incoming
 from headgate.amqp.limits import Limits
 from headgate.amqp.link import Fate, Link, Outcome, Terminus
-from headgate.amqp.peer import Gone
+from headgate.amqp.peer import Disconnected
 from headgate.core.amqp.message import AmqpMessage, decode, encode
 from tests.amqp import raw
 from tests.support.waiting import wait_until
@@ -76,7 +76,7 @@ class Peer(headgate.amqp.peer.Peer):
             link.alive = False
         for wait in self.waits.values():
             if not wait.done():
-                wait.set_exception(Gone("the connection is lost"))
+                wait.set_exception(Disconnected("the connection is lost"))
                 wait.exception()
         super().went(error)
 
@@ -206,7 +206,7 @@ class Pulse:
         """Return a connection; on a busy machine a node may hang up on one whose handshake has but a second."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                with contextlib.suppress(Gone):
+                with contextlib.suppress(Disconnected):
                     return await Peer.connect(self._port, name)
                 await asyncio.sleep(0.05)
 

@@ -179,12 +179,12 @@ class Playground:
             taking.deliver(message)
         return supply
 
-    async def topics(self, _: Any, crowd: Any) -> Any:
+    async def topics(self, _: Any, receivers: Any) -> Any:
         await self._redis()
         supply: Any = Supply(self)
         supply.feeds, supply.created = {}, set()
         supply.shared = SimpleNamespace(under_way={}, room=lambda *_: (1, 1), freed=lambda: None)
-        taking = crowd(supply)
+        taking = receivers(supply)
         lane = taking.sink(supply)
         for message in supply.messages():
             lane.deliver(message)

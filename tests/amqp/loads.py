@@ -10,7 +10,7 @@ from typing import Any
 
 import headgate
 from headgate.amqp.link import Link
-from headgate.amqp.peer import Gone
+from headgate.amqp.peer import Disconnected
 from headgate.amqp.sasl import HandshakeFailed
 from tests.amqp.client import Peer, read
 from tests.amqp.node_processes import NodeProcess
@@ -39,7 +39,7 @@ class Roaming:
         while True:
             try:
                 return await Peer.connect(next(self._nodes).port, self.name)
-            except (Gone, HandshakeFailed):
+            except (Disconnected, HandshakeFailed):
                 await asyncio.sleep(0.02)
 
     def lost(self, peer: Peer) -> None:
@@ -74,7 +74,7 @@ class Sending(Roaming):
             try:
                 await self._send(peer, pace)
                 await peer.close()
-            except (Gone, TimeoutError):
+            except (Disconnected, TimeoutError):
                 self.doubtful |= self._waiting.keys()
                 self.lost(peer)
 
@@ -107,7 +107,7 @@ class Sending(Roaming):
             async with asyncio.timeout(SILENCE):
                 outcome, reason = await asyncio.shield(wait)
             if outcome == "released":
-                raise Gone("given back")
+                raise Disconnected("given back")
             assert outcome == "accepted", (outcome, reason)
             del self._waiting[body]
             self.accepted.append(body)
@@ -129,7 +129,7 @@ class Receiving(Roaming):
             try:
                 await peer.receiver(self._address, self._take, credit=20)
                 await peer.until(lambda: False)
-            except (Gone, TimeoutError):
+            except (Disconnected, TimeoutError):
                 self.lost(peer)
             finally:
                 await peer.close()

@@ -11,7 +11,7 @@ from proton import Message
 from proton.utils import LinkDetached
 
 import headgate
-from headgate.namespace.topics import PLACEHOLDER, Index
+from headgate.namespace.topics import PLACEHOLDER, TopicIndex
 from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate_coordinator.node.conditions import TooManyTopics, condition_of
@@ -78,7 +78,7 @@ async def untaken(client: headgate.Client, name: str) -> bool:
 
 
 async def entries(client: headgate.Client) -> list[str]:
-    return [entry.name for entry in await Index(client.store).entries(client.namespace)]
+    return [entry.name for entry in await TopicIndex(client.store).entries(client.namespace)]
 
 
 async def subscriptions(client: headgate.Client, *names: str) -> int:

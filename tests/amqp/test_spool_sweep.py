@@ -16,7 +16,7 @@ import pytest
 
 import headgate
 from headgate.amqp.link import Outcome
-from headgate.amqp.peer import Gone
+from headgate.amqp.peer import Disconnected
 from headgate.core.segment import Reference
 from headgate.redis.keys import Address
 from headgate_coordinator.service import spool_sweep
@@ -167,12 +167,12 @@ async def send_until_it_dies(port: int) -> set[str]:
     """Send over AMQP, and return the bodies that were accepted."""
     peer = await Peer.connect(port, "sender")
     accepted, waits = set(), dict[str, asyncio.Future[tuple[Outcome, str]]]()
-    with contextlib.suppress(Gone):
+    with contextlib.suppress(Disconnected):
         link = await peer.sender("orders")
         for number in range(COUNT):
             waits[f"{number:0900}"] = await peer.put(link, f"{number:0900}")
     for sent, wait in waits.items():
-        with contextlib.suppress(Gone, TimeoutError):
+        with contextlib.suppress(Disconnected, TimeoutError):
             async with asyncio.timeout(60):
                 outcome, reason = await wait
             assert outcome == "accepted", reason

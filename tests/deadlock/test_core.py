@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core import deadlock
-from headgate.core.deadlock import Graph, Party, Passes, Wait, deadlocks, stuck, unchanged
+from headgate.core.deadlock import ConfirmedDeadlocks, Graph, Party, Wait, deadlocks, stuck, unchanged
 from tests.support.extent import examples
 
 NODES = [Party("session", "a"), Party("session", "b"), Party("session", "c"), Party("link", "l"),
@@ -144,7 +144,7 @@ def test_four_brokers_whose_bridges_wait_for_each_other_are_one_cycle() -> None:
 
 
 def test_only_what_did_not_change_between_two_looks_counts() -> None:
-    passes = Passes()
+    passes = ConfirmedDeadlocks()
     first = figure_14()
     assert not passes.look(first)
     moved = first | {q("x"): deadlock.queue([a("b")], epoch=1)}

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import headgate
-from headgate.core.deadlock import Deadlock, Graph, Passes, deadlocks
+from headgate.core.deadlock import ConfirmedDeadlocks, Deadlock, Graph, deadlocks
 from headgate.explain.wait_edges import owner_of
 from headgate.redis.keys import link_id, session_id
 from headgate.redis.stores.notes import NoteStore
@@ -61,7 +61,7 @@ async def test_figure_14_two_programs_and_two_destinations(client: headgate.Clie
     await start(client)
     async with program(client, reads="x", writes="y") as a, program(other, reads="y", writes="x") as b:
         await wait_until(lambda: found(client))
-        passes = Passes()
+        passes = ConfirmedDeadlocks()
 
         async def certain() -> tuple[Deadlock, ...]:
             return passes.look(await graph(client))

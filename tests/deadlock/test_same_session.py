@@ -42,12 +42,12 @@ async def echo(consumer: headgate.Consumer, producer: headgate.Producer) -> None
 async def looks_twice(client: headgate.Client, producer: headgate.Producer) -> None:
     """Let who waits there look at the destination twice and more, which is when it would have found out."""
     await wait_until(lambda: waiting(client, "loop"))
-    outlook = producer._account.outlook  # what it looked at is not told to anybody
+    observer = producer._account.observer  # what it looked at is not told to anybody
     for _ in range(2):
-        seen = outlook._seen
+        seen = observer._seen
 
         def looked_again(seen: object = seen) -> bool:
-            return outlook._seen is not None and outlook._seen is not seen
+            return observer._seen is not None and observer._seen is not seen
 
         await wait_until(looked_again)
 
@@ -172,7 +172,7 @@ async def test_a_task_that_gave_up_its_post_does_not_wait(client: headgate.Clien
         producer._account.outbox.waiting[1].who = asyncio.current_task()  # as if it had posted by itself
         posts.cancel()
         await looks_twice(client, producer)
-        assert producer._account.outlook.self_wait.deadlock is None
+        assert producer._account.observer.self_wait.deadlock is None
         await message.accept()
         await sends
 

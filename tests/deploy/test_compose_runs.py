@@ -20,7 +20,7 @@ import pytest
 
 import headgate
 from headgate.amqp.link import Link
-from headgate.amqp.peer import Gone
+from headgate.amqp.peer import Disconnected
 from tests.amqp.client import Peer, read
 from tests.deploy.files import DEPLOY, ports
 from tests.support import images
@@ -105,7 +105,7 @@ async def connected(port: int) -> Peer:
     async def peer() -> Peer | None:
         try:
             return await Peer.connect(port)
-        except Gone:
+        except Disconnected:
             return None
 
     found: Peer | None = await wait_until(peer, timeout=GUARD, description="a node that is connected to")

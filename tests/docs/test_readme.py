@@ -54,9 +54,9 @@ def blocks(name: str) -> list[tuple[str, str, int]]:
 def programs(name: str) -> Iterator[tuple[int, str, str]]:
     """Yield line, source and shown output of each Python block."""
     found = blocks(name)
-    for (language, source, line), (following, shown, _) in zip(found, [*found[1:], ("", "", 0)], strict=True):
+    for (language, source, line), (follower, shown, _) in zip(found, [*found[1:], ("", "", 0)], strict=True):
         if language == "python":
-            yield line, source, shown if following == "text" else ""
+            yield line, source, shown if follower == "text" else ""
 
 
 def plain(text: str) -> str:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from headgate.redis import probing
-from headgate.redis.probing import NotLetIn, Probe, Reason
+from headgate.redis.probing import ConnectRefused, Probe, Reason
 from headgate.redis.url import parse_url
 
 
@@ -30,7 +30,7 @@ async def door() -> AsyncIterator[int]:
 
 async def reason(url: str) -> Reason:
     parsed = parse_url(url)
-    with pytest.raises(NotLetIn) as caught:
+    with pytest.raises(ConnectRefused) as caught:
         await Probe.open(parsed, None if parsed.kind == "unix" else parsed.hosts[0])
     assert str(caught.value)
     return caught.value.reason

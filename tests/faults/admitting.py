@@ -71,7 +71,7 @@ class Witness:
                     self._held[number] = hold, later
 
 
-def _wish(dice: random.Random) -> dict[str, int]:
+def _requested(dice: random.Random) -> dict[str, int]:
     """Return amounts that are admitted together."""
     return dice.choice((
         {"slots": 1},
@@ -87,7 +87,7 @@ def _wish(dice: random.Random) -> dict[str, int]:
 async def _work(limiter: headgate.Limiter, witness: Witness, dice: random.Random) -> None:
     """Admit again and again: alone and many at a time, waiting and not; every other while few, for one key."""
     while True:
-        key, wish, number = dice.choice(KEYS), _wish(dice), dice.choice((1, 1, 16))
+        key, requested, number = dice.choice(KEYS), _requested(dice), dice.choice((1, 1, 16))
         if int(monotonic() / CALM) % 2:
             asked = monotonic()
             with suppress(headgate.HeadgateError):
@@ -100,22 +100,22 @@ async def _work(limiter: headgate.Limiter, witness: Witness, dice: random.Random
             continue
         async with asyncio.TaskGroup() as group:
             for _ in range(number):
-                group.create_task(_admit(limiter, witness, dice, key, dict(wish)))
+                group.create_task(_admit(limiter, witness, dice, key, dict(requested)))
         await asyncio.sleep(dice.random() / 20)
 
 
 async def _admit(
-    limiter: headgate.Limiter, witness: Witness, dice: random.Random, key: str | None, wish: dict[str, int]
+    limiter: headgate.Limiter, witness: Witness, dice: random.Random, key: str | None, requested: dict[str, int]
 ) -> None:
     asked = monotonic()
     with suppress(headgate.HeadgateError):
         if dice.random() < 0.3:
-            hold = await limiter.attempt(key=key, **wish)
+            hold = await limiter.attempt(key=key, **requested)
         else:  # whoever waits for tomorrow's quota has others wait
-            patience = 0.05 if "mails" in wish else dice.choice((0.05, 0.5, 30))
-            hold = await limiter.admit(key=key, timeout=patience, **wish)
+            patience = 0.05 if "mails" in requested else dice.choice((0.05, 0.5, 30))
+            hold = await limiter.admit(key=key, timeout=patience, **requested)
         if isinstance(hold, headgate.Hold):
-            await _hold(hold, witness, dice, asked, wish)
+            await _hold(hold, witness, dice, asked, requested)
 
 
 async def _hold(

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 
-from headgate.amqp.peer import Gone
+from headgate.amqp.peer import Disconnected
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError
 from tests.kit.endpoint import FORM, Endpoint, Unusable
@@ -54,7 +54,7 @@ async def _reached(endpoint: Endpoint) -> str:
     """Return what an endpoint says it is, once a client is in."""
     try:
         client = await endpoint.connect("headgate-kit")
-    except (Gone, OSError, HeadgateError) as error:
+    except (Disconnected, OSError, HeadgateError) as error:
         raise Unusable(f"{endpoint} is not reached: {printable(str(error), 300)}") from None
     product = client.product
     await client.close()
@@ -68,7 +68,7 @@ async def _try(row: Row, endpoint: Endpoint) -> Result:
             seen = await row.tried(endpoint)
     except TimeoutError:
         return Result("no answer", f"within {12 * endpoint.patience:g} s", time.monotonic() - began)
-    except (Gone, OSError, HeadgateError, AssertionError) as error:
+    except (Disconnected, OSError, HeadgateError, AssertionError) as error:
         return Result("refused", printable(str(error), 200), time.monotonic() - began)
     return Result("holds" if seen.holds else "differs", seen.what, time.monotonic() - began)
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Outcome, Terminus
-from headgate.amqp.peer import Gone
+from headgate.amqp.peer import Disconnected
 from headgate.amqp.proton import lib, read_text_map
 from headgate.amqp.sasl import SaslClient
 from headgate.core.amqp.message import AmqpMessage, decode, encode
@@ -164,7 +164,7 @@ class Client(Peer):
             try:
                 async with asyncio.timeout(STILL):
                     await self.until(lambda: link.credit > 0, link)
-            except (TimeoutError, Gone):
+            except (TimeoutError, Disconnected):
                 break
             waits.append(self.offer(link, body, **more))
         return (await outcomes(waits)).count("accepted")

@@ -31,11 +31,11 @@ from headgate.core.links.calls import (
     NoStore,
     Open,
     Opened,
-    Pace,
-    Paced,
+    RateTaken,
     Read,
     Secure,
     Skip,
+    TakeRate,
 )
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.keys import Address, link_id
@@ -143,7 +143,7 @@ class DoomedWorker(LinkWorker):
 
     doom: Doom
 
-    async def perform(self, call: Call) -> tuple[Opened | Read | Committed | NoStore | Paced, int]:
+    async def perform(self, call: Call) -> tuple[Opened | Read | Committed | NoStore | RateTaken, int]:
         step = step_of(call, self.forwarder)
         _step.set(step)
         self.doom.at(step, "before")
@@ -166,7 +166,7 @@ def step_of(call: Call, worker: Forwarder) -> str:
             return "secure"
         case Copy():
             return "copy"
-        case Pace():
+        case TakeRate():
             return "pace"
 
 

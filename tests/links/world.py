@@ -3,7 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headgate.core.links.calls import Call, Commit, Committed, Copy, Fetch, Open, Opened, Pace, Paced, Put, Read, Secure
+from headgate.core.links.calls import (
+    Call,
+    Commit,
+    Committed,
+    Copy,
+    Fetch,
+    Open,
+    Opened,
+    Put,
+    RateTaken,
+    Read,
+    Secure,
+    TakeRate,
+)
 from headgate_coordinator.links.forwarder import Forwarder
 from headgate_coordinator.links.rules import Forwarding
 from tests.model.link import ModelSource, ModelTarget
@@ -22,7 +35,7 @@ class Links:
     how: Forwarding = field(default_factory=lambda: Forwarding("here", "there", window=40))
     secured: int = 0
 
-    def answer(self, call: Call, fence: int = 1) -> Opened | Read | Committed | Paced:
+    def answer(self, call: Call, fence: int = 1) -> Opened | Read | Committed | RateTaken:
         match call:
             case Open():
                 return self.source.open(fence)
@@ -34,8 +47,8 @@ class Links:
                 )
             case Secure():
                 return self.target.commit(fence, call.born, 0, (), need=0, want=self.target.held, lost=False)
-            case Pace():
-                return Paced()
+            case TakeRate():
+                return RateTaken()
             case Copy():
                 put = (Put(call.entry.seq, call.entry.body),)
                 self.dead.commit(fence, call.born, 0, (), need=len(call.entry.body), want=0, lost=False)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headgate.core.limits.adapting import RULES, UNIT, Course, Sample, decide
+from headgate.core.limits.adapting import RULES, UNIT, AdaptiveState, Sample, decide
 from tests.model.limiter import Limit
 
 
@@ -14,10 +14,10 @@ class Adaptive:
     limit: Limit
     heard: Sample = field(default_factory=Sample)
     second: int = 0
-    course: Course = field(init=False)
+    course: AdaptiveState = field(init=False)
 
     def __post_init__(self) -> None:
-        self.course = Course(self.limit.floor * UNIT)
+        self.course = AdaptiveState(self.limit.floor * UNIT)
 
     @property
     def most(self) -> int:

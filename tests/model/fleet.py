@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
-from headgate.core.limits.adapting import UNIT, Adapt, Course, Sample, decide
+from headgate.core.limits.adapting import UNIT, Adapt, AdaptiveState, Sample, decide
 
 REFUSED_AFTER: Final = 0.002
 AGAIN_AFTER: Final = 0.02
@@ -55,7 +55,7 @@ class Fleet:
         self._sigma = math.sqrt(math.log(1 + self.spread**2))
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order, self._now, self._factor = count(), 0.0, 1
-        self._course, self._sums, self._pressed = Course(self.floor * UNIT), Counter[str](), False
+        self._course, self._sums, self._pressed = AdaptiveState(self.floor * UNIT), Counter[str](), False
         self._capacity, self._busy, self._held, self._wanting = self.slots, 0, 0, 0
         self._queue: deque[float] = deque()
         for _ in range(self.callers):

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from headgate.core.limits.adapting import UNIT, Adapt, Course, Sample, decide
+from headgate.core.limits.adapting import UNIT, Adapt, AdaptiveState, Sample, decide
 
 SUMS = ("ok", "us", "squares", "over", "late", "busy")
 AGAIN = 50
@@ -44,7 +44,9 @@ class Service:
         return Sample(ok, us, round(ok * square * 1e12 / 4096), over, over * 1000, us // 1000, pressed=True)
 
 
-def follow(service: Service, seconds: int, floor: int, ceiling: int, adapt: Adapt, course: Course) -> Iterator[Course]:
+def follow(
+    service: Service, seconds: int, floor: int, ceiling: int, adapt: Adapt, course: AdaptiveState
+) -> Iterator[AdaptiveState]:
     """Yield where the limit is after each second; a part of each sample is of the second before."""
     before = course.limit
     for _ in range(seconds):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headgate.redis.bulk import Direct
+from headgate.redis.bulk import BulkConnections
 from headgate.redis.keys import Address
 
 
@@ -12,7 +12,7 @@ class Writer:
     def __init__(self, url: str, namespace: str) -> None:
         self.url = url
         self.namespace = namespace
-        self.direct = Direct(url)
+        self.direct = BulkConnections(url)
         self._names: set[str] = set()
 
     def add(

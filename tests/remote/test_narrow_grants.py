@@ -9,7 +9,7 @@ import pytest
 from headgate import AccessDenied, HeadgateError, InvalidValue
 from headgate.core.amqp.message import AmqpMessage, Properties, encode
 from headgate.core.policy import Policy
-from headgate.namespace.topics import Entry
+from headgate.namespace.topics import WildcardSubscription
 from headgate.policy import loads
 from headgate.redis.keys import Address, index_keys, namespace_channel, policy_key
 from headgate.redis.replies import Account
@@ -346,6 +346,6 @@ async def test_a_larger_share_than_the_settings_give_needs_manage(node: Node) ->
 
 def test_an_entry_of_the_index_is_read_as_it_is_written() -> None:
     for name in ("news.* s", "# a%20b", "a%20b.> s"):
-        entry = Entry.read(name, durable=True, ttl_ms=1)
+        entry = WildcardSubscription.read(name, durable=True, ttl_ms=1)
         assert entry is not None
         assert entry.name == name

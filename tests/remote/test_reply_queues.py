@@ -10,7 +10,7 @@ import headgate
 from headgate import AccessDenied, InvalidValue
 from headgate.amqp.limits import Limits
 from headgate.amqp.link import Link, Terminus
-from headgate.amqp.peer import Gone
+from headgate.amqp.peer import Disconnected
 from headgate.amqp.proton import lib
 from headgate.core.amqp.message import AmqpMessage, Properties, encode
 from headgate.core.names import encode_name
@@ -104,11 +104,11 @@ async def test_nobody_makes_one(node: Node, user: str) -> None:
             assert answer.code == "UNKNOWN"
             with pytest.raises((AccessDenied, InvalidValue)):
                 await sdk.parts.registry.index.announce(address)
-            with pytest.raises(Gone):
+            with pytest.raises(Disconnected):
                 await peer.sender(name, f"to {name}")
             if user != "boss":
                 link = await peer.receiver(name, taken, name=f"from {name}")
-                with pytest.raises(Gone, match="may not consume"):
+                with pytest.raises(Disconnected, match="may not consume"):
                     await peer.until(lambda: False, link)
     assert await replies_in_redis(node) == []
 
@@ -127,7 +127,7 @@ async def test_one_holds_as_much_as_one_message_may_have_and_a_connection_has_so
         assert explained.fields["limit_bytes"] == "100000"
         for number in range(REPLY_QUEUES - 1):
             await reply_link(peer, Taken(), f"more {number}")
-        with pytest.raises(Gone, match="resource-limit"):
+        with pytest.raises(Disconnected, match="resource-limit"):
             await reply_link(peer, Taken(), "one too many")
         link.close()
         peer.flush()
@@ -135,7 +135,7 @@ async def test_one_holds_as_much_as_one_message_may_have_and_a_connection_has_so
         async def another() -> bool:
             try:
                 await reply_link(peer, Taken(), "in its place")
-            except Gone:
+            except Disconnected:
                 return False
             return True
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate import AccessDenied
-from headgate.amqp.peer import Gone
+from headgate.amqp.peer import Disconnected
 from headgate.core.amqp.message import AmqpMessage, Properties, encode
 from headgate.redis.keys import Address, session_prefix
 from headgate.redis.replies import Account
@@ -56,7 +56,7 @@ async def test_of_a_sender(node: Node) -> None:
         condition, reason = await ended(ann, link)
         assert condition == "amqp:unauthorized-access"
         assert "'ann' may not produce at 'orders'" in reason
-        with pytest.raises(Gone, match="may not produce"):
+        with pytest.raises(Disconnected, match="may not produce"):
             await ann.sender("orders", "again")
     assert await stored(node) == 1
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import headgate
-from headgate.amqp.peer import Gone
+from headgate.amqp.peer import Disconnected
 from headgate_coordinator.security.document import User, parse_grant
 from headgate_coordinator.security.store import UserStore
 from tests.amqp.client import Peer
@@ -181,7 +181,7 @@ async def test_a_rolling_restart_is_never_unready_and_loses_nothing(crew: Crew, 
                             await asyncio.sleep(0.05)
                     finally:
                         await peer.close()
-            except (Gone, OSError, TimeoutError, AssertionError):
+            except (Disconnected, OSError, TimeoutError, AssertionError):
                 await asyncio.sleep(0.02)
 
     watching = asyncio.create_task(asyncio.to_thread(watch))

@@ -14,7 +14,7 @@ from typing import Final
 
 from headgate._util.tasks import stop
 from headgate.client import Client
-from headgate.core.deadlock import Deadlock, Passes
+from headgate.core.deadlock import ConfirmedDeadlocks, Deadlock
 from headgate.errors import HeadgateError
 from headgate.namespace.deadlocks import FoundDeadlock, read_deadlocks
 from headgate.redis.stores.notes import NoteStore
@@ -58,7 +58,7 @@ class Detector:
         self._leases = LeaseStore(client.store.server, client.namespace)
         self._notes = NoteStore(client.store.server, client.namespace)
         self._known: dict[str, _Known] = {}
-        self._passes = Passes()
+        self._passes = ConfirmedDeadlocks()
         self._found: Counter[str] = Counter()
         self._renew_at = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -100,7 +100,7 @@ class Detector:
         led, self.leads = self.leads, LEASE in held.fences
         self._renew_at = now + min(self._ttl / 4, (held.again_ms or math.inf) / 1000)
         if self.leads and not led:
-            self._passes, self._known = Passes(), {}
+            self._passes, self._known = ConfirmedDeadlocks(), {}
             for one in await read_deadlocks(self._notes):
                 if one.unseen <= self._ttl:  # what the one before knew of
                     self._known[one.id] = _Known(now - one.lasted - one.unseen, one.done, one.done)
@@ -114,7 +114,7 @@ class Detector:
         try:
             sight = await look(self._client.store, self._client.namespace, await self._notes.ties())
         except HeadgateError:
-            self._passes = Passes()
+            self._passes = ConfirmedDeadlocks()
             raise
         certain = self._passes.look(sight.graph)
         noted = {}

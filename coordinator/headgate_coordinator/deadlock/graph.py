@@ -46,7 +46,7 @@ class Sight:
 async def look(store: Store, namespace: str, ties: Iterable[Tie]) -> Sight:
     """Read the destinations that the ties are about, as far as they may be part of a cycle.
 
-    They are not read at one instant, so two looks are needed: see :class:`headgate.core.deadlock.Passes`.
+    They are not read at one instant, so two looks are needed: see :class:`headgate.core.deadlock.ConfirmedDeadlocks`.
 
     Args:
         store: of the server where they lie.

@@ -9,7 +9,7 @@ from typing import Any, Final
 import headgate.amqp.peer
 from headgate.amqp.handler import Incoming
 from headgate.amqp.link import Fate, Link, Outcome, Terminus
-from headgate.amqp.peer import Gone
+from headgate.amqp.peer import Disconnected
 from headgate_coordinator.demo import QUEUE
 
 HANDSHAKE: Final = 5.0
@@ -46,7 +46,7 @@ class Peer(headgate.amqp.peer.Peer):
                 await self.reach(host, port)
                 self.only = self.link(self.name, Terminus(QUEUE, capabilities=("queue",)), receives=self._receives)
                 await self.until(lambda: (self.only.source if self._receives else self.only.target).address, self.only)
-        except (Gone, TimeoutError):
+        except (Disconnected, TimeoutError):
             return False
         return True
 

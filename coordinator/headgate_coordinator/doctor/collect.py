@@ -13,7 +13,7 @@ from headgate.core.durability import MEMORY, Durability
 from headgate.core.policy import Policy
 from headgate.errors import HeadgateError
 from headgate.redis.keys import policy_key
-from headgate.redis.probing import NotLetIn, Probe, Refusal, target
+from headgate.redis.probing import ConnectRefused, Probe, ProbeRefusal, target
 from headgate_coordinator.doctor.deployment import (
     Clock,
     ClusterFacts,
@@ -89,14 +89,14 @@ class _Examination:
         """Return the cluster as one host sees it; None where it is in none, or does not answer."""
         try:
             probe = await Probe.open(self._url, host)
-        except NotLetIn:
+        except ConnectRefused:
             return None
         try:
             mode = _fields(await probe.ask("INFO", "server"))
             if "cluster" not in (mode.get("redis_mode"), mode.get("server_mode")):
                 return None
             nodes, info = await probe.ask("CLUSTER", "NODES"), await probe.ask("CLUSTER", "INFO")
-            if isinstance(nodes, Refusal):
+            if isinstance(nodes, ProbeRefusal):
                 return ClusterFacts((), _fields(info).get("cluster_state", ""), nodes.text)
             listed = tuple(
                 replace(node, place=_text((host[0], host[1]))) if node.place.startswith(":") else node
@@ -110,7 +110,7 @@ class _Examination:
         where = _text(place) if place else self._url.path
         try:
             probe = await Probe.open(self._url, place)
-        except NotLetIn as error:
+        except ConnectRefused as error:
             return ServerFacts(where, str(error), reason=error.reason)
         try:
             return await self._asked(probe, where, cluster=cluster)
@@ -123,22 +123,22 @@ class _Examination:
         info: dict[str, str] = {}
         for section in SECTIONS:
             answer = await probe.ask("INFO", section)
-            if isinstance(answer, Refusal):
+            if isinstance(answer, ProbeRefusal):
                 unanswered["INFO"] = answer.text
                 break
             info |= _fields(answer)
         config: dict[str, str] = {}
         for name in SETTINGS:
             answer = await probe.ask("CONFIG", "GET", name)
-            if isinstance(answer, Refusal):
+            if isinstance(answer, ProbeRefusal):
                 unanswered["CONFIG GET"] = answer.text
                 break
             texts = list(map(_decoded, answer))
             config |= dict(zip(texts[::2], texts[1::2], strict=False))
         default = await probe.ask("ACL", "GETUSER", "default")
-        if isinstance(default, Refusal):
+        if isinstance(default, ProbeRefusal):
             unanswered["ACL GETUSER"] = default.text
-        loader = {} if isinstance(default, Refusal) else _paired(default)
+        loader = {} if isinstance(default, ProbeRefusal) else _paired(default)
         asked = _durability(await probe.ask("HGET", self._policy, "document"), unanswered)
         facts = ServerFacts(where, "", info, config, unanswered, clock, fastest, loader=loader, asked=asked)
         user, missing = await self._rights.of(probe, facts.version, cluster=cluster)
@@ -152,24 +152,24 @@ class _Examination:
         where, service = _text(host), self._url.service
         try:
             probe = await Probe.open(self._url, host, sentinel=True)
-        except NotLetIn as error:
+        except ConnectRefused as error:
             return SentinelFacts(where, str(error))
         try:
             state = await probe.ask("SENTINEL", "MASTER", service)
-            if isinstance(state, Refusal):
+            if isinstance(state, ProbeRefusal):
                 return SentinelFacts(where, state.text)
             fields = _paired(state)
             quorum = await probe.ask("SENTINEL", "CKQUORUM", service)
             listed = await probe.ask("SENTINEL", "REPLICAS", service)
-            replicas = [] if isinstance(listed, Refusal) else [_paired(one) for one in listed]
+            replicas = [] if isinstance(listed, ProbeRefusal) else [_paired(one) for one in listed]
             heard = await probe.ask("SUBSCRIBE", "+switch-master")  # last: nothing else may be asked after it
             return SentinelFacts(
                 where,
                 "",
                 _joined(fields.get("ip", ""), fields.get("port", "")),
                 fields,
-                None if _unknown(quorum) else quorum.text if isinstance(quorum, Refusal) else "",
-                heard.text if isinstance(heard, Refusal) else "",
+                None if _unknown(quorum) else quorum.text if isinstance(quorum, ProbeRefusal) else "",
+                heard.text if isinstance(heard, ProbeRefusal) else "",
                 tuple(_joined(one.get("ip", ""), one.get("port", "")) for one in replicas),
             )
         finally:
@@ -191,7 +191,7 @@ async def _clock(probe: Probe, unanswered: dict[str, str]) -> tuple[Clock | None
         ours, began = time.time(), time.monotonic()
         answer = await probe.ask("TIME")
         took = time.monotonic() - began
-        if isinstance(answer, Refusal):
+        if isinstance(answer, ProbeRefusal):
             unanswered["TIME"] = answer.text
             break
         if best is None or took / 2 < best.within:
@@ -202,8 +202,8 @@ async def _clock(probe: Probe, unanswered: dict[str, str]) -> tuple[Clock | None
 
 def _durability(document: Any, unanswered: dict[str, str]) -> Durability:
     """Return the most that a rule of a policy asks for; it may be at another server of the cluster."""
-    if isinstance(document, Refusal) or document is None:
-        if isinstance(document, Refusal) and document.forbidden:
+    if isinstance(document, ProbeRefusal) or document is None:
+        if isinstance(document, ProbeRefusal) and document.forbidden:
             unanswered["policy"] = document.text
         return MEMORY
     try:
@@ -217,7 +217,7 @@ def _durability(document: Any, unanswered: dict[str, str]) -> Durability:
 
 def _unknown(answer: Any) -> bool:
     """Return whether a Sentinel may not be asked whether it could fail over, or cannot tell."""
-    return isinstance(answer, Refusal) and not answer.text.startswith(("NOQUORUM", "NOGOODSLAVE"))
+    return isinstance(answer, ProbeRefusal) and not answer.text.startswith(("NOQUORUM", "NOGOODSLAVE"))
 
 
 def _decoded(answer: Any) -> str:
@@ -226,7 +226,7 @@ def _decoded(answer: Any) -> str:
 
 def _fields(answer: Any) -> dict[str, str]:
     """Return the fields of an answer such as INFO's; none where there is no answer."""
-    if isinstance(answer, Refusal):
+    if isinstance(answer, ProbeRefusal):
         return {}
     lines = (line.partition(":") for line in _decoded(answer).splitlines())
     return {name: value.strip() for name, colon, value in lines if colon}

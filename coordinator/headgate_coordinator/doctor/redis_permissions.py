@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from headgate.redis.probing import Probe, Refusal
+from headgate.redis.probing import Probe, ProbeRefusal
 from headgate_coordinator.security.acl import ROLES, Role, commands_of, keys_of
 
 _WORDS: Final = {
@@ -46,7 +46,9 @@ _BEYOND: Final = {
 }  # fmt: skip
 """Commands that no role needs, and that do most harm in a program that was taken over."""
 _SINCE: Final = (7, 0)
-_UNKNOWN: Final = Refusal("users may ask by MULTI and DISCARD, or from Redis 7 on by a script; neither is allowed here")
+_UNKNOWN: Final = ProbeRefusal(
+    "users may ask by MULTI and DISCARD, or from Redis 7 on by a script; neither is allowed here"
+)
 _ASKING: Final = ("multi", "discard")
 
 Question = tuple[str, Sequence[str]]
@@ -75,10 +77,10 @@ class Rights:
                 allowed = await _dry_run(probe, self._user, questions)
             else:
                 allowed = await _by_script(probe, loaded, questions) if version >= _SINCE else _UNKNOWN
-                if isinstance(allowed, Refusal):
+                if isinstance(allowed, ProbeRefusal):
                     allowed = await _by_queueing(probe, questions)
-            if isinstance(allowed, Refusal):
-                if not self._user and isinstance(loaded, Refusal) and loaded.forbidden:
+            if isinstance(allowed, ProbeRefusal):
+                if not self._user and isinstance(loaded, ProbeRefusal) and loaded.forbidden:
                     return user, dict.fromkeys(self._roles, _ASKING)  # nobody does without
                 return user, allowed.text
             missing[role] = tuple(
@@ -97,7 +99,7 @@ class Rights:
             allowed = await _by_script(probe, await probe.ask("SCRIPT", "LOAD", _ASK), questions)
         else:  # these are not queued, not even to be discarded
             return ()
-        if isinstance(allowed, Refusal):
+        if isinstance(allowed, ProbeRefusal):
             return ()
         return tuple(name for (name, _), may in zip(questions, allowed, strict=True) if may)
 
@@ -113,29 +115,29 @@ def _questions(role: Role, namespace: str, *, cluster: bool) -> Iterable[Questio
         yield f"channel {other}", ("SUBSCRIBE", other)
 
 
-async def _by_script(probe: Probe, loaded: Any, questions: Sequence[Question]) -> list[bool] | Refusal:
+async def _by_script(probe: Probe, loaded: Any, questions: Sequence[Question]) -> list[bool] | ProbeRefusal:
     words = [word for _, command in questions for word in (len(command), *command)]
-    found = loaded if isinstance(loaded, Refusal) else await probe.ask("EVALSHA", loaded, 0, *words)
-    return found if isinstance(found, Refusal) else [bool(one) for one in found]
+    found = loaded if isinstance(loaded, ProbeRefusal) else await probe.ask("EVALSHA", loaded, 0, *words)
+    return found if isinstance(found, ProbeRefusal) else [bool(one) for one in found]
 
 
-async def _by_queueing(probe: Probe, questions: Sequence[Question]) -> list[bool] | Refusal:
+async def _by_queueing(probe: Probe, questions: Sequence[Question]) -> list[bool] | ProbeRefusal:
     """Queue each command in a transaction that is never executed: what is forbidden is refused at that moment."""
-    if isinstance(await probe.ask("MULTI"), Refusal):
+    if isinstance(await probe.ask("MULTI"), ProbeRefusal):
         return _UNKNOWN
     found = [name in _ASKING or _may(await probe.ask(*words)) for name, words in questions]
-    return _UNKNOWN if isinstance(await probe.ask("DISCARD"), Refusal) else found
+    return _UNKNOWN if isinstance(await probe.ask("DISCARD"), ProbeRefusal) else found
 
 
-async def _dry_run(probe: Probe, user: str, questions: Sequence[Question]) -> list[bool] | Refusal:
+async def _dry_run(probe: Probe, user: str, questions: Sequence[Question]) -> list[bool] | ProbeRefusal:
     found = []
     for _, words in questions:
         answer: Any = await probe.ask("ACL", "DRYRUN", user, *words)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, ProbeRefusal):
             return answer
         found.append(answer == b"OK")
     return found
 
 
 def _may(answer: Any) -> bool:
-    return not (isinstance(answer, Refusal) and answer.forbidden)
+    return not (isinstance(answer, ProbeRefusal) and answer.forbidden)

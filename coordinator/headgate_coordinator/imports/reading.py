@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, Verdict, Word
+from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, BrokerSetting, Verdict
 from headgate.core.printable import printable
 from headgate.errors import InvalidValue
 from headgate_coordinator.imports.draft import Draft, Table
@@ -50,7 +50,9 @@ class Reading:
         """Return ``<file>:<line>`` of something."""
         return f"{self.file}:{one.line}"
 
-    def note(self, one: Placed, word: Word, verdict: Verdict, value: str, ours: str = "", why: str = "") -> None:
+    def note(
+        self, one: Placed, word: BrokerSetting, verdict: Verdict, value: str, ours: str = "", why: str = ""
+    ) -> None:
         """Note what became of a setting; a password is not shown, nor what stands beside such a word."""
         shown = HIDDEN if is_secret(word.name) or is_secret(value) else _IN_URL.sub(f"//{HIDDEN}@", value)
         about = f"{word.group}.{word.name}"
@@ -62,11 +64,11 @@ class Reading:
         self._of.append(self.draft.last)
         self.rows.append(Row(verdict, self.file, one.line, about, shown, ours, why, word.states))
 
-    def plain(self, one: Placed, word: Word, value: str, ours: str = "") -> None:
+    def plain(self, one: Placed, word: BrokerSetting, value: str, ours: str = "") -> None:
         """Note what the table says of a word."""
         self.note(one, word, word.verdict, value, ours or word.ours, word.differs)
 
-    def become(self, one: Placed, word: Word, value: str, ours: str, why: str = "") -> None:
+    def become(self, one: Placed, word: BrokerSetting, value: str, ours: str, why: str = "") -> None:
         """Note what a value became: ours, unless that is empty; ``why`` goes above what the table says of the word."""
         why = why or word.differs
         self.note(one, word, NOT_COVERED if not ours else DIFFERS if why else KEPT, value, ours, why)

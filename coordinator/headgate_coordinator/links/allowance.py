@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Final
 
-from headgate.core.links.calls import Pace
+from headgate.core.links.calls import TakeRate
 
 KEPT: Final = 1.0
 """Seconds for which a link between destinations may use what its rate allowed."""
@@ -57,7 +57,7 @@ class LinkAllowance:
         """Return whether this many more messages of together ``size`` bytes may go now."""
         return self.quantum is None or (messages <= self._messages.left(now) and size <= self._bytes.left(now))
 
-    def ask(self, sizes: list[int], now: float) -> Pace | None:
+    def ask(self, sizes: list[int], now: float) -> TakeRate | None:
         """Return what to ask for so that messages of these sizes may go, a little at a time; None for nothing."""
         if self.quantum is None or not sizes or self.covers(1, sizes[0], now):
             return None
@@ -67,9 +67,9 @@ class LinkAllowance:
             if messages and (messages == most or size + one > most_bytes):
                 break
             messages, size = messages + 1, size + one
-        return Pace(messages, size)
+        return TakeRate(messages, size)
 
-    def add(self, allowed: Pace, now: float) -> None:
+    def add(self, allowed: TakeRate, now: float) -> None:
         """Note what the rate allowed."""
         self._messages.add(allowed.messages, now + KEPT)
         self._bytes.add(allowed.size, now + KEPT)

@@ -20,11 +20,11 @@ from headgate.core.links.calls import (
     NoStore,
     Open,
     Opened,
-    Pace,
-    Paced,
+    RateTaken,
     Read,
     Regression,
     Secure,
+    TakeRate,
 )  # fmt: skip
 from headgate.core.links.trouble import NO_ROOM, PACED, SPOOLS, Trouble
 from headgate_coordinator.links.allowance import LinkAllowance
@@ -168,13 +168,13 @@ class Forwarder:
             self._target_at = now + LOOK_AGAIN
 
     def hear(
-        self, call: Call, answer: Opened | Read | Committed | NoStore | Paced, now: float, *, replicas: int = 0
+        self, call: Call, answer: Opened | Read | Committed | NoStore | RateTaken, now: float, *, replicas: int = 0
     ) -> None:
         """Take in an answer; ``replicas`` is how many have it, with that to :class:`Secure`."""
         self._flying.pop(type(call), None)
-        if isinstance(call, Pace):
+        if isinstance(call, TakeRate):
             self._allowed.add(call, now)
-        elif isinstance(answer, Paced):
+        elif isinstance(answer, RateTaken):
             raise TypeError(f"{call} is not answered so")
         elif isinstance(answer, NoStore):
             self._refused(answer, now)

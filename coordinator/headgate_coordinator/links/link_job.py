@@ -10,7 +10,7 @@ from headgate.core.links.link import STORES, Link
 from headgate.core.links.trouble import Trouble
 from headgate.core.names import encode_name
 from headgate.core.selector.parser import Selector
-from headgate.credit.spool_quota import Quota
+from headgate.credit.spool_quota import SpoolQuota
 from headgate.errors import HeadgateError, PolicyError
 from headgate.namespace.defaults import durability_of
 from headgate.redis.keys import Address, forwarder_id
@@ -147,11 +147,11 @@ class LinkJob(Job[Link]):
                 await _end(here, link.dead_letters, recover=True)
 
 
-def _room(stack: contextlib.AsyncExitStack, client: Client, name: str) -> Callable[[Spool], Awaitable[Quota]]:
+def _room(stack: contextlib.AsyncExitStack, client: Client, name: str) -> Callable[[Spool], Awaitable[SpoolQuota]]:
     """Return the way of a link to room at stores: a session of its own, from when it first spools."""
     session: Session | None = None
 
-    async def room_at(spool: Spool) -> Quota:
+    async def room_at(spool: Spool) -> SpoolQuota:
         nonlocal session
         if session is None:
             session = await stack.enter_async_context(client.session(f"segments of {name}"))

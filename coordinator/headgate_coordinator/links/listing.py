@@ -10,7 +10,7 @@ from rich.table import Table
 
 from headgate import Client
 from headgate.core.links.channel import Feed, feed_of
-from headgate.core.links.link import Ends, Link, ends_of
+from headgate.core.links.link import Link, LinkNameParts, ends_of
 from headgate.core.links.trouble import STARTING, Trouble
 from headgate.explain.destination_facts import backlogs
 from headgate.redis.keys import Address, forwarder_id, owned_keys
@@ -133,7 +133,7 @@ async def _look(
     return LinkState(*kind_and_name, name, ends.source, target, state, owner, mark, backlog, size, trouble, origin)
 
 
-def _backlog(link: str, ends: Ends, seen: Snapshot | None) -> tuple[int | None, int | None]:
+def _backlog(link: str, ends: LinkNameParts, seen: Snapshot | None) -> tuple[int | None, int | None]:
     every = {one.subscription: one for one in backlogs(seen)} if seen else {}
     moves = seen is not None and seen.fields["kind"] == "queue" and not ends.copies
     found = every.get("queue" if moves else link)

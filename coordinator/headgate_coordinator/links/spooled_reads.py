@@ -8,7 +8,7 @@ from headgate.core.links.calls import Entry
 from headgate.core.segment import is_reference, payload_size
 from headgate.redis.keys import Address
 from headgate.spool import Spooling
-from headgate.spool.reader import Unreadable
+from headgate.spool.reader import UnreadablePayload
 
 _log = logging.getLogger("headgate")
 
@@ -43,7 +43,7 @@ class Entries:
     async def _entry(self, address: Address, entry: Entry) -> Entry:
         self._spooling.sweeper.watch(address)
         payload = await self._spooling.reader.read(address, entry.body)
-        if not isinstance(payload, Unreadable):
+        if not isinstance(payload, UnreadablePayload):
             return replace(entry, body=payload)
         _log.warning("message %d of %r cannot be forwarded: %s", entry.seq, address.name, payload.trouble)
         return replace(entry, body=payload.stub, lost=payload.trouble)

@@ -18,7 +18,7 @@ from headgate.core.links.calls import Put, Skip
 from headgate.core.names import decode_name
 from headgate.core.segment import pack
 from headgate.core.when_full import WhenFull
-from headgate.credit.spool_quota import Quota
+from headgate.credit.spool_quota import SpoolQuota
 from headgate.errors import CoordinatorUnavailable, HeadgateError, MessageTooLarge
 from headgate.message import is_durable
 from headgate.redis.keys import Address
@@ -90,7 +90,7 @@ class SpooledWrites:
         address: Address,
         link: str,
         fence: int,
-        room_at: Callable[[Spool], Awaitable[Quota]],
+        room_at: Callable[[Spool], Awaitable[SpoolQuota]],
         woken: Callable[[], None],
         sent: list[Segment],
         *,
@@ -105,7 +105,7 @@ class SpooledWrites:
         self._crowded = False
         """Whether nothing of what was written last was taken."""
         self._stirred = asyncio.Event()
-        self._asked: tuple[Quota, int, asyncio.Future[None]] | None = None
+        self._asked: tuple[SpoolQuota, int, asyncio.Future[None]] | None = None
 
     @property
     def spools(self) -> bool:
@@ -218,7 +218,9 @@ class SpooledWrites:
             taken.append(entry)
         return taken, size, messages
 
-    async def _fitting(self, quota: Quota, entries: Sequence[Put | Skip], most: int) -> tuple[list[Put | Skip], int]:
+    async def _fitting(
+        self, quota: SpoolQuota, entries: Sequence[Put | Skip], most: int
+    ) -> tuple[list[Put | Skip], int]:
         """Take room for as many of the entries as the store has it for; for the first alone, stand in its line."""
         self._reclaim()
         while True:

@@ -18,11 +18,11 @@ from headgate.core.links.calls import (
     NoStore,
     Open,
     Opened,
-    Pace,
-    Paced,
     Put,
+    RateTaken,
     Read,
     Secure,
+    TakeRate,
 )
 from headgate.core.links.trouble import Trouble
 from headgate.errors import AccessDenied, CoordinatorUnavailable, SpoolUnavailable
@@ -115,7 +115,7 @@ class LinkWorker:
         """The error of a call that is not to be repeated: the work begins anew."""
         self.spool: SpooledWrites | None = None
 
-    async def perform(self, call: Call) -> tuple[Opened | Read | Committed | NoStore | Paced, int]:
+    async def perform(self, call: Call) -> tuple[Opened | Read | Committed | NoStore | RateTaken, int]:
         """Make one call; returns its answer, and how many replicas have what the target has.
 
         Raises:
@@ -148,10 +148,10 @@ class LinkWorker:
                 return answer, held.replicas if durability.is_met(held) else NOT_SAFE
             case Copy():
                 return await self._copy(call), 0
-            case Pace(messages, size):
+            case TakeRate(messages, size):
                 if self._pace is not None:
                     await self._pace(messages, size)
-                return Paced(), 0
+                return RateTaken(), 0
 
     async def _commit(self, call: Commit) -> Committed | NoStore:
         target, spool = self.target, self.spool

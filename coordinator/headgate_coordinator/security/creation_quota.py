@@ -15,7 +15,7 @@ from headgate.client import Client
 from headgate.core.limits.user_limit import UserLimit
 from headgate.core.names import decode_name, encode_name, whole_name
 from headgate.errors import HeadgateError
-from headgate.namespace.topics import Entry, is_pattern, read_pattern
+from headgate.namespace.topics import WildcardSubscription, is_pattern, read_pattern
 from headgate.redis.keys import Address, index_keys, made_key
 from headgate.redis.scripts import script
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
@@ -80,7 +80,11 @@ class Making:
             return
         by_pattern = is_pattern(name)
         if by_pattern:
-            entry = Entry(read_pattern(name), subscription, durable=True, ttl_ms=0).name if subscription else ""
+            entry = (
+                WildcardSubscription(read_pattern(name), subscription, durable=True, ttl_ms=0).name
+                if subscription
+                else ""
+            )
             there, counted = not entry or await self._is_subscribed(entry), _digest(entry)
         else:
             there, counted = await self._is_there(name), encode_name(name)

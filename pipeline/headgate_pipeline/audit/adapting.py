@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import astuple, replace
 from typing import Any
 
-from headgate.core.limits.adapting import RULES, UNIT, Course, Sample, decide
+from headgate.core.limits.adapting import RULES, UNIT, AdaptiveState, Sample, decide
 from headgate.core.limits.limit import Limit
 
 Violated = Callable[[str, str, object, object], None]
@@ -25,13 +25,13 @@ class Steps:
         self._violated = violated
         self._whole = whole
         self._name = ""
-        self._course: Course | None = None
+        self._course: AdaptiveState | None = None
         self._moved = False
 
     def most(self, limit: Limit) -> float:
         """Return the most that may be held of a limit from now on, as its settings and its course say."""
         if limit.name != self._name:
-            self._course = Course(limit.floor * UNIT) if self._whole else None
+            self._course = AdaptiveState(limit.floor * UNIT) if self._whole else None
             self._name = limit.name
         if self._course is None:
             return float(limit.most)
@@ -45,7 +45,7 @@ class Steps:
         *sums, pressed = map(int, heard.split(" "))
         ok, us, squares, over, late, busy = sums
         sample = Sample(ok, us, squares, over, late, busy, bool(pressed))
-        written = Course(*map(int, after.split(" ")))
+        written = AdaptiveState(*map(int, after.split(" ")))
         how, _, rules = how.partition(".")
         if not int(floor) * UNIT <= written.limit <= int(ceiling) * UNIT:
             bounds = f"{floor} to {ceiling}"

@@ -13,7 +13,7 @@ from redis import Redis
 from redis.exceptions import AskError, MovedError
 
 from headgate.core.addresses.pattern import Pattern
-from headgate.redis.bulk import Direct
+from headgate.redis.bulk import BulkConnections
 from headgate.redis.keys import Address, check_namespace, parse_key
 from headgate_pipeline.ledger import parse as ledger
 from headgate_pipeline.ledger.offsets import Bounds, Offset
@@ -30,14 +30,14 @@ TRIM: Final = 2_000
 KEPT: Final = 100
 """Newest entries that are never trimmed: explanations read the pace of the last seconds off them."""
 _SUFFIX: Final = ":ledger"
-_opened: dict[tuple[int, str], Direct] = {}
+_opened: dict[tuple[int, str], BulkConnections] = {}
 
 
-def connected(url: str) -> Direct:
+def connected(url: str) -> BulkConnections:
     """Return this process' connections to a Redis, opened once: Spark's workers read many partitions."""
     key = (os.getpid(), url)
     if key not in _opened:
-        _opened[key] = Direct(url)
+        _opened[key] = BulkConnections(url)
     return _opened[key]
 
 
@@ -54,7 +54,7 @@ class Ledgers:
         InvalidName: it is no namespace.
     """
 
-    def __init__(self, direct: Direct, namespace: str) -> None:
+    def __init__(self, direct: BulkConnections, namespace: str) -> None:
         self.namespace = check_namespace(namespace)
         self._direct = direct
 

@@ -29,7 +29,7 @@ def in_background(work: Awaitable[object], running: "set[asyncio.Task[None]]", n
     return task
 
 
-class Steps(set[Callable[[], None]]):
+class StepCallbacks(set[Callable[[], None]]):
     """Callbacks that a task makes after each of its steps."""
 
     def made(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from headgate.amqp.handler import Handler
 from headgate.amqp.intake import ignore, take
-from headgate.amqp.limits import Kept, Limits
+from headgate.amqp.limits import Limits, RetainedLinks
 from headgate.amqp.link import (
     DECODE_ERROR,
     ERRANT_LINK,
@@ -23,12 +23,12 @@ from headgate.amqp.link import (
     fate_of,
     refuse,
 )
-from headgate.amqp.link_closing import Drains, Lingering
+from headgate.amqp.link_closing import ClosingLinks, DrainingLinks
 from headgate.amqp.proton import ffi, lib, put_text_map, read_condition, scratch, set_condition
-from headgate.amqp.rereading import Unreadable, echoes, read_attach, repeated
+from headgate.amqp.rereading import MalformedAttach, echoes, read_attach, repeated
 from headgate.amqp.streaming import Streams
-from headgate.amqp.transport import STRIDE, Strides, begun
-from headgate.amqp.windows import Windows
+from headgate.amqp.transport import STRIDE, InputChunks, begun
+from headgate.amqp.windows import SessionWindows
 
 MOST_IGNORED: Final = 200
 """Messages over closed links that a connection may send; fewer than the frames of a session's window."""
@@ -69,10 +69,10 @@ class Engine:
     ) -> None:
         self.links: Final[dict[Any, Link]] = {}
         self.streams: Final = Streams()
-        self.drains: Final = Drains(self.streams)
+        self.drains: Final = DrainingLinks(self.streams)
         self.alive = True
-        self.limits, self._kept = limits, Kept(limits)
-        self.lingering: Final = Lingering(self._kept)
+        self.limits, self._kept = limits, RetainedLinks(limits)
+        self.lingering: Final = ClosingLinks(self._kept)
         self._ignored = 0
         self.farewell = False
         """Whether the peer has closed the connection, and not just gone."""
@@ -86,8 +86,8 @@ class Engine:
             offered=offered,
             properties=properties or {},
         )
-        self._strides = Strides(self._transport, self._scratch)
-        self.windows: Final = Windows(self._transport, self._strides, self.streams)
+        self._chunks = InputChunks(self._transport, self._scratch)
+        self.windows: Final = SessionWindows(self._transport, self._chunks, self.streams)
         self._opened = self._given_up = self._over = self._behind = False
         self._data, self._at = b"", 0
 
@@ -125,7 +125,7 @@ class Engine:
     def session(self) -> Any:
         """Begin a session; what it returns is for :meth:`attach`."""
         session = lib.pn_session(self._connection)
-        self._strides.sessions += 1
+        self._chunks.sessions += 1
         lib.pn_session_set_incoming_capacity(session, self.limits.window)
         lib.pn_session_open(session)
         return session
@@ -146,14 +146,14 @@ class Engine:
         self._data = data
         buffer, at, size = ffi.from_buffer(data), 0, len(data)
         while at < size and not self._given_up:
-            self._at, until = at, min(size, at + self._strides.next)
+            self._at, until = at, min(size, at + self._chunks.next)
             # The library takes 8 KiB at once; what a stride brought is dealt with together.
             while at < until and (taken := lib.pn_transport_push(self._transport, buffer + at, until - at)) > 0:
                 at += taken
             if at < until:  # it has heard the end, or an error that it tells by an event
                 break
             self._process()
-            self._strides.taken(self.limits.frame, alive=self.alive)
+            self._chunks.taken(self.limits.frame, alive=self.alive)
         self._process()
         if data[-1:] == b"A" and self.alive and echoes(data):
             self._kept.say_windows()
@@ -182,11 +182,11 @@ class Engine:
 
     def outgoing(self) -> list[bytes]:
         """Return the bytes to send, and forget them."""
-        pieces = self._strides.written()
+        pieces = self._chunks.written()
         if not self.alive:
             return pieces
         while True:
-            self._strides.write(pieces)
+            self._chunks.write(pieces)
             fed, known = self.streams.feed() if self.streams.links else (False, [])
             for link, delivery in known:
                 self._handler.settled(link, [fate_of(delivery)])
@@ -248,7 +248,7 @@ class Engine:
                     self._flow(links.get(_event_link(event)))
                 elif step := self._STEPS.get(kind):
                     self._take_all(arrived)  # what came before the link's end belongs to the link
-                    self._strides.stepped = True
+                    self._chunks.stepped = True
                     step(self, event)
             if self.alive:
                 _pop(collector)
@@ -362,8 +362,8 @@ class Engine:
             set_condition(condition, FRAMING_ERROR, "a session was begun before the connection was opened")
             lib.pn_transport_close_tail(self._transport)
         elif not lib.pn_session_state(session) & lib.PN_LOCAL_ACTIVE:
-            self._strides.sessions += 1
-            if self._strides.sessions > self.limits.sessions:  # without a channel to answer on, it falls silent
+            self._chunks.sessions += 1
+            if self._chunks.sessions > self.limits.sessions:  # without a channel to answer on, it falls silent
                 self.give_up(RESOURCE_LIMIT, f"more than {self.limits.sessions} sessions, those that end included")
                 return
             lib.pn_session_set_incoming_capacity(session, self.limits.window)
@@ -378,7 +378,7 @@ class Engine:
             if link := self.links.get(raw):
                 link.ended = True
                 self._forget(link)
-        self._strides.ended += 1
+        self._chunks.ended += 1
         lib.pn_session_close(session)
         lib.pn_session_free(session)
 
@@ -388,9 +388,9 @@ class Engine:
             return
         known = self.links.get(raw)
         try:
-            near = self._data[max(0, self._at - STRIDE) : self._at + self._strides.next]
+            near = self._data[max(0, self._at - STRIDE) : self._at + self._chunks.next]
             source, target, name = read_attach(raw, b"" if known else near)
-        except Unreadable as error:
+        except MalformedAttach as error:
             refuse(raw, *error.condition)
             return
         if known:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from headgate.errors import HeadgateError
-from headgate.redis.backend import Listener, Listening, Words
+from headgate.redis.backend import ChannelListeners, Listener, Words
 
 CHANNELS: Final = 64
 """Channels in one call: one that may do little is not to be longer than a node takes of such a user."""
@@ -27,7 +27,7 @@ class NodeWakeUps:
 
     def __init__(self, ask: Callable[..., Awaitable[Any]]) -> None:
         self._ask = ask
-        self._listeners = Listening()
+        self._listeners = ChannelListeners()
 
     @property
     def channels(self) -> list[str]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from headgate.amqp.handler import Incoming
-from headgate.amqp.limits import Kept
+from headgate.amqp.limits import RetainedLinks
 from headgate.amqp.link import RESOURCE_LIMIT, TOO_LARGE, Link
 from headgate.amqp.proton import SCRATCH, ffi, lib
 
@@ -16,7 +16,7 @@ Fault = tuple[str, str]
 """An AMQP error, and what it says."""
 
 
-def take(link: Link, scratch: Any, kept: Kept) -> tuple[list[Incoming], Fault | None, bool]:
+def take(link: Link, scratch: Any, kept: RetainedLinks) -> tuple[list[Incoming], Fault | None, bool]:
     """Return a link's complete messages, the error of the next one, and whether any was aborted."""
     messages: list[Incoming] = []
     aborted = False

@@ -48,7 +48,7 @@ def _length(text: Any) -> int:
     return max(0, len(ffi.string(text)) - _SHORT) if text else 0
 
 
-class Kept:
+class RetainedLinks:
     """A count of what the library keeps for a peer: links also after we closed them, until the peer says that it knows.
 
     Attributes:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 from headgate.amqp.proton import ASSERTS, lib
 
 if TYPE_CHECKING:
-    from headgate.amqp.limits import Kept
+    from headgate.amqp.limits import RetainedLinks
     from headgate.amqp.link import Link
     from headgate.amqp.streaming import Streams
 
 Answer = Callable[[Any], None]
 
 
-class Drains:
+class DrainingLinks:
     """Links whose receivers want their credit used up, and that have nothing more to use it for: ``links``."""
 
     def __init__(self, streams: "Streams") -> None:
@@ -42,10 +42,10 @@ class Drains:
         return answered
 
 
-class Lingering:
+class ClosingLinks:
     """Links that the peer has ended, and whose messages are not all settled: the answer waits for that."""
 
-    def __init__(self, kept: "Kept") -> None:
+    def __init__(self, kept: "RetainedLinks") -> None:
         self._kept = kept
         self._links: dict[Any, tuple[Link, Answer]] = {}
 

@@ -15,7 +15,7 @@ from headgate.amqp.wire import Wire
 PATIENCE: Final = 30.0
 
 
-class Gone(ConnectionError):
+class Disconnected(ConnectionError):
     """The connection or a link is over, or was never there."""
 
 
@@ -61,10 +61,10 @@ class Peer(Wire):
                 await self.until(self._opened)
         except (OSError, TimeoutError) as error:
             self.abort()
-            raise Gone(str(error) or "the node does not answer") from error
+            raise Disconnected(str(error) or "the node does not answer") from error
         if self.lost or self.over:  # it was refused in the same breath
             self.abort()
-            raise Gone(str(self.over))
+            raise Disconnected(str(self.over))
 
     async def until(self, true: Callable[[], Any], link: Link | None = None) -> None:
         """Wait until something is true.
@@ -74,7 +74,7 @@ class Peer(Wire):
         """
         while not true():
             if self.lost or self.over or (link and not link.alive):
-                raise Gone(f"{self.over} {link.user if link else ''}")
+                raise Disconnected(f"{self.over} {link.user if link else ''}")
             self.changed.clear()
             await self.changed.wait()
 

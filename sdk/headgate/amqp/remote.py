@@ -19,7 +19,7 @@ from headgate.amqp.hints import NodeWakeUps, in_calls
 from headgate.amqp.nodelink import Call, NodeLink
 from headgate.amqp.reported_waits import ReportedWaits
 from headgate.amqp.url import AmqpUrl
-from headgate.core.durability import Durability, Held
+from headgate.core.durability import Durability, WriteProgress
 from headgate.core.segment import NO_STORE
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError
 from headgate.redis.scripts import Script, script_of
@@ -109,7 +109,7 @@ class NodeBackend:
 
     async def secure(
         self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], durability: Durability, within_ms: int
-    ) -> tuple[Any, Held]:
+    ) -> tuple[Any, WriteProgress]:
         """Call a script, and have the node wait until what it wrote is as safe as that; returns how far that came.
 
         Errors as :meth:`call`.
@@ -117,7 +117,7 @@ class NodeBackend:
         self.calls += 1
         answer = await self._ask("secure", script.name, keys[0], argv, durability.text, within_ms)
         reply, replicas, fsynced, trouble, problem = answer
-        return self._sure(reply), Held(int(replicas), bool(fsynced), trouble, str(problem))
+        return self._sure(reply), WriteProgress(int(replicas), bool(fsynced), trouble, str(problem))
 
     async def command(self, key: bytes, *args: Any) -> Any:
         """Send one read-only command.

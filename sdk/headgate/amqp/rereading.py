@@ -23,7 +23,7 @@ _MOST: Final = 100
 """Bounds of a second reading: flows at a time, possible addresses, and bytes of a flow at the end."""
 
 
-class Unreadable(HeadgateError):
+class MalformedAttach(HeadgateError):
     """An attach says what cannot be a name or an address.
 
     Attributes:
@@ -47,11 +47,11 @@ def read_attach(raw: Any, data: bytes) -> tuple[Terminus, Terminus, str]:
         read_text_map(lib.pn_link_remote_properties(raw))
     except UnicodeDecodeError as error:
         part = "a name, an address, a capability, a filter or a property of the link"
-        raise Unreadable(DECODE_ERROR, f"{part} is not UTF-8: {error}") from None
+        raise MalformedAttach(DECODE_ERROR, f"{part} is not UTF-8: {error}") from None
     receives = lib.pn_link_is_receiver(raw)
     end = target if receives else source
     if not end.dynamic and not end.coordinator and (wrong := _misread(data, end.address, target=receives)):
-        raise Unreadable(INVALID_FIELD, wrong)
+        raise MalformedAttach(INVALID_FIELD, wrong)
     return source, target, name
 
 

@@ -18,7 +18,7 @@ PIECE: Final = 262_144
 
 
 @dataclass(slots=True)
-class Unsent:
+class PartialMessage:
     """A message that the library does not have all of yet; what is sent after it on its link waits behind it."""
 
     delivery: Any
@@ -35,7 +35,7 @@ class Streams:
     """
 
     def __init__(self) -> None:
-        self.links: dict[Link, deque[Unsent]] = {}
+        self.links: dict[Link, deque[PartialMessage]] = {}
 
     def waiting(self, link: "Link") -> int:
         """Return how many messages of a link are not sent yet: its credit is spent only when they are."""
@@ -52,7 +52,7 @@ class Streams:
 
     def add(self, link: "Link", delivery: Any, message: bytes, *, settled: bool) -> None:
         """Send a message in pieces."""
-        self.links.setdefault(link, deque()).append(Unsent(delivery, message, settled))
+        self.links.setdefault(link, deque()).append(PartialMessage(delivery, message, settled))
 
     def has(self, link: "Link", delivery: Any) -> bool:
         """Return whether a delivery is not sent yet: what the peer already says of it is heard when it is."""

@@ -39,7 +39,7 @@ def begun(
     return transport, connection, collector
 
 
-class Strides:
+class InputChunks:
     """How much is taken next, and how many sessions wait for the answer to their end.
 
     Args:

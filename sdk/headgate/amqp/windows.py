@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headgate.amqp.handler import Handler
     from headgate.amqp.link import Link
     from headgate.amqp.streaming import Streams
-    from headgate.amqp.transport import Strides
+    from headgate.amqp.transport import InputChunks
 
 WIDE: Final = 1 << 20
 """Frames that are room for whatever is handed over before it is written."""
@@ -21,21 +21,21 @@ OVERHEAD: Final = 100
 """Bytes of a frame, at most, that are no part of a message."""
 
 
-class Windows:
+class SessionWindows:
     """Room in the sessions of one connection.
 
     Args:
         transport: of the connection.
-        strides: write what was handed over.
+        chunks: write what was handed over.
         streams: messages that are handed over a piece at a time.
 
     Attributes:
         waiting: links that wait for more room, and the frames of room that they had.
     """
 
-    def __init__(self, transport: Any, strides: "Strides", streams: "Streams") -> None:
+    def __init__(self, transport: Any, chunks: "InputChunks", streams: "Streams") -> None:
         self._transport = transport
-        self._strides, self._streams = strides, streams
+        self._chunks, self._streams = chunks, streams
         self.waiting: dict[Link, int] = {}
 
     @property
@@ -50,7 +50,7 @@ class Windows:
         if window >= WIDE:
             return UNBOUNDED
         if lib.pn_session_outgoing_bytes(session) > 0:
-            self._strides.write_ahead()  # only what is written is off the window
+            self._chunks.write_ahead()  # only what is written is off the window
             window = int(remote_window(session))
         unsent = self._streams.unsent(session)
         return window - 1 - unsent // self.frame if unsent else window

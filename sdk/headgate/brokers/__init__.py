@@ -25,7 +25,7 @@ NOT_COVERED: Final = "not covered"
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class BrokerSetting:
     """One setting of a product.
 
     Attributes:
@@ -55,10 +55,10 @@ class Word:
 
 
 @cache
-def words(product: str) -> dict[str, dict[str, Word]]:
+def words(product: str) -> dict[str, dict[str, BrokerSetting]]:
     """Return the settings of a product, by group and name."""
     text = (resources.files(__package__) / f"{product}.toml").read_text(encoding="utf-8")
     return {
-        group: {name: Word(group, name, **facts) for name, facts in members.items()}
+        group: {name: BrokerSetting(group, name, **facts) for name, facts in members.items()}
         for group, members in tomllib.loads(text).items()
     }

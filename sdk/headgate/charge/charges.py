@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 import headgate.sync
 from headgate.charge.held import TAKEN, Held, Kept
-from headgate.charge.terms import Terms
+from headgate.charge.terms import ChargeTerms
 from headgate.errors import HeadgateError, InvalidValue
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.gate import Gate
@@ -22,7 +22,7 @@ _TOKENS: Final = frozenset({"tokens"})
 _log: Final = logging.getLogger("headgate.charge")
 
 
-class Charge(Terms[Source]):
+class Charge(ChargeTerms[Source]):
     """Charges calls on a limiter, gate or bucket of an event loop."""
 
     module = "headgate"
@@ -62,7 +62,7 @@ class Charge(Terms[Source]):
             _log.warning("%r could not be held off for %s s: %s", self.on, seconds, error)
 
 
-class SyncCharge(Terms[SyncSource]):
+class SyncCharge(ChargeTerms[SyncSource]):
     """Charges calls on a limiter, gate or bucket of :mod:`headgate.sync`."""
 
     module = "headgate.sync"

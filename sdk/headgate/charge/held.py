@@ -19,14 +19,14 @@ class Held(Protocol):
         """End it; twice frees once."""
 
 
-class _Taken:
+class _SpentTokens:
     """Tokens of a bucket: they are used, so nothing comes back."""
 
     def release(self) -> None:
         """Do nothing."""
 
 
-TAKEN: Final = _Taken()
+TAKEN: Final = _SpentTokens()
 
 
 class Kept:

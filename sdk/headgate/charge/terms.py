@@ -49,7 +49,7 @@ def _check_factory(on: Callable[..., object]) -> None:
         raise InvalidValue(what, setting="on")
 
 
-class Terms(Generic[S]):
+class ChargeTerms(Generic[S]):
     """How each call is charged.
 
     Args:

@@ -10,7 +10,7 @@ from headgate.message import Stored
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
 from headgate.spool import Spooling
-from headgate.spool.reader import Unreadable
+from headgate.spool.reader import UnreadablePayload
 
 PAGE: Final = 100
 """Messages that one call reads where the destination does not say (``browser_window``)."""
@@ -68,7 +68,7 @@ async def _slice(
     while left is None or left > 0:
         count = page if left is None else min(page, left)
         entries = await store.browse(address, after=last, count=count)
-        look = _Look(store, spooling, address)
+        look = _PageReader(store, spooling, address)
         for id_, stored, expires_ms, due_ms in entries:
             last = id_.decode()
             shown = await look.at(last, stored) if is_reference(stored) else stored
@@ -79,7 +79,7 @@ async def _slice(
         left = None if left is None else left - count
 
 
-class _Look:
+class _PageReader:
     """Payloads of a page. A store that did not answer once is not asked again, so that a page costs one wait."""
 
     def __init__(self, store: Store, spooling: Spooling, address: Address) -> None:
@@ -94,14 +94,14 @@ class _Look:
                 return found
             stored = found
         payload = await self._read(stored)
-        if not isinstance(payload, Unreadable):
+        if not isinstance(payload, UnreadablePayload):
             return payload
         return payload.stub if await self._store.stored(self._address, id_) is not None else None
 
-    async def _read(self, stored: bytes) -> bytes | Unreadable:
+    async def _read(self, stored: bytes) -> bytes | UnreadablePayload:
         try:
             if self._silent is None:
                 return await self._spooling.reader.read(self._address, stored)
         except SpoolUnavailable as error:
             self._silent = error
-        return Unreadable(Reference.parse(stored).segment, f"for now: {self._silent}")
+        return UnreadablePayload(Reference.parse(stored).segment, f"for now: {self._silent}")

@@ -6,16 +6,16 @@ from typing import Protocol, Self
 
 from headgate._util.keywords import explains
 from headgate._util.pacing import Pacing
-from headgate.consuming.inbox import BREATH, Inbox, Source
+from headgate.consuming.inbox import BREATH, Inbox, InboxSource
 from headgate.core.window import Window
 from headgate.errors import Closed
-from headgate.explain.self_wait import Use
+from headgate.explain.self_wait import ConsumerUser
 from headgate.message import Message
 from headgate.redis.keys import Address
 from headgate.units import parse_timeout
 
 
-class Supply(Protocol):
+class MessageSource(Protocol):
     """A source of a consumer's messages: a feed, or one for each topic."""
 
     @property
@@ -44,7 +44,7 @@ class Supply(Protocol):
         ...
 
     @property
-    def source(self) -> Source:
+    def source(self) -> InboxSource:
         """The lease, which shows whether messages still come."""
         ...
 
@@ -54,7 +54,7 @@ class Supply(Protocol):
         ...
 
     @property
-    def use(self) -> Use:
+    def use(self) -> ConsumerUser:
         """Which task uses it."""
         ...
 
@@ -100,7 +100,7 @@ class Consumer:
     while it is open, and :attr:`Message.destination` says where a message comes from.
     """
 
-    def __init__(self, inbox: Inbox, supply: Supply) -> None:
+    def __init__(self, inbox: Inbox, supply: MessageSource) -> None:
         self.inbox = inbox
         """The messages that are here; for :mod:`headgate.sync`."""
         self._supply = supply
@@ -157,7 +157,7 @@ class Consumer:
         return self._pacing
 
     @property
-    def use(self) -> Use:
+    def use(self) -> ConsumerUser:
         """Which task uses it."""
         return self._use
 

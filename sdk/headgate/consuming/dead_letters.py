@@ -29,7 +29,7 @@ REFUSED: Final = 2.0
 
 
 @dataclass(slots=True)
-class Dead:
+class DeadLetter:
     """A message on its way out.
 
     Attributes:
@@ -47,7 +47,7 @@ class Dead:
     trouble: str = ""
 
 
-def _labelled(dead: Dead, source: str) -> bytes:
+def _labelled(dead: DeadLetter, source: str) -> bytes:
     """Return the message as it is stored at the other destination: in the form it has, with what befell it."""
     message = dead.message
     befell: dict[str, Any] = {
@@ -81,7 +81,7 @@ class DeadLetters:
         subscription: str,
         ttl_ms: int,
         ensure_at: Callable[[Address], Ensure],
-        stored: Callable[[Dead], None],
+        stored: Callable[[DeadLetter], None],
     ) -> None:
         self._store = store
         self._source = source
@@ -89,7 +89,7 @@ class DeadLetters:
         self._ttl_ms = ttl_ms
         self._ensure_at = ensure_at
         self._stored = stored
-        self._line: list[Dead] = []  # no deque, which takes 0.7 KiB of each consumer when it is empty
+        self._line: list[DeadLetter] = []  # no deque, which takes 0.7 KiB of each consumer when it is empty
         self._task: asyncio.Task[None] | None = None
         self._epoch = ""
         self.trouble = ""
@@ -112,7 +112,7 @@ class DeadLetters:
         """Whether that many failed attempts are too many."""
         return self.max_attempts is not None and attempts >= self.max_attempts
 
-    def put(self, dead: Dead) -> None:
+    def put(self, dead: DeadLetter) -> None:
         """Put a message in line."""
         self._line.append(dead)
         if self._task is None or self._task.done():
@@ -122,7 +122,7 @@ class DeadLetters:
         """Stop; what is still in line stays where it was delivered."""
         await stop(self._task)
 
-    def clear(self) -> list[Dead]:
+    def clear(self) -> list[DeadLetter]:
         """Empty the line, and return what was in it: it was given to other consumers."""
         line = list(self._line)
         self._line.clear()
@@ -144,7 +144,7 @@ class DeadLetters:
                     del self._line[0]
                     self._stored(dead)
 
-    def _tell(self, dead: Dead, error: HeadgateError) -> None:
+    def _tell(self, dead: DeadLetter, error: HeadgateError) -> None:
         """Say once why a message cannot get out; it is tried again, for an operator may see to it."""
         if dead.trouble != str(error):
             dead.trouble = str(error)
@@ -156,7 +156,7 @@ class DeadLetters:
     def _missing(self, error: BaseException) -> None:
         self.trouble = str(error)
 
-    async def _publish(self, dead: Dead) -> None:
+    async def _publish(self, dead: DeadLetter) -> None:
         target = self.target
         if target is None:
             return  # the setting was taken away meanwhile

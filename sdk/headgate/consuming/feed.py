@@ -9,22 +9,22 @@ from typing import Final
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered
-from headgate._util.tasks import Steps, in_background, stop
+from headgate._util.tasks import StepCallbacks, in_background, stop
 from headgate.consuming.settlements import Settlements
 from headgate.consuming.sink import Sink
-from headgate.consuming.strays import Strays
-from headgate.consuming.terms import Owner, Terms, refusal
+from headgate.consuming.strays import StrayDeliveries
+from headgate.consuming.terms import ConsumerTerms, FeedOwner, refusal
 from headgate.context import Context
 from headgate.core.credit import Lease
-from headgate.core.fetching import Call, Exchange, Fetching, Holding
-from headgate.core.sharing import Lead, Share, SharedWindow, Takers
+from headgate.core.fetching import Call, Exchange, Fetching, WindowUse
+from headgate.core.sharing import FirstShare, Share, SharedWindow, WindowUsers
 from headgate.core.window import Allowance, Window
 from headgate.credit.account import CLOSE_WITHIN
 from headgate.errors import AccessDenied, Closed, DestinationDamaged, HeadgateError, SlowConsumer
-from headgate.explain.self_wait import Use
+from headgate.explain.self_wait import ConsumerUser
 from headgate.message import Message
 from headgate.redis.keys import Address
-from headgate.spool.recall import Recall
+from headgate.spool.recall import RecallQueue
 
 _log = logging.getLogger("headgate")
 HINTS: Final = frozenset({"ready", "wanted", "slow", "brisk", "settings", "removed"})
@@ -53,8 +53,8 @@ class Feed:
         self,
         context: Context,
         address: Address,
-        terms: Terms,
-        owner: Owner,
+        terms: ConsumerTerms,
+        owner: FeedOwner,
         sink: Callable[["Feed"], Sink],
         *,
         shared: SharedWindow | None = None,
@@ -70,15 +70,15 @@ class Feed:
         self._tracing = context.tracing
         self._owner = owner
         self._sink = sink(self)
-        self._loop, self._wake, self._steps = asyncio.get_running_loop(), asyncio.Event(), Steps()
+        self._loop, self._wake, self._steps = asyncio.get_running_loop(), asyncio.Event(), StepCallbacks()
         self._lease = Lease(context.options.ttl)
-        self._recall = Recall(context.spooling, address, self._recalled)
-        holding: Allowance = Holding(terms.window) if shared is None else Share(shared, self._wake.set)
+        self._recall = RecallQueue(context.spooling, address, self._recalled)
+        holding: Allowance = WindowUse(terms.window) if shared is None else Share(shared, self._wake.set)
         self._machine = Fetching[Message](holding, self._lease, self._sink, self._recall.line)
         self.settlements = Settlements(
             context, address, terms, self._machine, self._recall, self._sink, owner.ensure_at, self._wake.set
         )
-        self._strays = Strays(context.store, context.losses, address, self.encoded_subscription)
+        self._strays = StrayDeliveries(context.store, context.losses, address, self.encoded_subscription)
         self._number, self._received_before = 0, -1
         self._removed = self._attached_paused = False
         self._task: asyncio.Task[None] | None = None
@@ -101,7 +101,7 @@ class Feed:
         return self._number
 
     @property
-    def use(self) -> Use:
+    def use(self) -> ConsumerUser:
         """Which task uses it."""
         return self.settlements.use
 
@@ -167,10 +167,10 @@ class Feed:
         self._wake.set()
         return in_background(self._tell_window(), self._configuring, f"headgate {self.id}")
 
-    def share(self, takers: Takers) -> SharedWindow:
+    def share(self, takers: WindowUsers) -> SharedWindow:
         """Let others have parts of its window from now on; returns it."""
         shared = SharedWindow(self.window, takers, self._machine.holding)
-        self._machine.leads = lambda held: Lead(shared, self._wake.set, held)
+        self._machine.leads = lambda held: FirstShare(shared, self._wake.set, held)
         return shared
 
     def check_open(self) -> None:

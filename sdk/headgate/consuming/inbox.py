@@ -14,7 +14,7 @@ BREATH: Final = 64
 TakeBack = Callable[[Holder, int], list[Message]]
 
 
-class Source(Protocol):
+class InboxSource(Protocol):
     """A source that fills an inbox."""
 
     @property
@@ -33,7 +33,7 @@ class Source(Protocol):
         ...
 
 
-class Filling(Protocol):
+class InboxFeed(Protocol):
     """A feed, as far as where it delivers needs it."""
 
     @property
@@ -78,7 +78,7 @@ class Inbox:
         self.buffer.clear()
         return messages
 
-    async def wait(self, source: Source, deadline: float | None, asks: Callable[[], None]) -> None:
+    async def wait(self, source: InboxSource, deadline: float | None, asks: Callable[[], None]) -> None:
         """Wait until something is here, until its source ends, or until a moment of the loop's clock."""
         self.asked += 1
         asks()
@@ -92,7 +92,7 @@ class Inbox:
         finally:
             self.asked -= 1
 
-    async def has_turn(self, source: Source, deadline: float | None) -> bool:
+    async def has_turn(self, source: InboxSource, deadline: float | None) -> bool:
         """Wait for a turn at the rate; False when none comes before the deadline, which is waited for."""
         while await self.pacing.turn(patience=math.inf if deadline is None else deadline - self._loop.time()):
             if deadline is None or self._loop.time() >= deadline or source.closed:
@@ -112,7 +112,7 @@ def take_own(buffer: deque[Message], holder: Holder, most: int) -> list[Message]
     return own
 
 
-class Tray:
+class InboxSink:
     """The sink of one feed of an inbox: all of it, or a lane where several feeds fill it.
 
     Feeds of slices fill it all together; then each takes out only what came over it.
@@ -120,7 +120,7 @@ class Tray:
 
     started = True
 
-    def __init__(self, inbox: Inbox, buffer: deque[Message], feed: Filling | None = None) -> None:
+    def __init__(self, inbox: Inbox, buffer: deque[Message], feed: InboxFeed | None = None) -> None:
         self._inbox = inbox
         self._buffer = buffer
         self._feed = feed

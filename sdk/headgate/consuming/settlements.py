@@ -5,14 +5,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from headgate.consuming.dead_letters import Dead, DeadLetters
+from headgate.consuming.dead_letters import DeadLetter, DeadLetters
 from headgate.consuming.sink import Sink
-from headgate.consuming.terms import Terms
+from headgate.consuming.terms import ConsumerTerms
 from headgate.context import Context
 from headgate.core.fetching import Exchange, Fetching
 from headgate.core.segment import MARK, payload_size
 from headgate.credit.calls import Ensure
-from headgate.credit.durable_writes import Securing, secured_by
+from headgate.credit.durable_writes import DurableWrites, secured_by
 from headgate.errors import (
     AccessDenied,
     Closed,
@@ -23,13 +23,13 @@ from headgate.errors import (
     NotDurable,
     SessionExpired,
 )
-from headgate.explain.self_wait import Use
+from headgate.explain.self_wait import ConsumerUser
 from headgate.message import Message, Outcome
 from headgate.namespace.defaults import durability_of
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
-from headgate.spool.recall import GONE, Recall
+from headgate.spool.recall import GONE, RecallQueue
 from headgate.units import parse_timeout
 
 _log = logging.getLogger("headgate")
@@ -59,7 +59,7 @@ class Settlements:
         failure: why the consumer cannot go on.
         denied: why Redis or a node does nothing for it now; it is tried again, for an operator may give the right back.
         trouble: why Redis cannot be asked just now.
-        securing: what is settled and not as safe yet as the durability asks; None where none is asked for.
+        durable_writes: what is settled and not as safe yet as the durability asks; None where none is asked for.
         use: which task uses the consumer.
     """
 
@@ -67,9 +67,9 @@ class Settlements:
         self,
         context: Context,
         address: Address,
-        terms: Terms,
+        terms: ConsumerTerms,
         machine: Fetching[Message],
-        recall: Recall,
+        recall: RecallQueue,
         sink: Sink,
         ensure_at: Callable[[Address], Ensure],
         wake: Callable[[], None],
@@ -80,7 +80,7 @@ class Settlements:
         self.failure: BaseException | None = None
         self.denied: AccessDenied | None = None
         self.trouble: BaseException | None = None
-        self.securing: Securing | None = None
+        self.durable_writes: DurableWrites | None = None
         self._session = context.session
         self._machine, self._recall, self._sink = machine, recall, sink
         self._outcomes = machine.outcomes
@@ -93,13 +93,13 @@ class Settlements:
         self._loop = asyncio.get_running_loop()
         self._queued = self._flushed = self._expirations = self._epoch = 0
         self._progress = asyncio.Event()
-        self.use = Use(self._loop, self._outcomes, self._dead_letters)
+        self.use = ConsumerUser(self._loop, self._outcomes, self._dead_letters)
 
     def adopt(self, fields: Mapping[str, str], store: Store) -> None:
         """Take in the destination's settings, as the state spells them."""
         self._dead_letters.configure(dict(fields))
         durability = durability_of(fields) | self._insists
-        self.securing = secured_by(durability, self.securing, store, self.address, self._session)
+        self.durable_writes = secured_by(durability, self.durable_writes, store, self.address, self._session)
 
     # What comes.
 
@@ -219,8 +219,8 @@ class Settlements:
         except TimeoutError as error:
             if isinstance(error, NotDurable):
                 raise
-            if self.securing is not None and message.raw_id not in self._machine.held:
-                raise self.securing.late(f"the settlement of message {message.id}", patience) from None
+            if self.durable_writes is not None and message.raw_id not in self._machine.held:
+                raise self.durable_writes.late(f"the settlement of message {message.id}", patience) from None
             raise CoordinatorUnavailable(
                 f"message {message.id} of {self.address.shown!r} is not known to be settled after {patience:g} s: "
                 f"{self._holdup}; it is settled once that is over, unless the session's lease ends before"
@@ -250,8 +250,8 @@ class Settlements:
             raise SessionExpired(self.address.shown, self._session, "what was not settled yet went to other consumers")
         if self._flushed < target:
             raise self.failure or Closed(f"the consumer of {self.address.shown!r} was closed")
-        if self.securing is not None and self._epoch:
-            await self.securing.up_to_now(self._epoch, until)
+        if self.durable_writes is not None and self._epoch:
+            await self.durable_writes.up_to_now(self._epoch, until)
 
     def give_back(self, message: Message) -> None:
         """Release a message that nobody has begun."""
@@ -261,8 +261,8 @@ class Settlements:
     def made(self, call: Exchange[Message], epoch: int) -> None:
         """Tell those who wait that the settlements of a call are made."""
         self._epoch = epoch
-        if self.securing is not None:
-            self.securing.settled(epoch, (future for _, _, future in call.going))
+        if self.durable_writes is not None:
+            self.durable_writes.settled(epoch, (future for _, _, future in call.going))
         else:
             for future in [future for _, _, future in call.going if future is not None]:
                 if not future.done():
@@ -310,8 +310,8 @@ class Settlements:
     async def close(self) -> None:
         """Stop with dead letters, wait a moment for what is settled to be safe, and drop the rest."""
         await self._dead_letters.close()
-        if self.securing is not None:
-            await self.securing.close(SECURE_WITHIN)
+        if self.durable_writes is not None:
+            await self.durable_writes.close(SECURE_WITHIN)
         self.lose(lambda _: Closed(f"the consumer of {self.address.shown!r} was closed"))
 
     def _queue(self, outcome: Outcome, message: Message, future: Future | None) -> None:
@@ -324,12 +324,12 @@ class Settlements:
     def _die(self, message: Message, reason: str, attempts: int, future: Future | None) -> None:
         """Move a message to the dead letters, and settle it once it is there; at once where there is no such place."""
         if self._dead_letters.target is not None:
-            self._dead_letters.put(Dead(message, reason, attempts, future))
+            self._dead_letters.put(DeadLetter(message, reason, attempts, future))
         else:
             _log.warning("message %s of %r was dropped: %s", message.id, self.address.shown, reason)
             self._queue("rejected", message, future)
 
-    def _buried(self, dead: Dead) -> None:
+    def _buried(self, dead: DeadLetter) -> None:
         """Settle a dead letter that is stored elsewhere now."""
         if dead.message.is_current:
             self._queue("rejected", dead.message, dead.caller)

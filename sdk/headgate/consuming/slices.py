@@ -9,17 +9,17 @@ from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
 from headgate.consuming.feed import Feed
 from headgate.consuming.settlements import Settlements
-from headgate.core.sharing import SharedWindow, Takers
+from headgate.core.sharing import SharedWindow, WindowUsers
 from headgate.core.window import Window
 from headgate.errors import Closed, CoordinatorUnavailable, HeadgateError
-from headgate.explain.self_wait import Use
+from headgate.explain.self_wait import ConsumerUser
 from headgate.namespace.registry import Registry
 from headgate.redis.keys import Address
 
 _log = logging.getLogger("headgate")
 
 
-class Receivers(Takers, Protocol):
+class SliceReceivers(WindowUsers, Protocol):
     """Those who receive what the feeds of all slices fetch."""
 
     def stir(self) -> None:
@@ -39,7 +39,7 @@ class Slices:
         open_feed: opens the feed of another slice.
     """
 
-    def __init__(self, first: Feed, takers: Receivers, registry: Registry, open_feed: Open) -> None:
+    def __init__(self, first: Feed, takers: SliceReceivers, registry: Registry, open_feed: Open) -> None:
         self.first = first
         self.feeds = [first]
         self.is_closed = False
@@ -100,7 +100,7 @@ class Slices:
         return self.first.id
 
     @property
-    def use(self) -> Use:
+    def use(self) -> ConsumerUser:
         """Which task uses it."""
         return self.first.use
 

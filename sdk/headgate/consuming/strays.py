@@ -5,7 +5,7 @@ from collections.abc import Container
 from typing import Final
 
 from headgate.errors import AccessDenied, DestinationDamaged
-from headgate.namespace.losses import Losses
+from headgate.namespace.losses import LossListeners
 from headgate.redis.keys import PARTS, Address
 from headgate.redis.store import Store
 
@@ -15,7 +15,7 @@ PAGE: Final = 256
 _MESSAGES: Final = 1 + PARTS.index("messages")
 
 
-class Strays:
+class StrayDeliveries:
     """Strays go back, in a new epoch: deliveries that Redis counts as held and the consumer does not know.
 
     It settled them before, and Redis lost that; or the answer that brought them was lost with a connection. Nobody else
@@ -26,7 +26,7 @@ class Strays:
         after: id after which to look; None while nothing is in doubt.
     """
 
-    def __init__(self, store: Store, losses: Losses, address: Address, subscription: str) -> None:
+    def __init__(self, store: Store, losses: LossListeners, address: Address, subscription: str) -> None:
         self._store = store
         self._losses = losses
         self._address = address

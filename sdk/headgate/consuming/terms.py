@@ -22,7 +22,7 @@ def refusal(code: str, kind: str, destination: str, subscription: str) -> Headga
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ConsumerTerms:
     """The terms of a consumer.
 
     Attributes:
@@ -48,7 +48,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class FeedOwner:
     """Those who open feeds, as far as a feed needs them.
 
     Attributes:

@@ -11,20 +11,20 @@ from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered
 from headgate._util.tasks import in_background, stop
 from headgate.consuming.feed import Feed
-from headgate.consuming.inbox import Inbox, Tray
+from headgate.consuming.inbox import Inbox, InboxSink
 from headgate.consuming.sink import Sink
-from headgate.consuming.terms import Terms
+from headgate.consuming.terms import ConsumerTerms
 from headgate.context import Context
 from headgate.core.credit import Lease
 from headgate.core.names import read_name
-from headgate.core.sharing import Rotation, SharedWindow, Takers
+from headgate.core.sharing import RoundRobin, SharedWindow, WindowUsers
 from headgate.core.window import Window
 from headgate.credit.account import CLOSE_WITHIN
 from headgate.credit.calls import Ensure
 from headgate.errors import AccessDenied, Closed, HeadgateError, PolicyError, TooManySubscriptions
-from headgate.explain.self_wait import Use
+from headgate.explain.self_wait import ConsumerUser
 from headgate.message import Message
-from headgate.namespace.topics import Entry
+from headgate.namespace.topics import WildcardSubscription
 from headgate.redis.keys import Address, namespace_channel
 
 _log = logging.getLogger("headgate")
@@ -39,7 +39,7 @@ class TopicRemovedError(HeadgateError):
     """A topic that feeds by pattern were on was removed; they go on without it."""
 
 
-class Crowd(Takers, Protocol):
+class TopicReceivers(WindowUsers, Protocol):
     """Those who take what the feeds of all topics fetch, and how they keep an eye on these."""
 
     def sink(self, feed: Feed) -> Sink:
@@ -69,10 +69,10 @@ class Crowd(Takers, Protocol):
         """Let go of those who wait: nothing comes any more."""
 
 
-class Lanes:
+class InboxReceivers:
     """Those who receive from the inbox of one consumer, in which every topic has a lane."""
 
-    def __init__(self, inbox: Inbox, rotation: Rotation[Message], topics: "Topics") -> None:
+    def __init__(self, inbox: Inbox, rotation: RoundRobin[Message], topics: "PatternFeeds") -> None:
         self._topics = topics
         self._inbox = inbox
         self._rotation = rotation
@@ -83,10 +83,10 @@ class Lanes:
         """How many wait for a message."""
         return self._inbox.asked
 
-    def sink(self, feed: Feed) -> Tray:
+    def sink(self, feed: Feed) -> InboxSink:
         """Return a lane for the feed of one topic."""
         del feed
-        return Tray(self._inbox, self._rotation.lane())
+        return InboxSink(self._inbox, self._rotation.lane())
 
     async def find_queue(self) -> str | None:
         """Return a queue that the pattern matches, if there is one."""
@@ -105,17 +105,17 @@ class Lanes:
         """Do nothing: those who wait hear of messages only."""
 
 
-Open = Callable[["Topics", str], Awaitable[Feed]]
+Open = Callable[["PatternFeeds", str], Awaitable[Feed]]
 
 
-class Topics:
+class PatternFeeds:
     """The feeds of a pattern, each opened as its topic is found.
 
     Args:
         context: the session's.
         entry: the pattern's in the namespace's index, with its subscription.
         terms: what is asked for of every topic.
-        crowd: returns those who take the messages.
+        receivers: returns those who take the messages.
         open_feed: opens the feed of a topic.
         on_close: called with this once it is closed.
 
@@ -132,11 +132,11 @@ class Topics:
     def __init__(
         self,
         context: Context,
-        entry: Entry,
-        terms: Terms,
-        crowd: Callable[["Topics"], Crowd],
+        entry: WildcardSubscription,
+        terms: ConsumerTerms,
+        receivers: Callable[["PatternFeeds"], TopicReceivers],
         open_feed: Open,
-        on_close: Callable[["Topics"], None],
+        on_close: Callable[["PatternFeeds"], None],
     ) -> None:
         self.address = Address(context.namespace, entry.pattern.text, "", ())
         self.session = context.session
@@ -144,8 +144,8 @@ class Topics:
         self.entry = entry
         self.feeds: dict[str, Feed] = {}
         self.created: set[str] = set()
-        self.crowd = crowd(self)
-        self.shared = SharedWindow(terms.window, self.crowd)
+        self.receivers = receivers(self)
+        self.shared = SharedWindow(terms.window, self.receivers)
         self.closed = False
         self.failure: BaseException | None = None
         self.denied: BaseException | None = None
@@ -162,7 +162,7 @@ class Topics:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._configuring: set[asyncio.Task[None]] = set()
-        self.use = Use(self._loop)
+        self.use = ConsumerUser(self._loop)
         watch(self)
 
     def __repr__(self) -> str:
@@ -174,7 +174,7 @@ class Topics:
         return self._holder
 
     @property
-    def source(self) -> "Topics":
+    def source(self) -> "PatternFeeds":
         """The lease, which shows whether messages still come."""
         return self
 
@@ -243,7 +243,7 @@ class Topics:
         if self.closed:
             return
         self.closed = True
-        self.crowd.closing()
+        self.receivers.closing()
         await asyncio.gather(*map(stop, (self._task, *self._configuring)))
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
@@ -280,13 +280,13 @@ class Topics:
         self._ended_feeds.append(feed)
         if not isinstance(error, TopicRemovedError | PolicyError):
             self.failure = error
-            self.crowd.stir()
+            self.receivers.stir()
         self._wake.set()
 
     async def _check(self, names: set[str]) -> None:
         """Refuse a pattern that matches queues only, before anything is made that would outlive this."""
-        self.crowd.joining(names)
-        if not names and (queue := await self.crowd.find_queue()):
+        self.receivers.joining(names)
+        if not names and (queue := await self.receivers.find_queue()):
             raise PolicyError(
                 f"{self.address.name!r} matches {queue!r}, which is a queue; patterns subscribe to topics, "
                 f"so open a consumer for each queue"
@@ -316,7 +316,7 @@ class Topics:
                 self._missing(error)
                 worked = await until_answered(self._missing)(self._step)
             self.denied = None
-            self.crowd.looked()
+            self.receivers.looked()
             if not worked and not self._wake.is_set():
                 timer = self._loop.call_at(self._look_at, self._wake.set)
                 await self._wake.wait()
@@ -325,13 +325,13 @@ class Topics:
     def _missing(self, error: BaseException) -> None:
         if isinstance(error, AccessDenied):
             self.denied = error
-            self.crowd.stir()
+            self.receivers.stir()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):  # it cannot go on; whoever waits gets the error
             failed = HeadgateError(f"{self.address.name!r} failed: {error!r}")
             self.failure = error if isinstance(error, HeadgateError) else failed
-            self.crowd.stir()
+            self.receivers.stir()
 
     async def _step(self) -> bool:
         self._wake.clear()
@@ -368,7 +368,7 @@ class Topics:
 
     async def _join(self, names: Iterable[str]) -> None:
         names = tuple(names)
-        self.crowd.joining(names)
+        self.receivers.joining(names)
         new = [name for name in names if name not in self.feeds]
         failed: BaseException | None = None
         for at in range(0, len(new), AT_ONCE):  # they are opened one after the other, and none waits long for its turn
@@ -386,10 +386,10 @@ class Topics:
     async def _open(self, name: str) -> None:
         """Open a feed, and note it before anybody can end this: what is noted is closed with the whole."""
         self.feeds[name] = feed = await self._open_feed(self, name)
-        self.crowd.joined(feed)
+        self.receivers.joined(feed)
 
     async def _leave(self, feed: Feed) -> None:
         if self.feeds.get(feed.address.name) is feed:
             del self.feeds[feed.address.name]
         await feed.close()
-        self.crowd.left(feed)
+        self.receivers.left(feed)

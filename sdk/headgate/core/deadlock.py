@@ -144,16 +144,16 @@ def deadlocks(graph: Graph) -> tuple[Deadlock, ...]:
     The order of parties decides what is named, so two looks at one graph say the same.
     """
     left = stuck(graph)
-    following = {party: _step(party, graph[party], left) for party in left}
+    follower = {party: _step(party, graph[party], left) for party in left}
     found, seen = [], set[Party]()
     for party in sorted(left):
         path: dict[Party, None] = {}
         at = party
         while at not in path and at not in seen:
             path[at] = None
-            at = following[at].what
+            at = follower[at].what
         if at in path:
-            found.append(Deadlock(tuple(following[one] for one in _from_smallest([*path][[*path].index(at) :]))))
+            found.append(Deadlock(tuple(follower[one] for one in _from_smallest([*path][[*path].index(at) :]))))
         seen.update(path)
     return tuple(found)
 
@@ -164,7 +164,7 @@ def unchanged(before: Graph, now: Graph) -> dict[Party, Wait]:
 
 
 @dataclass(slots=True)
-class Passes:
+class ConfirmedDeadlocks:
     """Deadlocks that are certain: in two looks one after the other, nothing about them changed."""
 
     _before: Graph = field(default_factory=dict)

@@ -17,7 +17,7 @@ Trouble = Literal["", "refused", "interrupted"]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WriteProgress:
     """The progress of a write when the wait for it was over.
 
     Attributes:
@@ -74,7 +74,7 @@ class Durability:
     def __bool__(self) -> bool:
         return self.fsync or self.replicas > 0
 
-    def is_met(self, held: Held) -> bool:
+    def is_met(self, held: WriteProgress) -> bool:
         """Return whether that is enough."""
         return held.replicas >= self.replicas and (held.fsynced or not self.fsync)
 
@@ -96,14 +96,14 @@ class Durability:
         wait: tuple[Command, ...] = ((b"WAIT", self.replicas, share),) if self.replicas else ()
         return (*wait, (b"WAITAOF", 1, 0, share)) if self.fsync else wait
 
-    def read(self, answers: Sequence[Any]) -> Held:
+    def read(self, answers: Sequence[Any]) -> WriteProgress:
         """Return what the answers to these commands say; an error is one of them."""
         problem = next((str(one) for one in answers if isinstance(one, Exception)), "")
         if problem:
             never = any(mark in problem.lower() for mark in _NEVER)
-            return Held(trouble="refused" if never else "interrupted", problem=problem)
+            return WriteProgress(trouble="refused" if never else "interrupted", problem=problem)
         replicas = int(answers[0]) if self.replicas else 0
-        return Held(replicas, self.fsync and int(answers[-1][0]) > 0)
+        return WriteProgress(replicas, self.fsync and int(answers[-1][0]) > 0)
 
 
 MEMORY: Final = Durability()

@@ -37,7 +37,7 @@ T = TypeVar("T", bound=Delivery)
 
 
 @dataclass(slots=True)
-class Holding:
+class WindowUse:
     """A consumer's use of its window, and the part of it that is open for more.
 
     The window opens to its whole free room once ``top_up`` of it was settled; what is open stays open until filled.

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Final, Literal
 
-from headgate.brokers import PRODUCTS, Word, words
+from headgate.brokers import PRODUCTS, BrokerSetting, words
 from headgate.core.settings_table import PATHS
 
 Door = Literal["policy", "settings", "url", "producer", "consumer", "gate", "session", "pool", "command"]
@@ -20,7 +20,7 @@ Door = Literal["policy", "settings", "url", "producer", "consumer", "gate", "ses
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class ForeignTerm:
     """The meaning of another broker's word here.
 
     Attributes:
@@ -42,7 +42,7 @@ _BEGINS: Final = ("-", "_")
 
 
 @cache
-def products() -> dict[str, dict[str, Foreign]]:
+def products() -> dict[str, dict[str, ForeignTerm]]:
     """Return the settings of other brokers that an error can be about, by product and as its documents spell them."""
     return {
         title: {
@@ -55,24 +55,24 @@ def products() -> dict[str, dict[str, Foreign]]:
     }
 
 
-def _has_message(word: Word) -> bool:
+def _has_message(word: BrokerSetting) -> bool:
     """Return whether a word is one of theirs and no other: a plain one such as ``name`` may be anybody's."""
     is_plain = re.fullmatch("[a-z]+", word.name) is not None
     return bool(word.ours and word.ours != _NO_KEY) or not is_plain
 
 
-def _meaning(word: Word) -> Foreign:
+def _meaning(word: BrokerSetting) -> ForeignTerm:
     if not word.ours or word.ours == _NO_KEY:
-        return Foreign("", word.differs or word.hint or "nothing is to be set")
+        return ForeignTerm("", word.differs or word.hint or "nothing is to be set")
     if word.ours in _SETTINGS:
-        return Foreign(_SETTINGS[word.ours], word.hint)
+        return ForeignTerm(_SETTINGS[word.ours], word.hint)
     begin, _, part = word.ours.rpartition(".")
     if begin in _SETTINGS:
-        return Foreign(_SETTINGS[begin], word.hint, part)
+        return ForeignTerm(_SETTINGS[begin], word.hint, part)
     table, _, key = word.ours.partition(".")
     where = f"{key!r} of a [[{table}]] of a policy" if key else f"a [[{table}]] of a policy"
     more = f": {word.hint}" if word.hint else ""
-    return Foreign("", f"it is {where if table in _TABLES else f'{word.ours} of a policy'}{more}")
+    return ForeignTerm("", f"it is {where if table in _TABLES else f'{word.ours} of a policy'}{more}")
 
 
 _ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -96,7 +96,7 @@ def _plain(word: str) -> str:
 
 
 @cache
-def _known() -> dict[str, tuple[str, Foreign]]:
+def _known() -> dict[str, tuple[str, ForeignTerm]]:
     """Return all of them as :func:`_plain` spells them: a setting of ours goes before what is none."""
     every = [
         (word, product, meant)
@@ -109,7 +109,7 @@ def _known() -> dict[str, tuple[str, Foreign]]:
 
 
 @cache
-def _areas() -> dict[str, tuple[str, Foreign]]:
+def _areas() -> dict[str, tuple[str, ForeignTerm]]:
     """Return what begins words of a product that are all nothing to a policy, such as ``journal-``."""
     return {
         word: (product, meant)
@@ -119,7 +119,7 @@ def _areas() -> dict[str, tuple[str, Foreign]]:
     }
 
 
-def foreign(word: str) -> tuple[str, Foreign] | None:
+def foreign(word: str) -> tuple[str, ForeignTerm] | None:
     """Return the product that has a word, and what is meant; None for no product that is known.
 
     >>> foreign("setConsumerWindowSize")[1].setting
@@ -170,7 +170,7 @@ def _ours(word: str, door: Door) -> list[str]:
     return [here[name] for name in settings if name in here and here[name] != word]
 
 
-def _translated(product: str, meant: Foreign, door: Door) -> str:
+def _translated(product: str, meant: ForeignTerm, door: Door) -> str:
     if not meant.setting:
         return f"{product} has it: here {meant.note}"
     part = f".{meant.part}" if meant.part else ""

@@ -53,7 +53,7 @@ from headgate.core.spellings import (
     WHEN_FULL,
     WINDOW,
     WINDOWS,
-    Form,
+    ValueForm,
     word,
 )  # fmt: skip
 from headgate.core.window import Window
@@ -80,7 +80,7 @@ Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     """A setting: its name, spelling, place and kinds.
 
     Attributes:
@@ -93,7 +93,7 @@ class Row:
         governed: a policy in force sets it back where no rule says anything about it.
     """
 
-    form: Form | None
+    form: ValueForm | None
     doc: str
     field: str
     path: Path
@@ -103,12 +103,12 @@ class Row:
 
 
 def _row(
-    form: Form | None, *, doc: str, field: str = "", path: str | None = "", kinds: frozenset[str] = LIMITED,
+    form: ValueForm | None, *, doc: str, field: str = "", path: str | None = "", kinds: frozenset[str] = LIMITED,
     default: str = "", governed: bool = True,
 ) -> Any:  # fmt: skip
     """Return a field of :class:`Settings`; an empty ``field`` or ``path`` is its name, and None is no path."""
     steps = () if path is None else tuple(path.split("."))
-    return field_of(default=None, metadata={"row": Row(form, doc, field, steps, kinds, default, governed)})
+    return field_of(default=None, metadata={"row": SettingRow(form, doc, field, steps, kinds, default, governed)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,11 +355,11 @@ class Settings:
         return {"rate": repr(rate), "burst": str(burst)}
 
 
-def _named(name: str, row: Row) -> Row:
+def _named(name: str, row: SettingRow) -> SettingRow:
     return replace(row, field=row.field or name, path=(name,) if row.path == ("",) else row.path)
 
 
-ROWS: Final[dict[str, Row]] = {one.name: _named(one.name, one.metadata["row"]) for one in fields(Settings)}
+ROWS: Final[dict[str, SettingRow]] = {one.name: _named(one.name, one.metadata["row"]) for one in fields(Settings)}
 """The table, by name of the setting."""
 Settings.__doc__ = f"{Settings.__doc__}\n\nAttributes:\n" + "".join(
     f"    {name}: {row.doc}\n" for name, row in ROWS.items()

@@ -4,14 +4,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, Protocol, TypeVar
 
-from headgate.core.fetching import Holding
+from headgate.core.fetching import WindowUse
 from headgate.core.window import LINGER, LINGER_SHARED, Allowance, Window
 
 T = TypeVar("T")
 _NONE: Final = (0, 0)
 
 
-class Takers(Protocol):
+class WindowUsers(Protocol):
     """Those for whom the messages of all destinations are."""
 
     @property
@@ -31,8 +31,8 @@ class SharedWindow:
         total: what they hold, under the window that they share.
     """
 
-    def __init__(self, window: Window, takers: Takers, total: Allowance | None = None) -> None:
-        self.total = total if isinstance(total, Holding) else Holding(window)
+    def __init__(self, window: Window, takers: WindowUsers, total: Allowance | None = None) -> None:
+        self.total = total if isinstance(total, WindowUse) else WindowUse(window)
         self.line: dict[Share, None] = {}
         self.under_way: dict[Share, int] = {}
         self._takers = takers
@@ -162,7 +162,7 @@ class Share:
         return self.of.room(0, 0) if next(iter(self.of.line)) is self else _NONE
 
 
-class Lead(Share):
+class FirstShare(Share):
     """The part of who had the window alone before, and still changes it for all."""
 
     def __init__(self, of: SharedWindow, wake: Callable[[], None], held: Collection[Any]) -> None:
@@ -174,7 +174,7 @@ class Lead(Share):
         self.of.configure(window)
 
 
-class Rotation(deque[T]):
+class RoundRobin(deque[T]):
     """A buffer that takes one item from each of its lanes in turn."""
 
     def __init__(self) -> None:
@@ -225,7 +225,7 @@ class Rotation(deque[T]):
 
 
 class Lane(deque[T]):
-    """One destination's part of a :class:`Rotation`."""
+    """One destination's part of a :class:`RoundRobin`."""
 
     def __init__(self, queue: Callable[["Lane[T]"], None]) -> None:
         super().__init__()

@@ -30,7 +30,7 @@ Spell = Callable[[Any, str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ValueForm:
     """A form of values.
 
     Attributes:
@@ -45,7 +45,7 @@ class Form:
     words: tuple[str, ...] = ()
 
 
-def word(*words: str) -> Form:
+def word(*words: str) -> ValueForm:
     """Return the form of a value that is one of these words."""
 
     def spell(value: Any, what: str) -> str:
@@ -53,7 +53,7 @@ def word(*words: str) -> Form:
             raise PolicyError(f"{value!r}; use {', '.join(words[:-1])} or {words[-1]}", setting=what)
         return str(value)
 
-    return Form(spell, words=words)
+    return ValueForm(spell, words=words)
 
 
 def _flag(value: Any, what: str) -> str:
@@ -171,27 +171,27 @@ def _windows(value: Any, what: str) -> str:
     return " ".join(f"{encode_name(name, what)}={_window(window, what)}" for name, window in sorted(value.items()))
 
 
-LIMIT: Final = Form(_limit, "LimitSize")
-LIMIT_COUNT: Final = Form(_limit, "LimitCount")
-SIZE: Final = Form(_size, "Size")
-COUNT: Final = Form(_size, "Count")
-CREDIT: Final = Form(_at_most(MAX_WINDOW), "Size")
-WEIGHT: Final = Form(_at_most(MAX_WEIGHT), "Count")
-SUBSCRIPTIONS: Final = Form(_at_most(MAX_SUBSCRIPTIONS), "Count")
-KEPT: Final = Form(lambda value, what: str(parse_size(value, what)), "Kept")
-SLICES: Final = Form(_slices, "Count")
-SHARE: Final = Form(_share, "Share")
-GROWTH: Final = Form(_growth, "Growth")
-NUMBER: Final = Form(_number, "Number")
-RATE: Final = Form(lambda value, what: repr(parse_rate(value, what)), "Rate")
-DURATION: Final = Form(milliseconds, "Duration")
-PATIENCE: Final = Form(_patience, "Patience")
-WHEN_FULL: Final = Form(_when_full, "WhenFull")
-DURABILITY: Final = Form(lambda value, what: Durability.parse(value, what).text, "DurabilityText")
-NAME: Final = Form(_name, "Name")
-ENCODED: Final = Form(given_name, "Name")
-POOLS: Final = Form(_pools, "Pools")
-FLAG: Final = Form(_flag, "Flag")
-TEXT: Final = Form(_text)
-WINDOW: Final = Form(_window)
-WINDOWS: Final = Form(_windows)
+LIMIT: Final = ValueForm(_limit, "LimitSize")
+LIMIT_COUNT: Final = ValueForm(_limit, "LimitCount")
+SIZE: Final = ValueForm(_size, "Size")
+COUNT: Final = ValueForm(_size, "Count")
+CREDIT: Final = ValueForm(_at_most(MAX_WINDOW), "Size")
+WEIGHT: Final = ValueForm(_at_most(MAX_WEIGHT), "Count")
+SUBSCRIPTIONS: Final = ValueForm(_at_most(MAX_SUBSCRIPTIONS), "Count")
+KEPT: Final = ValueForm(lambda value, what: str(parse_size(value, what)), "Kept")
+SLICES: Final = ValueForm(_slices, "Count")
+SHARE: Final = ValueForm(_share, "Share")
+GROWTH: Final = ValueForm(_growth, "Growth")
+NUMBER: Final = ValueForm(_number, "Number")
+RATE: Final = ValueForm(lambda value, what: repr(parse_rate(value, what)), "Rate")
+DURATION: Final = ValueForm(milliseconds, "Duration")
+PATIENCE: Final = ValueForm(_patience, "Patience")
+WHEN_FULL: Final = ValueForm(_when_full, "WhenFull")
+DURABILITY: Final = ValueForm(lambda value, what: Durability.parse(value, what).text, "DurabilityText")
+NAME: Final = ValueForm(_name, "Name")
+ENCODED: Final = ValueForm(given_name, "Name")
+POOLS: Final = ValueForm(_pools, "Pools")
+FLAG: Final = ValueForm(_flag, "Flag")
+TEXT: Final = ValueForm(_text)
+WINDOW: Final = ValueForm(_window)
+WINDOWS: Final = ValueForm(_windows)

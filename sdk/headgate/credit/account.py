@@ -16,10 +16,10 @@ from headgate._util.tasks import stop
 from headgate.core.credit import CreditLine
 from headgate.core.durability import Durability
 from headgate.core.outbox import Outgoing
-from headgate.credit.calls import Calls, Ensure, Refill
-from headgate.credit.confirmations import Confirming
+from headgate.credit.calls import AccountCalls, Ensure, Refill
+from headgate.credit.confirmations import Confirmations
 from headgate.credit.failures import tell
-from headgate.credit.observer import Outlook
+from headgate.credit.observer import Observer
 from headgate.errors import Closed, HeadgateError, SessionExpired
 from headgate.options import SessionOptions
 from headgate.redis import backend
@@ -42,7 +42,7 @@ class CreditAccount:
     Args:
         store: the scripts.
         wake_ups: hints that credit came.
-        outlook: what the session knows of the destination.
+        observer: what the session knows of the destination.
         address: the destination.
         session: the session's id.
         options: how the session lives.
@@ -67,7 +67,7 @@ class CreditAccount:
         self,
         store: Store,
         wake_ups: WakeUps,
-        outlook: Outlook,
+        observer: Observer,
         address: Address,
         session: str,
         options: SessionOptions,
@@ -80,17 +80,17 @@ class CreditAccount:
         credit: CreditLine | None = None,
     ) -> None:
         self.address, self.session = address, session
-        self.outlook = outlook
+        self.observer = observer
         self.users = 0
         self.waits = waits
         self.why_closed = "is closed"
-        self.confirming = Confirming(outlook)
+        self.confirmations = Confirmations(observer)
         self.credit = CreditLine() if credit is None else credit
-        self._calls = calls = Calls(
-            store, address, session, options, self.credit, outlook, self.confirming, ensure, forget, refill,
+        self._calls = calls = AccountCalls(
+            store, address, session, options, self.credit, observer, self.confirmations, ensure, forget, refill,
             partial(wake_ups.sure, address.channels(session)), holds_messages=holds_messages,
         )  # fmt: skip
-        self.state, self.failures, self.attendance = calls.account, calls.failures, calls.attendance
+        self.state, self.failures, self.wait_timer = calls.account, calls.failures, calls.wait_timer
         self.waiters, self.outbox, self.lease = self.state.waiters, self.state.outbox, self.state.lease
         self.steps = calls.steps
         self.writer: Writer | NodeWriter | None = None
@@ -103,7 +103,7 @@ class CreditAccount:
         self._loop = asyncio.get_running_loop()
         if waits.listeners and holds_messages:
             self.outbox.served = self.failures.unserved = self._waited
-            self.attendance.gave_up = self._gave_up
+            self.wait_timer.gave_up = self._gave_up
         watch(self)
 
     # Its life.
@@ -169,8 +169,8 @@ class CreditAccount:
         if self.writer is not None:
             await self.writer.close()
         self.outbox.waiting, waiting = type(self.outbox.waiting)(), self.outbox.waiting
-        self.attendance.notice(self._loop.time(), None)
-        await self.confirming.close()
+        self.wait_timer.notice(self._loop.time(), None)
+        await self.confirmations.close()
         for item in waiting:
             tell(item, Closed(f"the producer of {self.address.shown!r} was closed before there was credit"))
         with contextlib.suppress(HeadgateError, asyncio.TimeoutError):
@@ -178,9 +178,9 @@ class CreditAccount:
                 self._wake.set()
                 await self.steps.until(lambda: self.lost_since is not None or not self.outbox.batch(), self._task)
         await stop(self._task)
-        if self._calls.securing is not None:
-            await self._calls.securing.close(CLOSE_WITHIN)
-        self.attendance.close()
+        if self._calls.durable_writes is not None:
+            await self._calls.durable_writes.close(CLOSE_WITHIN)
+        self.wait_timer.close()
         self.outbox.clear(lambda item, unknown: self.failures.lost(item, unknown=unknown))
         if self.state.open or (ends and self.state.sent(self._loop.time())):
             await self._end(ends=ends)
@@ -211,10 +211,10 @@ class CreditAccount:
                 if not self.state.hear_recall(*map(int, words[1:4])):
                     return
             case "released":
-                self.confirming.hear(words)
+                self.confirmations.hear(words)
                 return
             case "deadlock":
-                self.attendance.heed_deadlock(words[1], words[2])
+                self.wait_timer.heed_deadlock(words[1], words[2])
             case "references":
                 if self.writer is None or not self.writer.hear_room():
                     return
@@ -222,9 +222,9 @@ class CreditAccount:
                 self.state.ask()
             case "removed":
                 self.state.hear_removed()
-                self.confirming.let_go()
-                if self._calls.securing is not None:
-                    self._calls.securing.let_go()  # there is nothing any more that could be lost
+                self.confirmations.let_go()
+                if self._calls.durable_writes is not None:
+                    self._calls.durable_writes.let_go()  # there is nothing any more that could be lost
         self._calls.stir()
 
     # What producers, gates and stores ask of it.
@@ -238,13 +238,13 @@ class CreditAccount:
         if self._holds_messages and self.outbox.add(item):  # the way of most messages: nothing has to ask for the time
             if item.deadline < waiters.attend_at or waiters.rate_at:
                 self.state.paid(item, self._loop.time())
-                self.attendance.arrange()
+                self.wait_timer.arrange()
             return True
         paid = self.state.come(item, self._loop.time())
         if not paid:
-            self.attendance.expect(item)
-        if waiters.attend_at < self.attendance.at:
-            self.attendance.arrange()
+            self.wait_timer.expect(item)
+        if waiters.attend_at < self.wait_timer.at:
+            self.wait_timer.arrange()
         return paid
 
     def submit_all(self, items: Sequence[Outgoing]) -> None:
@@ -257,7 +257,7 @@ class CreditAccount:
     def awaits(self, item: Outgoing, who: object) -> None:
         """Note that this task or thread does nothing else until a message that was put in line is paid."""
         item.who = who
-        self.outlook.waits()
+        self.observer.waits()
 
     def resize(self, window: int, weight: int) -> None:
         """Change the window and the weight, effective at once; what is in hand above the window goes back."""
@@ -266,11 +266,11 @@ class CreditAccount:
 
     def heed(self, settings: Mapping[str, str]) -> None:
         """Take in the destination's settings, as the state spells them; whoever waits asks again under them."""
-        self.outlook.adopt(settings)
-        self.confirming.adopt(settings)
+        self.observer.adopt(settings)
+        self.confirmations.adopt(settings)
         if self.writer is not None:
-            most = self.outlook.most_copied if self._calls.topic else math.inf
-            self.writer.adopt(self.outlook.store, self.outlook.store_nonpersistent, most)
+            most = self.observer.most_copied if self._calls.topic else math.inf
+            self.writer.adopt(self.observer.store, self.observer.store_nonpersistent, most)
         self.state.heed(self._loop.time(), stopped="stopped" in settings or "held_off" in settings)
         self._calls.stir()
 
@@ -317,5 +317,5 @@ class CreditAccount:
     @property
     def is_confirming(self) -> bool:
         """Whether messages are stored whose receipts wait for a channel, for replicas or for the disk."""
-        securing = self._calls.securing
-        return self.confirming.waits or (securing is not None and securing.waits)
+        durable_writes = self._calls.durable_writes
+        return self.confirmations.waits or (durable_writes is not None and durable_writes.waits)

@@ -8,22 +8,22 @@ from functools import partial
 from typing import Any
 
 from headgate._util.reconnect import AWAY, until_answered
-from headgate._util.tasks import Steps
-from headgate.core.account.calls import Acquire, Call, Credit, Leave, Look, Make, Publish, Reap
+from headgate._util.tasks import StepCallbacks
+from headgate.core.account.calls import Acquire, Call, Create, Credit, Explain, Leave, Publish, Reap
 from headgate.core.account.machine import Account
 from headgate.core.credit import CreditLine, Lease
-from headgate.core.durability import Durability, Held
+from headgate.core.durability import Durability, WriteProgress
 from headgate.core.names import is_slice, slice_number
 from headgate.core.outbox import Batch, Outgoing
 from headgate.core.segment import MARKED
-from headgate.credit.attendance import Attendance
-from headgate.credit.confirmations import Confirming
-from headgate.credit.durable_writes import Nobody, Part, Securing, Written, secured_by
+from headgate.credit.confirmations import Confirmations
+from headgate.credit.durable_writes import CallWrites, DurableWrites, IgnoredFuture, WrittenPart, secured_by
 from headgate.credit.failures import Failures
-from headgate.credit.observer import Outlook
+from headgate.credit.observer import Observer
+from headgate.credit.wait_timer import WaitTimer
 from headgate.message import Receipt
 from headgate.options import SessionOptions
-from headgate.redis.durable_calls import Waiting
+from headgate.redis.durable_calls import DurableBackend
 from headgate.redis.keys import Address
 from headgate.redis.shared_sweeps import BEAT, beat
 from headgate.redis.store import Store
@@ -39,7 +39,7 @@ def any_incarnation() -> int:
     return 1 + secrets.randbelow(1 << 20)
 
 
-class Calls:
+class AccountCalls:
     """The task that has one account's calls made, and what their answers lead to.
 
     Args:
@@ -48,8 +48,8 @@ class Calls:
         session: the session's id.
         options: how the session lives.
         credit: the line to keep.
-        outlook: what is known of the destination.
-        confirming: receipts that wait for a channel.
+        observer: what is known of the destination.
+        confirmations: receipts that wait for a channel.
         ensure: makes the destination exist.
         forget: drops what is remembered of the destination.
         refill: fetches what is missing from its pools.
@@ -59,10 +59,10 @@ class Calls:
     Attributes:
         account: what is known of the account, and what is due.
         failures: tells callers why nothing was stored.
-        attendance: sees to those who wait when their time comes.
+        wait_timer: sees to those who wait when their time comes.
         wake: set to have it look for a call that is due.
         steps: called after each step, whether it made a call or not, and when Redis did not answer one.
-        securing: what is stored, or granted, and not as safe yet as the durability asks; None where none is asked for.
+        durable_writes: what is stored or granted, and not yet as safe as asked for; None where nothing is asked for.
         topic: whether subscriptions that are not behind get payloads along with references to them.
     """
 
@@ -73,8 +73,8 @@ class Calls:
         session: str,
         options: SessionOptions,
         credit: CreditLine,
-        outlook: Outlook,
-        confirming: Confirming,
+        observer: Observer,
+        confirmations: Confirmations,
         ensure: Ensure,
         forget: Callable[[], None],
         refill: Refill,
@@ -84,24 +84,24 @@ class Calls:
     ) -> None:
         self.store = store
         self.wake = asyncio.Event()
-        self.steps = Steps()
+        self.steps = StepCallbacks()
         self.topic = False
-        self.securing: Securing | None = None
+        self.durable_writes: DurableWrites | None = None
         self._slice = slice_number(address.name)
-        self.failures = Failures(address.shown, session, outlook, confirming)
+        self.failures = Failures(address.shown, session, observer, confirmations)
         self.account = self.failures.account = Account(
-            address.name, session, credit, Lease(options.ttl), options.idle, outlook, self.failures, self,
+            address.name, session, credit, Lease(options.ttl), options.idle, observer, self.failures, self,
             any_incarnation, resumes=options.resumes, holds_messages=holds_messages,
         )  # fmt: skip
-        self.attendance = Attendance(self.account, self.failures, outlook, self.wake.set)
+        self.wait_timer = WaitTimer(self.account, self.failures, observer, self.wake.set)
         self.forget = forget
         self._address, self._session = address, session
-        self._outlook = outlook
-        self._confirming = confirming
+        self._observer = observer
+        self._confirmations = confirmations
         self._ensure, self._refill, self._sure = ensure, refill, sure
         self._gives_up = options.on_loss == "closed"
         self._holds_messages = holds_messages
-        self._waiting: Waiting | None = None
+        self._waiting: DurableBackend | None = None
         """The wait for safety of the call that was answered; None where it had none."""
         self._granting: tuple[int, int, int] | None = None
         self._loop = asyncio.get_running_loop()
@@ -126,8 +126,8 @@ class Calls:
                 self.failures.trouble = None
             if self.steps:
                 self.steps.made()
-            if account.waiters.attend_at < self.attendance.at:
-                self.attendance.arrange()
+            if account.waiters.attend_at < self.wait_timer.at:
+                self.wait_timer.arrange()
             if call is None and (until := account.wake_at(now := loop.time())) > now and not self.wake.is_set():
                 timer = loop.call_at(until, self.wake.set)
                 await self.wake.wait()
@@ -144,14 +144,14 @@ class Calls:
     def _missed(self, error: BaseException) -> None:
         self.failures.trouble = error
         self.account.missed(self._loop.time(), gives_up=self._gives_up)
-        self.attendance.arrange()
+        self.wait_timer.arrange()
         self.steps.made()
 
     def stir(self) -> None:
         """Look for a call that is due, and for those whose wait is over."""
         self.wake.set()
-        if self.account.waiters.attend_at < self.attendance.at:
-            self.attendance.arrange()
+        if self.account.waiters.attend_at < self.wait_timer.at:
+            self.wait_timer.arrange()
 
     async def make(self, call: Call) -> None:
         """Make one call.
@@ -166,25 +166,25 @@ class Calls:
             answer = await self._publish(call)
         elif isinstance(call, Acquire):
             answer = await self._acquire(call)
-        elif isinstance(call, Make):
+        elif isinstance(call, Create):
             await self._ensure(call.recover)
         elif isinstance(call, Reap):
             await self.store.reap(self._address)
-        elif isinstance(call, Look):
-            await self._outlook.look(fully=call.fully)
+        elif isinstance(call, Explain):
+            await self._observer.look(fully=call.fully)
         elif isinstance(call, Leave):
             await self._leave(call)
         else:
-            await self._outlook.report()
+            await self._observer.report()
         self.account.hear(call, answer, self._loop.time())
         self._waiting = None  # what a hint grants was not waited for
-        if isinstance(call, Look):
-            self.attendance.break_deadlock()
+        if isinstance(call, Explain):
+            self.wait_timer.break_deadlock()
 
     async def _acquire(self, call: Acquire) -> Credit:
         waiting, store = None, self.store
-        if self.securing is not None and not self._holds_messages:
-            waiting, store = self.securing.waiting(store)
+        if self.durable_writes is not None and not self._holds_messages:
+            waiting, store = self.durable_writes.waiting(store)
         asked = store.acquire(
             self._address,
             call.totals,
@@ -193,16 +193,16 @@ class Calls:
             sent=call.sent,
             again=call.again,
         )
-        answer = await (self._outlook.look_during(asked) if call.hasty else asked)
-        if self.securing is not None and answer.code == "OK" and answer.epoch != call.totals.epoch:
-            self.securing.epoch_began(answer.epoch, call.sent - answer.lost)
+        answer = await (self._observer.look_during(asked) if call.hasty else asked)
+        if self.durable_writes is not None and answer.code == "OK" and answer.epoch != call.totals.epoch:
+            self.durable_writes.epoch_began(answer.epoch, call.sent - answer.lost)
         self._waiting = waiting
         return answer
 
     async def _publish(self, call: Publish) -> Credit:
         batch, store, waiting = call.batch, self.store, None
-        if self.securing is not None:
-            waiting, store = self.securing.waiting(store)
+        if self.durable_writes is not None:
+            waiting, store = self.durable_writes.waiting(store)
         bodies = [item.payload for item in batch.items]
         spools, written = bool(batch.segment), batch.segment not in ("", MARKED)
         # Subscriptions of a topic that are not behind get the payloads at once.
@@ -212,16 +212,16 @@ class Calls:
             expires_ms=batch.items[0].ttl_ms or 0,
             beyond="spool" if spools else "hard" if batch.beyond else "refuse",
             segment=f"{batch.segment} {len(bodies)}" if written else MARKED, copies=copies,
-            keys=self._outlook.keys(batch) if self._outlook.fair_by else "",
+            keys=self._observer.keys(batch) if self._observer.fair_by else "",
             later=" ".join(item.later or "-" for item in batch.items) if any(i.later for i in batch.items) else "",
-            unwanted=self._outlook.wanted.unwanted(bodies) if self._outlook.wanted.selectors and not spools else "",
+            unwanted=self._observer.wanted.unwanted(bodies) if self._observer.wanted.selectors and not spools else "",
         )  # fmt: skip
         self._waiting = waiting
         return answer
 
     async def _leave(self, call: Leave) -> None:
-        if self._outlook.unreported:
-            await self._outlook.report()
+        if self._observer.unreported:
+            await self._observer.report()
         ttl_ms = self.account.lease.ttl_ms
         if call.closes:
             await self.store.acquire(self._address, call.totals, ttl_ms=ttl_ms, leave=True, resume=call.resume)
@@ -232,16 +232,16 @@ class Calls:
 
     def secure(self, durability: Durability) -> None:
         """Confirm from now on only what is as safe as that."""
-        self.securing = secured_by(durability, self.securing, self.store, self._address, self._session)
-        self.failures.securing = self.securing
+        self.durable_writes = secured_by(durability, self.durable_writes, self.store, self._address, self._session)
+        self.failures.durable_writes = self.durable_writes
 
     def stored(self, batch: Batch, items: list[Outgoing], answer: Credit) -> None:
         """Give receipts, at once or when what is stored is as safe as asked for."""
-        confirm, securing = self._confirming.stored, self.securing
+        confirm, durable_writes = self._confirmations.stored, self.durable_writes
         # What was stored before may be older than what this connection wrote.
         held = self._held if answer.code == "OK" else None
-        if securing is None or securing.is_met(held):
-            waits = self._confirming.link
+        if durable_writes is None or durable_writes.is_met(held):
+            waits = self._confirmations.link
             for seq, item in enumerate(items, answer.first):
                 if waits:
                     confirm(Receipt(seq, item.size, slice=self._slice), item)
@@ -252,20 +252,20 @@ class Calls:
         for seq, item in enumerate(items, answer.first):
             receipt = Receipt(seq, item.size, slice=self._slice)
             until = min(item.deadline, since + item.safe_within)
-            parts.append(Part(partial(confirm, receipt, item), item.done, until, receipt))
-        securing.wrote(Written(answer.epoch, batch.seq + len(items) - 1, parts, since), held)
+            parts.append(WrittenPart(partial(confirm, receipt, item), item.done, until, receipt))
+        durable_writes.wrote(CallWrites(answer.epoch, batch.seq + len(items) - 1, parts, since), held)
 
     def granted(self, epoch: int, granted: int, granted_m: int) -> bool:
         """Raise a gate's credit to what was granted, once that is as safe as asked for."""
         line = self.account.credit
-        if self.securing is None:
+        if self.durable_writes is None:
             return line.raise_to(granted, granted_m)
         grant = (line.inc, granted, granted_m)
         grows = granted > line.granted or granted_m > line.granted_m
-        if grows and (grant != self._granting or not self.securing.waits):
+        if grows and (grant != self._granting or not self.durable_writes.waits):
             self._granting = grant
-            part = Part(partial(self._raise, *grant), Nobody())
-            self.securing.wrote(Written(epoch, math.inf, [part], self._loop.time()), self._held)
+            part = WrittenPart(partial(self._raise, *grant), IgnoredFuture())
+            self.durable_writes.wrote(CallWrites(epoch, math.inf, [part], self._loop.time()), self._held)
         return grows
 
     def turn(self, when: float, latest: float) -> tuple[float, bool]:
@@ -280,7 +280,7 @@ class Calls:
         self._refill(self._beyond_pool, None if head is None else partial(self._pools_asked, head))
 
     @property
-    def _held(self) -> Held | None:
+    def _held(self) -> WriteProgress | None:
         return None if self._waiting is None else self._waiting.held
 
     def _raise(self, inc: int, granted: int, granted_m: int) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 from headgate._util.tasks import stop
 from headgate.core.account.waiters import EXPLAIN_AFTER
 from headgate.core.outbox import Outgoing
-from headgate.credit.observer import Outlook
+from headgate.credit.observer import Observer
 from headgate.errors import HeadgateError
 from headgate.explain.model import Explanation
 from headgate.message import Receipt
@@ -24,15 +24,15 @@ LOOK_EVERY: Final = 1.0
 """Seconds between looks how far the channel is."""
 
 
-class Confirming:
+class Confirmations:
     """Those of one account, in the order of their numbers.
 
     Args:
-        outlook: what is known of the destination.
+        observer: what is known of the destination.
     """
 
-    def __init__(self, outlook: Outlook) -> None:
-        self._outlook = outlook
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
         self.link = ""
         """The link that receipts wait for; empty where they wait for none."""
         self._released = self._newest = 0
@@ -101,11 +101,11 @@ class Confirming:
         """Give all receipts, and those to come at once."""
         self._closed = True
         self.let_go()
-        self._outlook.confirmations.look(self._loop.time(), None, self._why)
+        self._observer.confirmations.look(self._loop.time(), None, self._why)
         await stop(self._task)
 
     def _why(self) -> Explanation | None:
-        return self._outlook.why(1, paid=True)
+        return self._observer.why(1, paid=True)
 
     async def _watch(self) -> None:
         look_at = self._loop.time() + EXPLAIN_AFTER  # perhaps there is nothing to wait for
@@ -125,13 +125,13 @@ class Confirming:
                 look_at = now + LOOK_EVERY
                 await self._look()
             since = self._held[0][2] if self._held else None
-            self._outlook.confirmations.look(self._loop.time(), since, self._why)
+            self._observer.confirmations.look(self._loop.time(), since, self._why)
         self._deadlines.clear()
 
     async def _look(self) -> None:
         link, newest = self.link, self._held[-1][0].seq
         try:
-            released = await self._outlook.released(link)
+            released = await self._observer.released(link)
         except HeadgateError:
             return  # Redis does not answer now
         if link == self.link:

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from headgate._util.reconnect import AWAY
 from headgate._util.tasks import stop
-from headgate.core.durability import MEMORY, Durability, Held
+from headgate.core.durability import MEMORY, Durability, WriteProgress
 from headgate.errors import CoordinatorUnavailable, HeadgateError, NotDurable
 from headgate.message import Receipt
-from headgate.redis.durable_calls import Waiting, secure
+from headgate.redis.durable_calls import DurableBackend, secure
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
 
@@ -31,7 +31,7 @@ PAUSE: Final = 0.1
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class WrittenPart:
     """One message or settlement of what a call wrote.
 
     Attributes:
@@ -48,7 +48,7 @@ class Part:
 
 
 @dataclass(slots=True, eq=False)
-class Written:
+class CallWrites:
     """The writes of one call.
 
     Attributes:
@@ -61,7 +61,7 @@ class Written:
 
     epoch: int
     number: float
-    parts: list[Part]
+    parts: list[WrittenPart]
     since: float
     soonest: float = math.inf
 
@@ -69,7 +69,7 @@ class Written:
         self.soonest = min((part.until for part in self.parts), default=math.inf)
 
 
-class Nobody:
+class IgnoredFuture:
     """A stand-in for a future, where nobody waits for errors."""
 
     def done(self) -> bool:
@@ -81,11 +81,11 @@ class Nobody:
 
 
 def secured_by(
-    durability: Durability, before: "Securing | None", store: Store, address: Address, session: str
-) -> "Securing | None":
+    durability: Durability, before: "DurableWrites | None", store: Store, address: Address, session: str
+) -> "DurableWrites | None":
     """Return the line for a durability, the earlier one if there was one; None where nothing is asked for."""
     if durability:
-        line = before or Securing(store, address, session)
+        line = before or DurableWrites(store, address, session)
         line.durability = durability
         return line
     if before is not None:
@@ -93,7 +93,7 @@ def secured_by(
     return None
 
 
-class Securing:
+class DurableWrites:
     """The line of one session at one destination.
 
     Args:
@@ -108,11 +108,11 @@ class Securing:
 
     def __init__(self, store: Store, address: Address, session: str) -> None:
         self.durability = MEMORY
-        self.held = Held()
+        self.held = WriteProgress()
         self._store = store
         self._address = address
         self._session = session
-        self._line: deque[Written] = deque()
+        self._line: deque[CallWrites] = deque()
         self._progress = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -134,18 +134,18 @@ class Securing:
         why = self._trouble or self.held.problem or count
         return f"what is granted or stored waits for durability {self.durability.text!r}: {why}"
 
-    def waiting(self, store: Store) -> tuple[Waiting | None, Store]:
+    def waiting(self, store: Store) -> tuple[DurableBackend | None, Store]:
         """Return what makes the next call wait a moment too; None while others wait, whose call covers it."""
         if self._line:
             return None, store
-        waiting = Waiting(store.server, self.durability, PROMPT_MS)
+        waiting = DurableBackend(store.server, self.durability, PROMPT_MS)
         return waiting, Store(waiting.backend)
 
-    def is_met(self, held: Held | None) -> bool:
+    def is_met(self, held: WriteProgress | None) -> bool:
         """Return whether what a call wrote is as safe as asked for."""
         return not self.durability or (held is not None and self.durability.is_met(held))
 
-    def wrote(self, written: Written, held: Held | None = None) -> None:
+    def wrote(self, written: CallWrites, held: WriteProgress | None = None) -> None:
         """Confirm something at once if that is enough, else once it is as safe as asked for."""
         if self.is_met(held):
             self._confirm(written)
@@ -153,7 +153,7 @@ class Securing:
         if all(part.done.done() for part in written.parts):
             return  # nobody waits for it any more
         if held is not None or not self._line:
-            self.held = held or Held()
+            self.held = held or WriteProgress()
         self._line.append(written)
         self._watch()
         if self._task is None or self._task.done():
@@ -161,9 +161,11 @@ class Securing:
 
     def settled(self, epoch: int, futures: Iterable[asyncio.Future[None] | None]) -> None:
         """Tell those who wait for a settlement once it is as safe as asked for."""
-        parts = [Part(partial(future.set_result, None), future) for future in futures if future and not future.done()]
+        parts = [
+            WrittenPart(partial(future.set_result, None), future) for future in futures if future and not future.done()
+        ]
         if parts:
-            self.wrote(Written(epoch, math.inf, parts, self._loop.time()))
+            self.wrote(CallWrites(epoch, math.inf, parts, self._loop.time()))
 
     async def up_to_now(self, epoch: int, until: float) -> None:
         """Wait until all that was written in an epoch is as safe as asked for.
@@ -173,14 +175,16 @@ class Securing:
             CoordinatorUnavailable: it may have been lost.
         """
         safe = self._loop.create_future()
-        self.wrote(Written(epoch, math.inf, [Part(partial(safe.set_result, None), safe, until)], self._loop.time()))
+        self.wrote(
+            CallWrites(epoch, math.inf, [WrittenPart(partial(safe.set_result, None), safe, until)], self._loop.time())
+        )
         await safe
 
     def epoch_began(self, epoch: int, last: float) -> None:
         """Fail what was written before and may be lost: all above a number."""
         self._lose(tuple(self._line), epoch, last)
 
-    def _lose(self, line: Iterable[Written], epoch: int, last: float) -> None:
+    def _lose(self, line: Iterable[CallWrites], epoch: int, last: float) -> None:
         for written in line:
             if written.epoch == epoch or written not in self._line:
                 continue
@@ -287,18 +291,18 @@ class Securing:
             problem=self._trouble or self.held.problem,
         )
 
-    def _error(self, written: Written, part: Part) -> NotDurable:
+    def _error(self, written: CallWrites, part: WrittenPart) -> NotDurable:
         what = f"message {part.receipt.id}" if part.receipt is not None else "a settlement"
         return self.late(what, self._loop.time() - written.since, part.receipt)
 
     @staticmethod
-    def _confirm(written: Written) -> None:
+    def _confirm(written: CallWrites) -> None:
         for part in written.parts:
             if not part.done.done():
                 part.confirm()
 
     @staticmethod
-    def _fail(part: Part, error: HeadgateError) -> None:
+    def _fail(part: WrittenPart, error: HeadgateError) -> None:
         if not part.done.done():
             part.done.set_exception(error)
             getattr(part.done, "exception", int)()  # whoever does not look at it has not lost anything

@@ -7,9 +7,9 @@ from typing import Final
 from headgate.core.account.machine import Account
 from headgate.core.deadlock import Deadlock
 from headgate.core.outbox import Outgoing
-from headgate.credit.confirmations import Confirming
-from headgate.credit.durable_writes import Securing
-from headgate.credit.observer import Outlook
+from headgate.credit.confirmations import Confirmations
+from headgate.credit.durable_writes import DurableWrites
+from headgate.credit.observer import Observer
 from headgate.errors import (
     AccessDenied,
     CoordinatorUnavailable,
@@ -22,7 +22,7 @@ from headgate.errors import (
 from headgate.explain.explainer import unreachable, unsafe
 from headgate.explain.model import Explanation
 from headgate.message import Receipt
-from headgate.spool.overflow import Ways
+from headgate.spool.overflow import OverflowWriter
 
 _TIMED: Final = frozenset({"held-off", "learning", "send-rate"})
 """Causes of which it is known when they end."""
@@ -34,29 +34,29 @@ class Failures:
     Args:
         name: the destination's.
         session: the session's id.
-        outlook: what is known of the destination.
-        confirming: receipts that wait for a channel.
+        observer: what is known of the destination.
+        confirmations: receipts that wait for a channel.
 
     Attributes:
         account: set before anybody waits.
         gate: whether the destination is a gate, which counts what its callers count.
         trouble: why Redis does not answer; None while it does.
         writer: what writes payloads to a spool store; None where there is none.
-        securing: what is not as safe yet as the durability asks; None where none is asked for.
+        durable_writes: what is not as safe yet as the durability asks; None where none is asked for.
         unserved: hears of each that waited for credit in vain, where somebody times waits.
     """
 
     account: Account
 
-    def __init__(self, name: str, session: str, outlook: Outlook, confirming: Confirming) -> None:
+    def __init__(self, name: str, session: str, observer: Observer, confirmations: Confirmations) -> None:
         self.gate = False
         self.trouble: BaseException | None = None
-        self.writer: Ways | None = None
-        self.securing: Securing | None = None
+        self.writer: OverflowWriter | None = None
+        self.durable_writes: DurableWrites | None = None
         self.unserved: Callable[[Outgoing, HeadgateError], None] | None = None
         self._name, self._session = name, session
-        self._outlook = outlook
-        self._confirming = confirming
+        self._observer = observer
+        self._confirmations = confirmations
         self._loop = asyncio.get_running_loop()
 
     def full(self, item: Outgoing, now: float) -> None:
@@ -96,7 +96,7 @@ class Failures:
 
     def dropped(self, item: Outgoing) -> None:
         """Give the receipt of a message that is dropped, and count it."""
-        self._outlook.drop(item.size)
+        self._observer.drop(item.size)
         if item.credited is not None and not item.credited.done():
             item.credited.set_result(None)
         item.done.set_result(Receipt(0, item.size, dropped=True))
@@ -113,10 +113,10 @@ class Failures:
         """Return why there is no credit for a message, as last seen; None when that is not known."""
         if (since := self.account.lost_since) is not None:
             return unreachable(self._name, self._session, self._loop.time() - since, self.trouble)
-        if self.gate and self.securing is not None and (why := self.securing.reason):
+        if self.gate and self.durable_writes is not None and (why := self.durable_writes.reason):
             return unsafe(self._name, self._session, why)
         in_hand = 0 if item.paid else max(0, self.account.credit.in_hand)
-        return self._outlook.why(item.size - in_hand, paid=item.paid, durable=item.durable)
+        return self._observer.why(item.size - in_hand, paid=item.paid, durable=item.durable)
 
     def reason(self, item: Outgoing | None = None) -> str:
         """Say why there is no credit, for that message, as far as is known without asking."""
@@ -131,7 +131,7 @@ class Failures:
             return explanation.reason
         if self.account.last.place:
             return f"the destination is full; {self.account.last.blocked} session(s) wait"
-        return self._confirming.reason or (self.securing.reason if self.securing is not None else "")
+        return self._confirmations.reason or (self.durable_writes.reason if self.durable_writes is not None else "")
 
     def _fail(self, item: Outgoing, error: HeadgateError) -> None:
         if self.unserved is not None and not item.paid and not item.done.done():

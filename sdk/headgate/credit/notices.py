@@ -87,7 +87,7 @@ class Listeners:
 
 
 @dataclass(slots=True)
-class Wait:
+class WaitReporter:
     """A reporter of waits that last ``after`` seconds, at most once in ``every`` seconds, and of their ends.
 
     Attributes:
@@ -134,8 +134,8 @@ class Notices:
         self._destination = destination
         self._session = session
         self._listeners = listeners
-        self._waits: dict[Callback, Wait] = {}
-        self._log = Wait(WARN_AFTER)
+        self._waits: dict[Callback, WaitReporter] = {}
+        self._log = WaitReporter(WARN_AFTER)
 
     @property
     def announced(self) -> bool:
@@ -161,7 +161,7 @@ class Notices:
         if self.muted:
             return
         for callback, after in tuple(self._listeners.callbacks.items()):
-            wait = self._waits.setdefault(callback, Wait(after, NOTIFY_EVERY))
+            wait = self._waits.setdefault(callback, WaitReporter(after, NOTIFY_EVERY))
             change = wait.look(now, since)
             if change == "begun":
                 explanation = why()

@@ -13,7 +13,7 @@ from headgate.core.account.waiters import EXPLAIN_AFTER, EXPLAIN_EVERY
 from headgate.core.limits.fairness import fair_keys
 from headgate.core.limits.slices import pools_of
 from headgate.core.outbox import Batch, Outgoing
-from headgate.core.selector.wanted import Wanted
+from headgate.core.selector.wanted import TopicSelectors
 from headgate.core.when_full import BLOCK, WhenFull
 from headgate.credit.notices import Listeners, Notices
 from headgate.errors import CoordinatorUnavailable
@@ -23,7 +23,7 @@ from headgate.explain.link_chain import is_link, through
 from headgate.explain.links import Links
 from headgate.explain.model import Explanation, Hop
 from headgate.explain.self_wait import SelfWait
-from headgate.namespace.losses import Losses
+from headgate.namespace.losses import LossListeners
 from headgate.redis.keys import PARTS, Address
 from headgate.redis.replies import Snapshot
 from headgate.redis.store import Store
@@ -40,7 +40,7 @@ FEW: Final = 500
 """Sessions up to which those that hold credit are named, by everybody who waits, every second."""
 
 
-class Outlook:
+class Observer:
     """One session's view of one destination.
 
     Attributes:
@@ -63,7 +63,7 @@ class Outlook:
     """
 
     def __init__(
-        self, store: Store, links: Links, address: Address, session: str, listeners: Listeners, losses: Losses
+        self, store: Store, links: Links, address: Address, session: str, listeners: Listeners, losses: LossListeners
     ) -> None:
         self.listeners = listeners
         self.notices = Notices(address.shown, session, listeners)
@@ -71,7 +71,7 @@ class Outlook:
         self.when_full = BLOCK
         self.hard = self.pooled = False
         self.store = self.store_nonpersistent = self.fair_by = ""
-        self.wanted = Wanted(time.thread_time, self._cannot_judge)
+        self.wanted = TopicSelectors(time.thread_time, self._cannot_judge)
         self.most_copied = math.inf
         self.dropped = self.dropped_bytes = 0
         self.unreported = False

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from headgate.core.durability import MEMORY, Durability
 
 
-class Wish:
+class RequestedTerms:
     """One user's wish for an account's window, weight and durability; None leaves it to the settings."""
 
     __slots__ = ("_heed", "durability", "weight", "window")

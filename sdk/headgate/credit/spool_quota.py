@@ -22,7 +22,7 @@ def _nobody() -> None:
     """Wake nobody: who asked waits for the future alone."""
 
 
-class Quota:
+class SpoolQuota:
     """One session's credit at one store.
 
     Args:

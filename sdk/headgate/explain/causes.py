@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headgate.core.names import decode_name
-from headgate.explain.destination_facts import Facts, held
+from headgate.explain.destination_facts import DestinationFacts, held
 from headgate.explain.gate_causes import bucket, hold_off
 from headgate.explain.idle_consumers import ELSEWHERE, NAMED, beside
 from headgate.explain.model import Cause, Reason
@@ -14,7 +14,7 @@ REFERENCE_BYTES: Final = 64
 """More than a reference to a spooled message takes."""
 
 
-def judge(facts: Facts) -> tuple[Reason, ...]:
+def judge(facts: DestinationFacts) -> tuple[Reason, ...]:
     """Return all that holds the destination up, what matters most first; if nothing does, one that says so."""
     if facts.fields["kind"] == "bucket":
         return (*hold_off(facts), bucket(facts))
@@ -24,7 +24,7 @@ def judge(facts: Facts) -> tuple[Reason, ...]:
     return tuple(found) or (_open(facts),)
 
 
-def _open(facts: Facts) -> Reason:
+def _open(facts: DestinationFacts) -> Reason:
     text, without = _room(facts), [one for one in facts.consumers if not one.messages and one.window != "paused"]
     for subscription in sorted({one.subscription for one in without}):
         backlog = next((one for one in facts.backlogs if one.subscription == subscription), None)
@@ -36,7 +36,7 @@ def _open(facts: Facts) -> Reason:
     return Reason("open", text)
 
 
-def _room(facts: Facts) -> str:
+def _room(facts: DestinationFacts) -> str:
     for encoded, size in sorted(facts.slices.items()):
         name = decode_name(encoded)
         if size <= facts.limits[0].pending + facts.limits[0].leased and facts.fields.get("enforce", "always") != "off":
@@ -44,7 +44,7 @@ def _room(facts: Facts) -> str:
     return "there is room"
 
 
-def _by_hand(facts: Facts) -> Iterator[Reason]:
+def _by_hand(facts: DestinationFacts) -> Iterator[Reason]:
     yield from hold_off(facts)
     if reason := facts.fields.get("stopped"):
         yield Reason(
@@ -64,7 +64,7 @@ def _by_hand(facts: Facts) -> Iterator[Reason]:
         )
 
 
-def _rules(facts: Facts) -> Iterator[Reason]:
+def _rules(facts: DestinationFacts) -> Iterator[Reason]:
     if facts.paid:
         yield from (*_rate(facts), *_channel(facts))
         return
@@ -86,7 +86,7 @@ def _rules(facts: Facts) -> Iterator[Reason]:
     yield from _rate(facts)
 
 
-def _channel(facts: Facts) -> Iterator[Reason]:
+def _channel(facts: DestinationFacts) -> Iterator[Reason]:
     """The channel that has to send what was stored before its senders get their receipts."""
     link, _, name = facts.fields.get("confirm", "").partition(" ")
     backlog = next((one.messages for one in facts.backlogs if one.subscription == link), 0)
@@ -104,7 +104,7 @@ def _level(text: str, limit: int | None) -> int:
     return int((limit or 0) * float(text[:-1]) / 100) if text.endswith("%") else int(text or 0)
 
 
-def _hysteresis(facts: Facts) -> Iterator[Reason]:
+def _hysteresis(facts: DestinationFacts) -> Iterator[Reason]:
     if not facts.count("shut"):
         return
     for limit in facts.limits:
@@ -123,7 +123,7 @@ def _hysteresis(facts: Facts) -> Iterator[Reason]:
             )
 
 
-def _pools(facts: Facts) -> Iterator[Reason]:
+def _pools(facts: DestinationFacts) -> Iterator[Reason]:
     """The slice that leaves least room, if it does not leave enough."""
     if not (facts.session or facts.count("blocked")):
         return  # only a send shows whether the pool, which lies in another slot, has more
@@ -174,7 +174,7 @@ def _pool_holders(pool: PoolView | None) -> str:
     return f";{total} others hold {max(0, others)}{f': {named}' if named else ''}"
 
 
-def _spool(facts: Facts) -> Iterator[Reason]:
+def _spool(facts: DestinationFacts) -> Iterator[Reason]:
     """The fate of payloads for which memory has no room."""
     memory, references = facts.limits[0], facts.references
     if not (facts.is_lent_short or (memory.free is not None and memory.free < facts.need)):
@@ -210,7 +210,7 @@ def _spools_to(store: StoreView, references: Limit, need: int) -> Reason:
     return Reason("spooling", f"memory is full: payloads{which} go to spool store {store.name}{room}")
 
 
-def _rate(facts: Facts) -> list[Reason]:
+def _rate(facts: DestinationFacts) -> list[Reason]:
     """The destination's shared rates: how long until one message, or the bytes needed, are allowed again."""
     found = []
     for prefix, tokens, unit in (("send", 1, "messages"), ("send_byte", facts.need, "bytes")):
@@ -230,14 +230,14 @@ def _rate(facts: Facts) -> list[Reason]:
     return [reason for _, reason in sorted(found, key=lambda one: -one[0])]
 
 
-def until_token(facts: Facts, prefix: str, rate: float, amount: float) -> float:
+def until_token(facts: DestinationFacts, prefix: str, rate: float, amount: float) -> float:
     """Return in how many seconds a destination's rate allows the need; not above 0 where it does now."""
     burst = facts.number(f"{prefix}_burst", 1)
     tokens = burst - max(0.0, facts.number(f"{prefix}_tat") / 1e6 - facts.now_ms / 1e3) * rate
     return (min(amount, burst) - tokens) / rate
 
 
-def _limits(facts: Facts) -> Iterator[Reason]:
+def _limits(facts: DestinationFacts) -> Iterator[Reason]:
     for limit in facts.limits:
         need = facts.need if limit.unit == "bytes" else 0 if _in_hand(facts, limit) else 1
         if limit.limit is not None and limit.free is not None and limit.free < need:
@@ -250,12 +250,12 @@ def _limits(facts: Facts) -> Iterator[Reason]:
         yield _shortage(facts, "behind-larger", text, in_bytes, head.needs)
 
 
-def _reached(facts: Facts, limit: Limit, need: int) -> Reason:
+def _reached(facts: DestinationFacts, limit: Limit, need: int) -> Reason:
     cause, why = _why(facts, limit, need)
     return _shortage(facts, cause, f"{limit.reached(facts.fields['kind'])}: {why}", limit, need)
 
 
-def _shortage(facts: Facts, cause: Cause, text: str, limit: Limit, need: int) -> Reason:
+def _shortage(facts: DestinationFacts, cause: Cause, text: str, limit: Limit, need: int) -> Reason:
     field = "limit" if limit.unit == "bytes" else "limit_messages"
     total = limit.pending + limit.leased + need
     short = total - (limit.limit or 0)
@@ -281,7 +281,7 @@ def _shortage(facts: Facts, cause: Cause, text: str, limit: Limit, need: int) ->
     )
 
 
-def _soon(facts: Facts, limit: Limit, short: int) -> float | None:
+def _soon(facts: DestinationFacts, limit: Limit, short: int) -> float | None:
     """Estimate the seconds until enough is freed for this waiter and those ahead of it, from the recent settle rate."""
     if facts.pace is None:
         return None
@@ -293,7 +293,7 @@ def _soon(facts: Facts, limit: Limit, short: int) -> float | None:
     return short / pace if pace > 0 else None
 
 
-def _why(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
+def _why(facts: DestinationFacts, limit: Limit, need: int) -> tuple[Cause, str]:
     if limit.limit is not None and need > limit.limit:
         size = _amount(facts, need)
         return "oversize", f"a message of {size} is larger than that, and goes alone once nothing else is pending"
@@ -306,16 +306,16 @@ def _why(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
     return _consumers(facts, limit, need)
 
 
-def _amount(facts: Facts, number: int | None, unit: Unit = "bytes") -> str:
+def _amount(facts: DestinationFacts, number: int | None, unit: Unit = "bytes") -> str:
     return amount(number or 0, unit, facts.fields["kind"])
 
 
-def _subject(facts: Facts) -> str:
+def _subject(facts: DestinationFacts) -> str:
     """The waiter in question: the session whose view it is, or the first in line."""
     return facts.session or (facts.waiters[0].session if facts.waiters else "")
 
 
-def _in_hand(facts: Facts, limit: Limit) -> int:
+def _in_hand(facts: DestinationFacts, limit: Limit) -> int:
     """How much credit of that unit who waits has already: it lacks the rest, and need not wait for its own."""
     which = 0 if limit.unit == "bytes" else 1
     if facts.own:
@@ -324,7 +324,7 @@ def _in_hand(facts: Facts, limit: Limit) -> int:
     return sum((one.bytes, one.messages)[which] for one in facts.leasers if subject and one.session == subject)
 
 
-def _leased(facts: Facts, limit: Limit) -> tuple[Cause, str]:
+def _leased(facts: DestinationFacts, limit: Limit) -> tuple[Cause, str]:
     gate = facts.fields["kind"] == "gate"
     subject = _subject(facts)
     others = [one for one in facts.leasers if one.session != subject] or list(facts.leasers)
@@ -344,7 +344,7 @@ def _leased(facts: Facts, limit: Limit) -> tuple[Cause, str]:
     return "leased", f"what is missing {what}: {named}"
 
 
-def _consumers(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
+def _consumers(facts: DestinationFacts, limit: Limit, need: int) -> tuple[Cause, str]:
     """Why consumers do not make room."""
     consumers = facts.consumers
     complete = len(consumers) >= facts.count("consumers")
@@ -378,7 +378,7 @@ def _consumers(facts: Facts, limit: Limit, need: int) -> tuple[Cause, str]:
     return "slow-consumers", "consumers are slower than producers"
 
 
-def _slow_subscription(facts: Facts) -> tuple[Cause, str] | None:
+def _slow_subscription(facts: DestinationFacts) -> tuple[Cause, str] | None:
     """The one subscription that still has to settle what the others have settled."""
     if not facts.backlogs:
         return None

@@ -19,7 +19,7 @@ LOOK_BACK_MS: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class SettleRate:
     """Settlements of the last few seconds: bytes and messages freed a second, and messages by consumer."""
 
     freed: float
@@ -28,7 +28,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DestinationFacts:
     """A destination as it is judged.
 
     Attributes:
@@ -57,7 +57,7 @@ class Facts:
     backlogs: tuple[Backlog, ...]
     slices: Mapping[str, int]
     alone: bool
-    pace: Pace | None
+    pace: SettleRate | None
     stores: tuple[StoreView, ...] = ()
     pools: tuple[PoolView, ...] = ()
     paid: bool = False
@@ -112,7 +112,7 @@ def read(
     *,
     paid: bool = False,
     durable: bool | None = None,
-) -> Facts:
+) -> DestinationFacts:
     """Return the facts that a snapshot and the records of sessions tell; ``durable`` as :func:`explain` has it."""
     fields, now_ms = snapshot.fields, snapshot.now_ms
     waiters = tuple(
@@ -125,7 +125,7 @@ def read(
     if need is None:
         need = waiters[0].needs if waiters and not session else 1
     pace = _pace(snapshot)
-    return Facts(
+    return DestinationFacts(
         name=name,
         now_ms=now_ms,
         fields=fields,
@@ -233,7 +233,7 @@ def _number(text: str) -> float:
     return float(text) if text.isdecimal() else float("inf")
 
 
-def _holder(cid: str, record: Mapping[str, str], fields: Mapping[str, str], pace: Pace | None) -> Holder:
+def _holder(cid: str, record: Mapping[str, str], fields: Mapping[str, str], pace: SettleRate | None) -> Holder:
     messages = int(record["delivered"]) - int(record["settled"])
     size = int(record["delivered_b"]) - int(record["settled_b"])
     most, most_bytes = _window(record["window"])
@@ -274,7 +274,7 @@ def is_clear(snapshot: Snapshot, subscription: str) -> bool:
     return found.messages == 0
 
 
-def _pace(snapshot: Snapshot) -> Pace | None:
+def _pace(snapshot: Snapshot) -> SettleRate | None:
     """Read the pace from the ledger: what was freed since its oldest entry here, at most five seconds ago."""
     entries = [entry for entry in map(ledger.columns, snapshot.ledger) if entry]
     if not entries:
@@ -289,4 +289,4 @@ def _pace(snapshot: Snapshot) -> Pace | None:
             for name, arguments in ledger.events(entry["detail"]):
                 if name == "settled":
                     settled[entry["session"]] = settled.get(entry["session"], 0) + int(arguments[1])
-    return Pace(size / seconds, messages / seconds, {who: count / seconds for who, count in settled.items()})
+    return SettleRate(size / seconds, messages / seconds, {who: count / seconds for who, count in settled.items()})

@@ -7,7 +7,7 @@ from typing import Final
 from headgate.core.deadlock import Deadlock
 from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue
 from headgate.explain.causes import judge
-from headgate.explain.destination_facts import Facts, held, read, stores_of
+from headgate.explain.destination_facts import DestinationFacts, held, read, stores_of
 from headgate.explain.idle_consumers import ELSEWHERE, beside
 from headgate.explain.model import Cause, Explanation, State
 from headgate.explain.shadow_levels import read_tried
@@ -84,7 +84,7 @@ def explain(
     )
 
 
-def _state(facts: Facts, cause: Cause, *, binds: bool) -> State:
+def _state(facts: DestinationFacts, cause: Cause, *, binds: bool) -> State:
     if cause in ("stopped", "held-off", "learning"):
         return "learning" if cause == "learning" else "stopped"
     if facts.count("blocked"):

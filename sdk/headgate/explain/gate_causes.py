@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from headgate.core.limits.hold_off import left_of
-from headgate.explain.destination_facts import Facts
+from headgate.explain.destination_facts import DestinationFacts
 from headgate.explain.model import Reason
 
 
-def hold_off(facts: Facts) -> Iterator[Reason]:
+def hold_off(facts: DestinationFacts) -> Iterator[Reason]:
     """Yield the hold-off that lasts."""
     left = left_of(facts.fields.get("held_off", ""), facts.now_ms)
     if left:
@@ -20,7 +20,7 @@ def hold_off(facts: Facts) -> Iterator[Reason]:
         )
 
 
-def bucket(facts: Facts) -> Reason:
+def bucket(facts: DestinationFacts) -> Reason:
     """Return whether a bucket has tokens, and else when."""
     if "rate" not in facts.fields:
         return Reason("open", "it has no rate: takes are not limited")

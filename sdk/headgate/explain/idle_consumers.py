@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headgate.explain.destination_facts import Facts
+from headgate.explain.destination_facts import DestinationFacts
 from headgate.explain.views import count
 
 NAMED: Final = 3
@@ -14,7 +14,7 @@ ELSEWHERE: Final = (
 """Advice for a consumer that has no messages while others hold some."""
 
 
-def beside(facts: Facts, subscription: str) -> str:
+def beside(facts: DestinationFacts, subscription: str) -> str:
     """Return which consumers of a subscription hold most; empty where nobody holds any."""
     holders = [one for one in facts.consumers if one.subscription == subscription and one.messages]
     most = sorted(holders, key=lambda one: -one.messages)[:NAMED]

@@ -26,7 +26,7 @@ NOBODY: Final = "start a node, or one without --no-forwarding"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LinkWork:
     """The worker of a link, as the nodes report it.
 
     Attributes:
@@ -39,7 +39,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class TargetView:
     """A link's target as the link sees it.
 
     Attributes:
@@ -54,7 +54,7 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LinkLoad:
     """A link's work at its source.
 
     Attributes:
@@ -84,10 +84,10 @@ def holder(explanation: Explanation) -> str | None:
     return first if is_link(first) else None
 
 
-def load(ends: LinkEnds, source: Snapshot | None) -> Load:
+def load(ends: LinkEnds, source: Snapshot | None) -> LinkLoad:
     """Return what a link has to do at its source."""
     if source is None:
-        return Load()
+        return LinkLoad()
     facts = read(ends.source, source, {}, "", None)
     record = source.consumers.get(f"{ends.id}.1")
     in_hand = int(record["delivered"]) - int(record["settled"]) if record else 0
@@ -97,7 +97,7 @@ def load(ends: LinkEnds, source: Snapshot | None) -> Load:
     else:
         backlog = every.get(ends.id)
     rate = facts.number("delivery_rate")
-    return Load(backlog, in_hand, until_token(facts, "delivery", rate, 1) if rate else 0.0)
+    return LinkLoad(backlog, in_hand, until_token(facts, "delivery", rate, 1) if rate else 0.0)
 
 
 def around(name: str, snapshot: Snapshot, links: Sequence[LinkEnds]) -> tuple[tuple[LinkAt, ...], tuple[LinkAt, ...]]:
@@ -112,7 +112,7 @@ def around(name: str, snapshot: Snapshot, links: Sequence[LinkEnds]) -> tuple[tu
     return tuple(up), tuple(down)
 
 
-def judge_link(ends: LinkEnds, due: Load, behind: Behind, work: Work | None) -> Hop:
+def judge_link(ends: LinkEnds, due: LinkLoad, behind: TargetView, work: LinkWork | None) -> Hop:
     """Return why a link does not move, or that it does.
 
     Args:
@@ -217,7 +217,7 @@ def _text(chain: Sequence[Hop]) -> str:
     return f"{many}{chain[-1].text}"
 
 
-def of_link(ends: LinkEnds, hops: Sequence[Hop], due: Load, work: Work | None, mark: int | None) -> Explanation:
+def of_link(ends: LinkEnds, hops: Sequence[Hop], due: LinkLoad, work: LinkWork | None, mark: int | None) -> Explanation:
     """Return the view of one link: which side holds it up, and what is behind that."""
     first, chain = hops[0], binding(hops)
     last = chain[-1] if chain else first

@@ -12,11 +12,11 @@ from headgate.core.links.trouble import Trouble
 from headgate.core.policy import Policy
 from headgate.errors import AccessDenied, PolicyError
 from headgate.explain.explainer import explain, leased
-from headgate.explain.link_chain import Behind, Work, around, holder, judge_link, load, of_link, through
+from headgate.explain.link_chain import LinkWork, TargetView, around, holder, judge_link, load, of_link, through
 from headgate.explain.link_view import LinkEnds
 from headgate.explain.model import Explanation, Hop
-from headgate.namespace.policy_follower import Policies
-from headgate.namespace.topics import Index
+from headgate.namespace.policy_follower import PolicyFollower
+from headgate.namespace.topics import TopicIndex
 from headgate.redis.keys import Address, forwarder_id, owned_keys
 from headgate.redis.replies import Snapshot, record
 from headgate.redis.store import Store
@@ -39,7 +39,7 @@ FRESH: Final = 0.5
 class Links:
     """The links of a client's namespace."""
 
-    def __init__(self, store: Store, policies: Policies, namespace: str) -> None:
+    def __init__(self, store: Store, policies: PolicyFollower, namespace: str) -> None:
         self._store, self._policies, self._namespace = store, policies, namespace
         self._nodes = NodeStore(store.server, namespace, STALE_MS)
         self._ends: tuple[int, Mapping[str, LinkEnds]] = (0, {})
@@ -64,7 +64,7 @@ class Links:
         if not policy.patterns:
             return set()
         try:
-            return await Index(self._store).topics(self._namespace, Pattern.parse("#"))
+            return await TopicIndex(self._store).topics(self._namespace, Pattern.parse("#"))
         except AccessDenied:
             return set()
 
@@ -119,7 +119,7 @@ class Links:
             "that there are"
         )
 
-    async def _follow(self, ends: LinkEnds, source: Snapshot | None, work: Work | None = None) -> tuple[Hop, ...]:
+    async def _follow(self, ends: LinkEnds, source: Snapshot | None, work: LinkWork | None = None) -> tuple[Hop, ...]:
         """Return this link, and while each waits for its target, the link that holds that up."""
         known, been, hops = await self.known(), {ends.source}, list[Hop]()
         at: LinkEnds | None = ends
@@ -131,29 +131,29 @@ class Links:
             if work is None and (may_spool or hop.side not in ("target", "rate")):
                 hop = judge_link(at, due, behind, await self._work(at.link))
             hops.append(hop)
-            following = behind.explanation and hop.side == "target" and at.target not in been
+            follower = behind.explanation and hop.side == "target" and at.target not in been
             been.add(at.target)
             work, source = None, seen
-            at = known.get(holder(behind.explanation) or "") if following and behind.explanation else None
+            at = known.get(holder(behind.explanation) or "") if follower and behind.explanation else None
         return tuple(hops)
 
-    async def _behind(self, ends: LinkEnds) -> tuple[Behind, Snapshot | None]:
+    async def _behind(self, ends: LinkEnds) -> tuple[TargetView, Snapshot | None]:
         """Look at a link's target as the link sees it. The nodes of another site report what is there."""
         if ends.site:
-            return Behind(unseen=f"{ends.target} is at site {ends.site}, and cannot be seen from here"), None
+            return TargetView(unseen=f"{ends.target} is at site {ends.site}, and cannot be seen from here"), None
         address = Address.of(self._namespace, ends.target)
         try:
             seen = await self._store.snapshot(address, session=ends.id, entries=LOOK_BACK)
         except AccessDenied:
-            return Behind(unseen=f"{ends.target} may not be seen by this user"), None
+            return TargetView(unseen=f"{ends.target} may not be seen by this user"), None
         if seen is None:
-            return Behind(unseen=f"there is no destination {ends.target} yet"), None
+            return TargetView(unseen=f"there is no destination {ends.target} yet"), None
         explanation = explain(ends.target, seen, session=ends.id)
         if explanation.cause == "leased":  # who holds it, is read only where that matters
             explanation = explain(ends.target, seen, await self._store.lessees(address, *leased(seen)), session=ends.id)
-        return Behind(explanation, bool(seen.own)), seen
+        return TargetView(explanation, bool(seen.own)), seen
 
-    async def _work(self, link: str) -> Work | None:
+    async def _work(self, link: str) -> LinkWork | None:
         """Return who works on a link, and what they say of it; None where that may not be read."""
         if not self._may_ask_nodes:
             return None
@@ -170,7 +170,7 @@ class Links:
         notes = [entries[owner]] if owner else entries.values()  # who has not the lease may say why it does without
         trouble = next((Trouble(one["codes"][link], one["troubles"][link]) for one in notes
                         if link in one.get("codes", ())), None)  # fmt: skip
-        return Work(owner, trouble)
+        return LinkWork(owner, trouble)
 
     async def _mark(self, ends: LinkEnds) -> int | None:
         """Return how far a link got: what the target says, or, of one at another site, what the source heard of it."""

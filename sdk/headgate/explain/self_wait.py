@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from headgate._util.tasks import current
 from headgate.core import deadlock
-from headgate.core.deadlock import Deadlock, Party, Passes, Wait
+from headgate.core.deadlock import ConfirmedDeadlocks, Deadlock, Party, Wait
 from headgate.core.outbox import Outgoing
 from headgate.explain.wait_edges import destination, owner_of, wait_for_consumers
 from headgate.redis.replies import Snapshot
@@ -17,7 +17,7 @@ CONFIRM_AFTER: Final = 0.4
 _log: Final = logging.getLogger("headgate")
 
 
-class Use:
+class ConsumerUser:
     """Which task uses a consumer, as long as it is one only. For :mod:`headgate.sync`, which thread.
 
     Args:
@@ -69,11 +69,11 @@ class Use:
         self._by_threads = True
 
 
-class Used(Protocol):
+class TrackedConsumer(Protocol):
     """A consumer as seen here: its name in the state, and its user."""
 
     @property
-    def use(self) -> Use:
+    def use(self) -> ConsumerUser:
         """Which task uses it."""
 
     @property
@@ -97,11 +97,11 @@ class SelfWait:
 
     def __init__(self, name: str, session: str) -> None:
         self.action = "none"
-        self.consumers: Collection[Used] = ()
+        self.consumers: Collection[TrackedConsumer] = ()
         self.deadlock: Deadlock | None = None
         self._name = name
         self._session = session
-        self._passes = Passes()
+        self._passes = ConfirmedDeadlocks()
         self.suspects = False
         """Whether the last look saw what the next one may confirm."""
 
@@ -126,7 +126,7 @@ class SelfWait:
 
     def forget(self) -> None:
         """Forget what was seen: another wait begins."""
-        self._passes, self.deadlock, self.suspects = Passes(), None, False
+        self._passes, self.deadlock, self.suspects = ConfirmedDeadlocks(), None, False
 
     def _graph(self, snapshot: Snapshot, waiting: list[Outgoing]) -> dict[Party, Wait]:
         """Return the waits, empty unless all of them are this session's for itself."""

@@ -17,7 +17,7 @@ OVER: Final = 429
 
 
 @dataclass(frozen=True)
-class Turned(Exception):
+class RequestRefused(Exception):
     """A request that is turned away.
 
     Attributes:
@@ -64,15 +64,15 @@ async def admitted(charge: Charge, request: object) -> Held:
     except DestinationFull as error:
         raise _too_many(charge, "line", None) from error
     except MessageTooLarge as error:
-        raise Turned(413, "more than is ever admitted", error.name, None, {}) from error
+        raise RequestRefused(413, "more than is ever admitted", error.name, None, {}) from error
     except CoordinatorUnavailable as error:
-        raise Turned(503, "the limits cannot be read", "", None, {}) from error
+        raise RequestRefused(503, "the limits cannot be read", "", None, {}) from error
     if isinstance(decision, Refused):
         raise _too_many(charge, decision.limit, decision.retry_after)
     return decision
 
 
-def _too_many(charge: Charge, limit: str, after: float | None) -> Turned:
+def _too_many(charge: Charge, limit: str, after: float | None) -> RequestRefused:
     on = charge.on
     policy = fields.policy(on.limits.values()) if isinstance(on, Limiter) else {}
-    return Turned(OVER, "too many requests", limit, after, {**policy, **fields.refused(limit, after)})
+    return RequestRefused(OVER, "too many requests", limit, after, {**policy, **fields.refused(limit, after)})

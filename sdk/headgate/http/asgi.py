@@ -7,7 +7,7 @@ from typing import Any
 
 from headgate.charge import Charge, Cost, Held, Key, Source, Timeout, answered, failed
 from headgate.errors import InvalidValue
-from headgate.http.admission import Turned, admitted
+from headgate.http.admission import RequestRefused, admitted
 from headgate.limiting.hold import Hold
 
 Scope = MutableMapping[str, Any]
@@ -22,7 +22,7 @@ def _release(admission: "asyncio.Task[Held]") -> None:
         admission.result().release()
 
 
-class Line:
+class WaitingRequest:
     """A request that stands in line: its client is heard, and what it sent meanwhile is kept for the application."""
 
     def __init__(self, receive: Receive) -> None:
@@ -105,14 +105,14 @@ class LimitedApp:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        line, held = Line(receive), None
+        line, held = WaitingRequest(receive), None
         try:
             admission = admitted(self._charge, scope)
             held = await (line.stand(admission) if self._charge.timeout else admission)
             if held is not None:
                 scope["headgate.held"] = held
                 await self._app(scope, line.receive, _noting(held, send))
-        except Turned as refusal:
+        except RequestRefused as refusal:
             if held is not None:  # of something that the application asked
                 raise
             await _refuse(refusal, send)
@@ -139,7 +139,7 @@ def _noting(held: Held, send: Send) -> Send:
     return noting
 
 
-async def _refuse(refusal: Turned, send: Send) -> None:
+async def _refuse(refusal: RequestRefused, send: Send) -> None:
     body = refusal.body()
     fields = {"content-type": "application/problem+json", "content-length": str(len(body)), **refusal.headers}
     headers = [(name.lower().encode(), value.encode()) for name, value in fields.items()]

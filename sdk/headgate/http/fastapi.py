@@ -5,9 +5,9 @@ from typing import Final
 
 from headgate._util.extras import extra
 from headgate.charge import Charge, Cost, Held, Key, Source, Timeout, answered
-from headgate.http.admission import Turned
+from headgate.http.admission import RequestRefused
 from headgate.http.admission import admitted as admit
-from headgate.http.asgi import Line
+from headgate.http.asgi import WaitingRequest
 
 with extra("fastapi"):
     from fastapi import HTTPException, Request
@@ -35,10 +35,10 @@ def admitted(
     charge = Charge(on, key=key, timeout=timeout, settle=None, **cost)
 
     async def hold(request: Request) -> AsyncIterator[Held]:
-        line = Line(request._receive)  # noqa: SLF001 -- else what is heard meanwhile is lost for the route
+        line = WaitingRequest(request._receive)  # noqa: SLF001 -- else what is heard meanwhile is lost for the route
         try:
             held = await (line.stand(admit(charge, request)) if timeout else admit(charge, request))
-        except Turned as refusal:
+        except RequestRefused as refusal:
             raise HTTPException(refusal.code, refusal.title, refusal.headers) from refusal
         finally:
             line.leave()

@@ -11,7 +11,7 @@ OutcomeOf = Callable[[BaseException], Outcome]
 """A rule that says how a hold went, of the exception that ended its block."""
 
 
-class Ending(Protocol):
+class EndsWithOutcome(Protocol):
     """A hold that ends with an outcome."""
 
     outcome: Outcome
@@ -20,7 +20,7 @@ class Ending(Protocol):
         """End it."""
 
 
-def release_after(held: Ending, error: BaseException, rule: OutcomeOf) -> None:
+def release_after(held: EndsWithOutcome, error: BaseException, rule: OutcomeOf) -> None:
     """Release what was held as an exception ended its block, with the outcome that the rule says."""
     held.outcome = "ignore"
     try:
@@ -29,7 +29,7 @@ def release_after(held: Ending, error: BaseException, rule: OutcomeOf) -> None:
         held.release()
 
 
-class Admits(Protocol):
+class Admitter(Protocol):
     """A limiter, as an admission uses it."""
 
     def from_hand(self, key: str | None, amounts: dict[str, Any], band: int | None = None) -> Hold | None:
@@ -49,7 +49,7 @@ class Admission:
     held: Hold  # there from entering on
 
     def __init__(
-        self, limiter: Admits, key: str | None, amounts: dict[str, Any], timeout: float | str | None,
+        self, limiter: Admitter, key: str | None, amounts: dict[str, Any], timeout: float | str | None,
         ttl: float | str | None, band: int | None, rule: OutcomeOf = outcome_of, late: int = 0,
     ) -> None:  # fmt: skip
         self._limiter, self._key, self._amounts = limiter, key, amounts

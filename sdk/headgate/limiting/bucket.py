@@ -10,18 +10,11 @@ from typing import Final, Literal
 from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
 from headgate.credit.calls import Ensure
-from headgate.errors import (
-    Closed,
-    CreditTimeout,
-    HeadgateError,
-    InvalidValue,
-    MessageTooLarge,
-    PolicyError,
-)
+from headgate.errors import Closed, CreditTimeout, HeadgateError, InvalidValue, MessageTooLarge, PolicyError
 from headgate.explain.explainer import explain
 from headgate.explain.levels import LimitState
 from headgate.explain.model import Explanation
-from headgate.limiting.by_key import Keys
+from headgate.limiting.by_key import KeyedLimiter
 from headgate.limiting.refusals import Refused, unanswered
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.keys import Address
@@ -39,7 +32,7 @@ ANSWER_WITHIN: Final = 0.25
 
 
 @dataclass(slots=True, eq=False)
-class _Taker:
+class _TokenWaiter:
     tokens: int
     deadline: float
     since: float
@@ -53,7 +46,7 @@ class Bucket:
     """
 
     def __init__(
-        self, store: Store, address: Address, session: str, ensure: Ensure, keys: Keys, *, waits: Waits
+        self, store: Store, address: Address, session: str, ensure: Ensure, keys: KeyedLimiter, *, waits: Waits
     ) -> None:
         self.address = address
         self.keys = keys
@@ -62,9 +55,9 @@ class Bucket:
         self._ensure = ensure
         self._waits = waits
         self._loop = asyncio.get_running_loop()
-        self._line: deque[_Taker] = deque()
+        self._line: deque[_TokenWaiter] = deque()
         self._wake = asyncio.Event()
-        self._later: set[_Taker] = set()
+        self._later: set[_TokenWaiter] = set()
         self._seq = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -119,7 +112,7 @@ class Bucket:
 
     async def _take(self, tokens: int, patience: float) -> None:
         now = self._loop.time()
-        taker = _Taker(tokens, now + patience, now, self._loop.create_future())
+        taker = _TokenWaiter(tokens, now + patience, now, self._loop.create_future())
         self._line.append(taker)
         self._wake.set()
         if self._task is None:
@@ -220,7 +213,7 @@ class Bucket:
     def _missed(self, error: BaseException) -> None:
         self._trouble = error
 
-    async def _reserve(self, takers: list[_Taker]) -> tuple[float, list[str]]:
+    async def _reserve(self, takers: list[_TokenWaiter]) -> tuple[float, list[str]]:
         """Ask for all of them, with one number: repeated, the call gets the stored answers, so they stay the same."""
         while True:
             now = self._loop.time()
@@ -231,13 +224,13 @@ class Bucket:
                 return self._loop.time(), answers if code == "OK" else [f"kind:{code}"] * len(takers)
             await self._ensure(True)
 
-    def _line_up_again(self, taker: _Taker) -> None:
+    def _line_up_again(self, taker: _TokenWaiter) -> None:
         self._later.discard(taker)
         if not self._closed and not taker.slot.done():
             self._line.append(taker)
             self._wake.set()
 
-    def _answer(self, taker: _Taker, answer: str, answered_at: float) -> None:
+    def _answer(self, taker: _TokenWaiter, answer: str, answered_at: float) -> None:
         if taker.slot.done():
             return
         word, _, number = answer.rpartition(":")

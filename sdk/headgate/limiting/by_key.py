@@ -24,7 +24,7 @@ _READ: Final = (
 )  # fmt: skip
 
 
-class Keys:
+class KeyedLimiter:
     """One session's keys at a gate or a bucket take turns here; a hold-off and the state are of all keys together.
 
     Args:

@@ -16,8 +16,8 @@ from headgate.core.when_full import FAIL, WhenFull
 from headgate.credit.account import CreditAccount
 from headgate.errors import Closed, CreditTimeout, DestinationFull
 from headgate.explain.levels import LimiterState
-from headgate.limiting.by_key import Keys
-from headgate.limiting.hold import Hold, Holding
+from headgate.limiting.by_key import KeyedLimiter
+from headgate.limiting.hold import BlockHold, Hold
 from headgate.limiting.limiter import ATTEMPT_WITHIN
 from headgate.limiting.refusals import Refused
 from headgate.namespace.defaults import Defaults
@@ -59,13 +59,13 @@ class Permit:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def holding(self) -> Holding | None:
+    def holding(self) -> BlockHold | None:
         """Return by what Redis knows it, its session's credit; None once it is released."""
         gate = self._gate
         if gate is None:
             return None
         account, line = gate._account, gate._credit
-        return Holding(account.address.name, f"{account.session}.0", line.taken_m)
+        return BlockHold(account.address.name, f"{account.session}.0", line.taken_m)
 
 
 class KeyedPermit(Permit):
@@ -178,7 +178,7 @@ class Gate:
     )  # fmt: skip
 
     def __init__(
-        self, account: CreditAccount, keys: Keys, *, timeout: float | None, when_full: WhenFull | None = None
+        self, account: CreditAccount, keys: KeyedLimiter, *, timeout: float | None, when_full: WhenFull | None = None
     ) -> None:
         self.keys = keys
         self._when_full = when_full

@@ -22,7 +22,7 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 _ID: Final = re.compile(r"[A-Za-z0-9_~-]{1,90}\.[1-9]\d{0,18}\Z", re.ASCII)
 
 
-class Holding(NamedTuple):
+class BlockHold(NamedTuple):
     """One block's part of a limiter or a gate, for those who look for deadlocks.
 
     Attributes:
@@ -301,9 +301,9 @@ class Hold:
             )  # fmt: skip
         return self._reservation
 
-    def holding(self) -> Holding | None:
+    def holding(self) -> BlockHold | None:
         """Return by what Redis knows it; None once it is over."""
         reservation = self._reservation if self._slice is None else self._slice.reservation
         if self._over or self.lost or reservation is None:
             return None
-        return Holding(self._limiter.name, reservation.id, 1 if self._slice is None else self._slice.out)
+        return BlockHold(self._limiter.name, reservation.id, 1 if self._slice is None else self._slice.out)

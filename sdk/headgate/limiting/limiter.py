@@ -7,11 +7,11 @@ from time import monotonic
 from typing import Any, Final
 
 from headgate._util.forks import FORKED, watch
-from headgate.core.limiting.amounts import Asked, Reader, encode_key
+from headgate.core.limiting.amounts import AmountChecker, RequestedAmounts, encode_key
 from headgate.core.limiting.calls import Refusal, Reservation
 from headgate.core.limiting.machine import Limiter as Machine
 from headgate.core.limiting.samples import Outcome, Samples, one_sample, outcome_of
-from headgate.core.limiting.slices import Hand, Slice
+from headgate.core.limiting.slices import LimiterSlices, Slice
 from headgate.core.limits import Limit, limits_of
 from headgate.core.limits.bands import check_band, terms_text
 from headgate.core.limits.hold_off import read_reason
@@ -21,9 +21,9 @@ from headgate.errors import Closed, DestinationFull, InvalidValue, PolicyError, 
 from headgate.explain.levels import LimiterState
 from headgate.limiting.admission import Admission
 from headgate.limiting.hold import Hold, check_hold, read_ttl
-from headgate.limiting.keeper import Keeper
+from headgate.limiting.limiter_calls import LimiterCalls
 from headgate.limiting.refusals import Refused, error_of, refused_by
-from headgate.limiting.waiter import Line, Waiter
+from headgate.limiting.waiter import Waiter, WaitingLine
 from headgate.namespace.defaults import durability_of
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.backend import WakeUps
@@ -56,17 +56,17 @@ class Limiter:
         self.address = address
         self.name = address.name
         self.limits: Mapping[str, Limit] = {}
-        self._amounts = Reader()
+        self._amounts = AmountChecker()
         self.at_once: frozenset[str] = frozenset()
         self._store = store
         self._session, self._ttl_ms = session, int(ttl * 1000)
         self._ensure, self._timeout = ensure, timeout
         self._machine = Machine(session, lambda _, epoch: met(epoch))
         self._loop = asyncio.get_running_loop()
-        self.line = Line(self._machine, self._loop)
-        self._hand = Hand(self._machine, self._ttl_ms, monotonic, self.lock)
-        self._keeper = Keeper(store, wake_ups, address, session, ensure, self._machine, self._hand)
-        self._stir = self._keeper.stir
+        self.line = WaitingLine(self._machine, self._loop)
+        self._hand = LimiterSlices(self._machine, self._ttl_ms, monotonic, self.lock)
+        self._calls = LimiterCalls(store, wake_ups, address, session, ensure, self._machine, self._hand)
+        self._stir = self._calls.stir
         self._in_hand = in_hand
         self._waits, self._kind = waits, kind
         self._open = self._hand.open
@@ -82,7 +82,7 @@ class Limiter:
 
     async def start(self) -> None:
         """Begin to hear hints and to make calls."""
-        await self._keeper.start()
+        await self._calls.start()
 
     def check_options(self, *, in_hand: bool, timeout: float) -> None:
         """See that it was opened like that.
@@ -100,7 +100,7 @@ class Limiter:
     def adopt(self, fields: Mapping[str, str]) -> None:
         """Go by the limiter's settings, as the state spells them."""
         self.limits = limits_of(fields.get("limits", ""))
-        self._amounts = Reader(self.limits)
+        self._amounts = AmountChecker(self.limits)
         self.at_once = frozenset(name for name, limit in self.limits.items() if limit.form == "at_once")
         ahead = int(fields.get("lease_ahead_ms") or AHEAD_MS) / 1000
         shadows, key_shadows = shadow_fields(fields)
@@ -111,13 +111,13 @@ class Limiter:
         if samples is None or samples.limit != adapting:
             self._machine.samples = Samples(self._session, adapting) if adapting else None
         self._hand.adapting = adapting or ""
-        self._keeper.secure(durability_of(fields))
+        self._calls.secure(durability_of(fields))
 
     def forked(self) -> None:
         """Admit nothing from now on: what is held is the parent process's."""
         self._closed = FORKED
         self._open.clear()
-        self._keeper.forked()
+        self._calls.forked()
 
     async def close(self) -> None:
         """Release all that is held and refuse those who wait; never longer than half a second."""
@@ -126,7 +126,7 @@ class Limiter:
         self._closed = "it was closed"
         self._hand.recall()
         self._machine.close(Refusal("failed", error=Closed(f"the limiter {self.name!r} was closed")))
-        await self._keeper.close()
+        await self._calls.close()
 
     # Admissions.
 
@@ -220,7 +220,7 @@ class Limiter:
             return Hold(self, key, checked, None, waiter.reservation)
         if refusal.why in ("late", "timeout", "shed"):  # it may be refused for what came in hand meanwhile
             return self.from_hand(key, checked, band) or refused_by(self.name, refusal, now, checked, key)
-        raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
+        raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._calls.trouble)
 
     async def admit_under(
         self, hold: str, amounts: Mapping[str, int | str], *, key: str | None = None,
@@ -245,7 +245,7 @@ class Limiter:
                 :meth:`admit`.
         """
         check_hold(hold)
-        await self._keeper.listen(hold.rpartition(".")[0])
+        await self._calls.listen(hold.rpartition(".")[0])
         return await self.wait_for(key, dict(amounts), timeout, ttl, hold, band, late=fail_if_late)
 
     async def hold(self, hold: str, *, ttl: float | str | None = None) -> Hold:
@@ -272,7 +272,7 @@ class Limiter:
             return Hold(self, None, {}, None, waiter.reservation)
         if refusal.why == "gone":
             raise SessionExpired(self.name, hold)
-        raise error_of(self.name, refusal, monotonic(), 0.0, {}, None, self._keeper.trouble)
+        raise error_of(self.name, refusal, monotonic(), 0.0, {}, None, self._calls.trouble)
 
     async def state(self, *, key: str | None = None) -> LimiterState:
         """Read how much of each limit is taken, of all together and of one key.
@@ -336,10 +336,10 @@ class Limiter:
             if refusal is None:
                 return Hold(self, key, checked, None, waiter.reservation)
             now = monotonic()
-            raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._keeper.trouble)
+            raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._calls.trouble)
 
     def _ask(
-        self, key: str | None, asked: Asked, now: float, deadline: float, ttl_ms: int, *, waits: bool = True,
+        self, key: str | None, asked: RequestedAmounts, now: float, deadline: float, ttl_ms: int, *, waits: bool = True,
         hold: str = "", band: int | None = None, late: bool = False,
     ) -> Waiter:  # fmt: skip
         self._check_open()

@@ -8,7 +8,7 @@ from headgate._util.tasks import current
 from headgate.core.limiting.calls import Refusal, Reservation
 
 
-class Releases(Protocol):
+class Releaser(Protocol):
     """A limiter, as its waiters use it."""
 
     def release(self, one: Reservation) -> None:
@@ -27,7 +27,7 @@ class Waiter:
     __slots__ = ("_limiter", "done", "reservation", "since", "who")
     reservation: Reservation  # there from beginning on
 
-    def __init__(self, limiter: Releases, since: float, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, limiter: Releaser, since: float, loop: asyncio.AbstractEventLoop) -> None:
         self.since = since
         self.who: Any = None
         self._limiter = limiter
@@ -59,7 +59,7 @@ class Waiter:
             self.done.set_result(Refusal("gone"))
 
 
-class Line:
+class WaitingLine:
     """Those who wait at a limiter and do nothing else meanwhile.
 
     Attributes:

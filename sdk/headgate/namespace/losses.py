@@ -45,7 +45,7 @@ class StateLoss:
 LossCallback = Callable[[StateLoss], Awaitable[None] | None]
 
 
-class Losses:
+class LossListeners:
     """The epochs that one client has met, and whom it tells of them."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from headgate.redis.keys import Address, move_id
 from headgate.redis.replies import Account
 from headgate.redis.store import Store
 from headgate.redis.stores.links import LinkStore
-from headgate.redis.stores.moves import Begun, MoveStore
+from headgate.redis.stores.moves import MoveStarted, MoveStore
 
 TTL_MS: Final = 5000
 """Lease of the room that a move has at its target."""
@@ -141,7 +141,7 @@ class _Move:
         later: number of the call that fenced this one off.
     """
 
-    def __init__(self, moves: Moves, source: Address, target: Address, begun: Begun) -> None:
+    def __init__(self, moves: Moves, source: Address, target: Address, begun: MoveStarted) -> None:
         self._moves, self._source, self._target, self.begun = moves, source, target, begun
         self._link = move_id(source, target)
         self.later = begun.fence

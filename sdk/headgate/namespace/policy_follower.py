@@ -32,7 +32,7 @@ GOVERNED: Final[dict[str, str]] = DEFAULTS | {"rate": "", "burst": ""} | dict.fr
 """Every field that a policy governs, at its default."""
 
 
-class Policies:
+class PolicyFollower:
     """The policy in force, as last read; ``follow`` is called when another one is, again until it succeeds.
 
     Attributes:

@@ -16,7 +16,7 @@ from headgate._util.tasks import stop
 from headgate.core.names import MOST_SLICES, decode_name, encode_name, is_slice, slice_name, whole_name
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address, PoolAddress, parse_key
-from headgate.redis.stores.pools import Drawn, PoolStore, Share, Slice
+from headgate.redis.stores.pools import PoolDraw, PoolStore, Share, Slice
 
 ASK_AT_ONCE: Final = 16
 """Members that are asked to give back before those who wait look again."""
@@ -137,7 +137,7 @@ class Pools:
             return (await self.store.slice(address, encoded)).lacks <= 0
         return False
 
-    async def draw(self, pool: PoolAddress, member: str, held: Slice) -> Drawn:
+    async def draw(self, pool: PoolAddress, member: str, held: Slice) -> PoolDraw:
         """Tell the pool what a destination holds and needs, and deliver what others were granted by that."""
         drawn = await self.store.draw(pool, member, held)
         if drawn.code == "GONE":  # it holds more than the pool knows of, unless the look was an old one: look again
@@ -189,7 +189,7 @@ class Pools:
             address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, debt="void" if first else "keep"
         )
 
-    async def _take_back(self, pool: PoolAddress, first: Share, lacks: int, drawn: Drawn, asked: set[str]) -> None:
+    async def _take_back(self, pool: PoolAddress, first: Share, lacks: int, drawn: PoolDraw, asked: set[str]) -> None:
         """Ask members for unused bytes for the first in line, those that hold most for their weight first.
 
         Where that is too little they owe what they use above the level of the first, once it is free; nobody does when

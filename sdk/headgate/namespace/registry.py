@@ -15,10 +15,10 @@ from headgate.core.policy import Policy, Resolved
 from headgate.errors import AccessDenied, PolicyConflict, PolicyError
 from headgate.namespace.checks import check_links, check_together
 from headgate.namespace.defaults import durability_of
-from headgate.namespace.losses import Losses
-from headgate.namespace.policy_follower import GOVERNED, Policies, due, kind_of, without
+from headgate.namespace.losses import LossListeners
+from headgate.namespace.policy_follower import GOVERNED, PolicyFollower, due, kind_of, without
 from headgate.namespace.pool_limits import PolicyPools
-from headgate.namespace.topics import Index
+from headgate.namespace.topics import TopicIndex
 from headgate.namespace.unlimited_names import LIMITS, is_limited, unlimited
 from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import Address, parse_key
@@ -48,9 +48,9 @@ class Registry:
     """Settings in force at the destinations that this client uses."""
 
     def __init__(
-        self, store: Store, wake_ups: WakeUps, pools: PolicyPools, namespace: str, ttl_ms: int, losses: Losses
+        self, store: Store, wake_ups: WakeUps, pools: PolicyPools, namespace: str, ttl_ms: int, losses: LossListeners
     ) -> None:
-        self.policies = Policies(store.server, wake_ups, namespace, self._follow_policy)
+        self.policies = PolicyFollower(store.server, wake_ups, namespace, self._follow_policy)
         self.spooling = Spooling(store, wake_ups, namespace, ttl_ms)
         self.stores = PolicyStores(self.spooling.spools)
         self._store = store
@@ -60,7 +60,7 @@ class Registry:
         self._lost = 0
         self.losses = losses
         losses.met = self._doubt
-        self.index = Index(store)
+        self.index = TopicIndex(store)
         self._pools = pools
         self._known: dict[str, tuple[Address, dict[str, str]]] = {}
         self.may_make: Callable[[str], bool] = lambda _: True
@@ -145,8 +145,8 @@ class Registry:
         self._known[address.key] = (address, fields)
         self.policies.found(int(fields.get("policy_version") or 0))
         if changed and address.key in self._followers:
-            for follower in tuple(self._followers[address.key][1]):
-                follower(fields)
+            for following in tuple(self._followers[address.key][1]):
+                following(fields)
 
     async def conform(self, addresses: Sequence[Address]) -> None:
         """Bring destinations under the policy in force, as far as they exist."""
@@ -299,19 +299,19 @@ class Registry:
         """Forget a destination that was removed on purpose."""
         self._known.pop(address.key, None)
 
-    async def follow(self, address: Address, follower: Follower) -> None:
-        """Call ``follower`` with the settings whenever they are not what they were."""
+    async def follow(self, address: Address, following: Follower) -> None:
+        """Call ``following`` with the settings whenever they are not what they were."""
         if address.key in self._followers:
-            self._followers[address.key][1].append(follower)
+            self._followers[address.key][1].append(following)
             return
         listener = partial(self._doubt, address)
-        self._followers[address.key] = (listener, [follower])
+        self._followers[address.key] = (listener, [following])
         await self._wake_ups.subscribe((address.channels("")[1],), listener, ("settings",))
 
-    async def unfollow(self, address: Address, follower: Follower) -> None:
-        """Stop calling ``follower``."""
+    async def unfollow(self, address: Address, following: Follower) -> None:
+        """Stop calling ``following``."""
         listener, followers = self._followers[address.key]
-        followers.remove(follower)
+        followers.remove(following)
         if not followers:
             del self._followers[address.key]
             await self._wake_ups.unsubscribe((address.channels("")[1],), listener)

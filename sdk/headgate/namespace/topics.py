@@ -53,7 +53,7 @@ def read_pattern(text: str) -> Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WildcardSubscription:
     """A wildcard subscription: it is to be on every topic that its pattern matches.
 
     Attributes:
@@ -69,7 +69,7 @@ class Entry:
     ttl_ms: int
 
     @classmethod
-    def read(cls, name: str, *, durable: bool, ttl_ms: int) -> "Entry | None":
+    def read(cls, name: str, *, durable: bool, ttl_ms: int) -> "WildcardSubscription | None":
         """Return the entry of that name in the index; None where no client would call one so."""
         pattern, _, subscription = name.partition(" ")
         try:
@@ -96,17 +96,17 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-def _entry(name: bytes, values: bytes) -> Entry | None:
+def _entry(name: bytes, values: bytes) -> WildcardSubscription | None:
     """Return an entry as the index has it; None where it cannot be read."""
     found = record(values)
-    return Entry.read(_text(name), durable=found.get("durable") == "1", ttl_ms=int(found.get("ttl", 0)))
+    return WildcardSubscription.read(_text(name), durable=found.get("durable") == "1", ttl_ms=int(found.get("ttl", 0)))
 
 
-def _stand_in(entry: Entry) -> str:
+def _stand_in(entry: WildcardSubscription) -> str:
     return PLACEHOLDER + hashlib.sha256(entry.name.encode()).hexdigest()[:16]
 
 
-class Index:
+class TopicIndex:
     """The index of a namespace, for those who make topics and those who subscribe by pattern."""
 
     def __init__(self, store: Store) -> None:
@@ -141,19 +141,19 @@ class Index:
         """Take a topic out, or what is none."""
         await self._withdraw(address.namespace, encode_name(address.name))
 
-    async def keep(self, namespace: str, entry: Entry, holder: str) -> bool:
+    async def keep(self, namespace: str, entry: WildcardSubscription, holder: str) -> bool:
         """Make an entry, or renew a consumer's lease on it; returns whether it had to be made."""
         return await self._entry("keep", namespace, entry, holder) == "CREATED"
 
-    async def leave(self, namespace: str, entry: Entry, holder: str) -> None:
+    async def leave(self, namespace: str, entry: WildcardSubscription, holder: str) -> None:
         """End a consumer's lease; the entry goes with the last one unless it is durable."""
         await self._entry("leave", namespace, entry, holder)
 
-    async def end(self, namespace: str, entry: Entry) -> bool:
+    async def end(self, namespace: str, entry: WildcardSubscription) -> bool:
         """Remove an entry; returns False when it has consumers and was left."""
         return await self._entry("end", namespace, entry, "-") != "BUSY"
 
-    async def entries(self, namespace: str) -> list[Entry]:
+    async def entries(self, namespace: str) -> list[WildcardSubscription]:
         """Return all wildcard subscriptions but those that cannot be read, which are of no use to anybody."""
         key = index_keys(namespace)[0]
         flat = await self._server.command(key, "HGETALL", key)
@@ -217,7 +217,7 @@ class Index:
 
     async def unsubscribe_pattern(self, namespace: str, text: str, subscription: str) -> bool:
         """Remove a wildcard subscription from every topic; returns False when it has consumers."""
-        entry = Entry(read_pattern(text), subscription, durable=True, ttl_ms=0)
+        entry = WildcardSubscription(read_pattern(text), subscription, durable=True, ttl_ms=0)
         if not await self.end(namespace, entry):
             return False
         others = [other.pattern for other in await self.entries(namespace) if other.subscription == subscription]
@@ -226,7 +226,7 @@ class Index:
                 await self.unsubscribe(Address.of(namespace, name), subscription)
         return True
 
-    async def relieve(self, address: Address, entry: Entry) -> None:
+    async def relieve(self, address: Address, entry: WildcardSubscription) -> None:
         """Send home whoever stood in for the consumer that has come now; else it leaves when its lease ends."""
         session = _stand_in(entry)
         key = f"{address.key}:consumers".encode()
@@ -234,7 +234,7 @@ class Index:
             await self._store.detach(address, session, f"{session}.1", failed=False)
             await self._store.acquire(address, Account(session, inc=1 << 30, epoch=0), ttl_ms=1000, leave=True)
 
-    async def _subscribe(self, address: Address, entry: Entry) -> None:
+    async def _subscribe(self, address: Address, entry: WildcardSubscription) -> None:
         """Make a subscription without a consumer of its own.
 
         A paused consumer in the entry's name stands in. A durable subscription outlives it; another one lives until its
@@ -248,7 +248,7 @@ class Index:
         if entry.durable and code == "OK":
             await self.relieve(address, entry)
 
-    async def _stand_in(self, address: Address, entry: Entry) -> str:
+    async def _stand_in(self, address: Address, entry: WildcardSubscription) -> str:
         while True:
             code, _ = await self._store.attach(
                 address,
@@ -271,7 +271,7 @@ class Index:
         reply = await self._server.call(op, index_keys(namespace), op.argv({"name": name, "present": present}))
         _check(reply[0], name)
 
-    async def _entry(self, mode: str, namespace: str, entry: Entry, holder: str) -> str:
+    async def _entry(self, mode: str, namespace: str, entry: WildcardSubscription, holder: str) -> str:
         op = script("wildcard")
         values = {"mode": mode, "name": entry.name, "holder": holder, "durable": int(entry.durable)}
         reply = await self._server.call(op, index_keys(namespace), op.argv(values | {"ttl_ms": entry.ttl_ms}))

@@ -222,11 +222,11 @@ def _dead_letters(policy: Policy) -> Iterator[Problem]:
                 _line_of(rule), "dead_letter", f"{start!r} is a {resolved.kind}, which holds no messages; name a queue"
             )
         chain = {start: None}
-        while (following := policy.resolve(next(reversed(chain))).fields.get("dead_letter")) and following not in chain:
+        while (follower := policy.resolve(next(reversed(chain))).fields.get("dead_letter")) and follower not in chain:
             if len(chain) > MOST_DEAD:
                 break  # a ring of more is found from none of its names; what is not delivered just goes round
-            chain[following] = None
-        if following == start:
+            chain[follower] = None
+        if follower == start:
             yield Problem(
                 _line_of(rule),
                 "dead_letter",

@@ -18,11 +18,11 @@ from headgate.policy.descriptors import compile_descriptors
 from headgate.policy.document import Destination, Document, WindowTable
 from headgate.policy.limiters import KEYS, compile_limiters, compile_user_limits
 from headgate.policy.line_numbers import Path
-from headgate.policy.links import Links
+from headgate.policy.links import LinkCompiler
 from headgate.policy.presets import STORES, SWITCHED_OFF, preset
 from headgate.policy.problems import BadDocument, Problem
 from headgate.policy.read import Origin, Source
-from headgate.policy.sharing import Sharing, compile_pools
+from headgate.policy.sharing import SharedLimitCompiler, compile_pools
 from headgate.policy.stores import compile_stores
 from headgate.policy.tables import Table
 from headgate.settings import DEFAULT, DEFAULTS, FIELD_OF, Settings
@@ -63,13 +63,13 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     at = origin or source.at
     named = document.preset or ""
     base = preset(named, compile_document, frozenset(table.name for table in document.store)) if named else None
-    sharing = Sharing(source, at, problems)
+    sharing = SharedLimitCompiler(source, at, problems)
     rules = [_rule(table, ("destination", i), source, at, sharing) for i, table in enumerate(document.destination)]
     made = [rule for rule in rules if rule]
     limiters = compile_limiters(document.limiter, source, at, problems)
     pools = compile_pools(document.pool, source, at, problems)
     stores = compile_stores(document.store, STORES.get(named, {}), f"preset {named}", source, at, problems)
-    links = Links(document, source, at, problems).compile()
+    links = LinkCompiler(document, source, at, problems).compile()
     channels = compile_channels(document.channel, source, at, problems)
     descriptors = compile_descriptors(document.descriptor, source, at, problems)
     user_limits, of_users = compile_user_limits(document.user_limit, source, at, problems)
@@ -114,7 +114,7 @@ def _switched(rules: list[Rule], origin: str) -> list[Rule]:
     return [*without, Rule("#", None, {"enforce": "off"}, {"enforce": origin})]
 
 
-def _rule(rule: Destination, path: Path, source: Source, at: Origin, sharing: Sharing) -> Rule | None:
+def _rule(rule: Destination, path: Path, source: Source, at: Origin, sharing: SharedLimitCompiler) -> Rule | None:
     problems = sharing.problems
     pattern: Pattern | None = None
     try:

@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag, create_model, model_validator
 
 from headgate.core.limits.descriptor import MOST_DESCRIPTORS
 from headgate.core.settings_table import DEFAULT, ROWS
-from headgate.core.spellings import Form
+from headgate.core.spellings import ValueForm
 from headgate.policy import value_forms
 from headgate.policy.channel_table import ChannelTable
 from headgate.policy.limiter_table import DescriptorTable, LimiterTable, UserLimitTable
@@ -52,7 +52,7 @@ def takes(*place: str) -> Callable[[type[T]], type[T]]:
     return decorate
 
 
-def _written(form: Form) -> Any:
+def _written(form: ValueForm) -> Any:
     return Literal[*form.words, DEFAULT] | None if form.words else getattr(value_forms, form.written)
 
 

@@ -22,7 +22,7 @@ MOST_NAME: Final = 200
 
 
 @dataclass
-class Links:
+class LinkCompiler:
     """The links of a document, as they are compiled.
 
     Attributes:
@@ -40,7 +40,7 @@ class Links:
     rules: list[Rule] = field(default_factory=list)
     sites: dict[str, Site] = field(default_factory=dict)
 
-    def compile(self) -> "Links":
+    def compile(self) -> "LinkCompiler":
         """Compile all tables; what is wrong is added to the problems."""
         self._sites()
         names: set[tuple[str, str]] = set()

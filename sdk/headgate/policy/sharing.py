@@ -61,7 +61,7 @@ def compile_pools(tables: list[PoolTable], source: Source, at: Origin, problems:
     return list(pools.values())
 
 
-class Sharing:
+class SharedLimitCompiler:
     """The shared limits of a document.
 
     Attributes:

@@ -22,7 +22,7 @@ from headgate.core.limits.priority import LEAST_OVERTAKEN, MAX_OVERTAKEN, MOST_O
 from headgate.core.links.link import is_site_variable
 from headgate.core.names import encode_name
 from headgate.core.selector.parser import Selector
-from headgate.core.spellings import DURABILITY, GROWTH, MOST_GROWTH, NUMBER, SHARE, SIZE, WHEN_FULL, WINDOW, Form
+from headgate.core.spellings import DURABILITY, GROWTH, MOST_GROWTH, NUMBER, SHARE, SIZE, WHEN_FULL, WINDOW, ValueForm
 from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace
 from headgate.settings import DEFAULT, MOST_POOLS
@@ -70,7 +70,7 @@ def _limit_count(value: Any, what: str) -> None:
     parse_limit(value, what)
 
 
-def _as(form: Form) -> Callable[[Any, str], object]:
+def _as(form: ValueForm) -> Callable[[Any, str], object]:
     """Check a value as the form of a setting is checked; errors name the key."""
 
     def check(value: Any, what: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from headgate.core.outbox import Outgoing
 from headgate.credit.account import CreditAccount
-from headgate.credit.requested_terms import Wish
+from headgate.credit.requested_terms import RequestedTerms
 from headgate.errors import Closed, InvalidValue
 from headgate.message import MAX_MESSAGE
 from headgate.namespace.defaults import Defaults
@@ -33,11 +33,11 @@ class Inflow:
         rates: messages and bytes a second that each client may send, None for no bound.
     """
 
-    def __init__(self, account: CreditAccount, wish: Wish, kind: str, *, rate: float | None) -> None:
+    def __init__(self, account: CreditAccount, requested: RequestedTerms, kind: str, *, rate: float | None) -> None:
         self.account = account
         self.kind = kind
         self.rates: tuple[float | None, float | None] = (None, None)
-        self._wish = wish
+        self._requested = requested
         self._own_rate = rate
         self._closed = False
 
@@ -103,7 +103,7 @@ class Inflow:
 
     def left(self, item: Outgoing | None) -> None:
         """Note that somebody gave up who waited with that, as it was given to :meth:`put`; None where it was not."""
-        self.account.attendance.abandoned(item)
+        self.account.wait_timer.abandoned(item)
 
     def seek(self) -> None:
         """See whether there is room again while :attr:`is_full` and nothing waits; returns at once."""
@@ -111,11 +111,11 @@ class Inflow:
 
     def weigh(self, weight: int) -> None:
         """Change its share, from 1 to 1000."""
-        self._wish.change(None, weight)
+        self._requested.change(None, weight)
 
     def confirm(self) -> None:
         """Give at once all receipts that wait for a channel: nobody will wait for them any more."""
-        self.account.confirming.let_go()
+        self.account.confirmations.let_go()
 
     async def close(self) -> None:
         """Send what has its credit, and give the rest of the credit back; never longer than 1 s."""

@@ -13,7 +13,7 @@ from headgate.core.due_time import due
 from headgate.core.outbox import Outgoing
 from headgate.core.when_full import WhenFull
 from headgate.credit.account import CreditAccount
-from headgate.credit.requested_terms import Wish
+from headgate.credit.requested_terms import RequestedTerms
 from headgate.errors import Closed, CreditTimeout, InvalidValue
 from headgate.explain.explainer import own_rate
 from headgate.message import Headers, Receipt, encode, with_priority
@@ -34,14 +34,14 @@ class Producer:
     def __init__(
         self,
         account: CreditAccount,
-        wish: Wish,
+        requested: RequestedTerms,
         *,
         timeout: float | None,
         rate: float | None,
         when_full: WhenFull | None = None,
     ) -> None:
         self._account = account
-        self._wish = wish
+        self._requested = requested
         self._when_full = when_full
         self._own_timeout, self._own_rate = timeout, rate
         self._pacing, self._byte_pacing = Pacing(), Pacing(ahead=BYTES_AHEAD)
@@ -173,7 +173,7 @@ class Producer:
         """
         if self._closed or self._account.closed:
             raise self._ended()
-        self._wish.change(read_window(window), read_weight(weight))
+        self._requested.change(read_window(window), read_weight(weight))
         done: asyncio.Future[None] = self._loop.create_future()
         done.set_result(None)
         return done

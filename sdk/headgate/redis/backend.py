@@ -6,7 +6,7 @@ Everything above is written against these two protocols, so that the same calls 
 from collections.abc import Callable, Container, Sequence
 from typing import Any, Final, Protocol
 
-from headgate.core.durability import Durability, Held
+from headgate.core.durability import Durability, WriteProgress
 from headgate.redis.scripts import Script
 from headgate.waits import Listener as WaitListener
 
@@ -18,7 +18,7 @@ AGAIN: Final = "again"
 """The word of a hint that nobody sent: earlier hints on the channel are lost, for the connection is a new one."""
 
 
-class Listening(dict[str, dict[Listener, Words]]):
+class ChannelListeners(dict[str, dict[Listener, Words]]):
     """The listeners of each channel, in the order in which they came, and the words that they care for."""
 
     def add(self, channels: tuple[str, ...], listener: Listener, words: Words) -> list[str]:
@@ -104,7 +104,7 @@ class Backend(Protocol):
 
     async def secure(
         self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], durability: Durability, within_ms: int
-    ) -> tuple[Any, Held]:
+    ) -> tuple[Any, WriteProgress]:
         """Call a script, and wait until what its connection wrote is as safe as that.
 
         Returns:

@@ -24,7 +24,7 @@ _MOVES: Final = 8
 _RAW: Final = ("XRANGE", "XREVRANGE")
 
 
-class Direct:
+class BulkConnections:
     """Connections to one Redis: standalone, behind Sentinel or a cluster; replies as the server sent them.
 
     Raises:

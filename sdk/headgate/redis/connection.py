@@ -71,7 +71,7 @@ MOST_WARNED: Final = 256
 Dial = Callable[[], Awaitable[AbstractConnection]]
 
 
-class Judge(Protocol):
+class HandoverJudge(Protocol):
     """A judge of whether a server has all that its predecessor had."""
 
     def note(self, run: bytes, history: str) -> None:
@@ -80,7 +80,7 @@ class Judge(Protocol):
     def unanswered(self) -> None:
         """Note that a call timed out."""
 
-    async def judge(self, lane: "Lane", other: OtherRunError) -> bytes:
+    async def judge(self, lane: "ServerConnections", other: OtherRunError) -> bytes:
         """Return what calls add to the name of the run that answers now, as lua/lib/run has it."""
 
 
@@ -157,10 +157,10 @@ def _of_run(words: Sequence[Any], run_id: bytes) -> tuple[Any, ...]:
     return tuple([run_id if word is None else word for word in words])
 
 
-class Lane:
+class ServerConnections:
     """The connections to one server; each carries one call at a time."""
 
-    def __init__(self, dial: Dial, judge: Judge | None = None, *, masters_only: bool = False) -> None:
+    def __init__(self, dial: Dial, judge: HandoverJudge | None = None, *, masters_only: bool = False) -> None:
         self.answered = 0
         """Calls that were answered."""
         self._dial = dial

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from headgate.core.durability import Durability, Held
+from headgate.core.durability import Durability, WriteProgress
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
 from headgate.redis.scripts import Script, script
 
 
-class Waiting:
+class DurableBackend:
     """A stand-in for a backend in one call of a store, which waits after it.
 
     Attributes:
@@ -18,7 +18,7 @@ class Waiting:
     """
 
     def __init__(self, server: Backend, durability: Durability, within_ms: int) -> None:
-        self.held = Held()
+        self.held = WriteProgress()
         self._server = server
         self._durability = durability
         self._within_ms = within_ms
@@ -35,7 +35,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Secured:
+class KnownDurability:
     """The durability known of all earlier writes.
 
     Attributes:
@@ -46,12 +46,14 @@ class Secured:
     """
 
     code: str
-    held: Held
+    held: WriteProgress
     epoch: int = 0
     last: int = 0
 
 
-async def secure(server: Backend, address: Address, session: str, durability: Durability, within_ms: int) -> Secured:
+async def secure(
+    server: Backend, address: Address, session: str, durability: Durability, within_ms: int
+) -> KnownDurability:
     """Wait until all that was written to a destination before is as safe as that, or the time is over.
 
     Raises:
@@ -61,4 +63,4 @@ async def secure(server: Backend, address: Address, session: str, durability: Du
     op = script("secure")
     argv = op.argv({"run_id": None, "session": session})
     reply, held = await server.secure(op, address.keys(session), argv, durability, within_ms)
-    return Secured(reply[0].decode(), held, *map(int, reply[1:]))
+    return KnownDurability(reply[0].decode(), held, *map(int, reply[1:]))

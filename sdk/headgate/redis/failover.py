@@ -28,7 +28,7 @@ _FAILED: Final = (rx.RedisError, OSError, AttributeError)
 """AttributeError: redis-py trips over its own None where a connection breaks while it is closed."""
 
 
-class Masters:
+class SentinelMaster:
     """The master of a service, as its Sentinels say.
 
     Sentinels hear of a failover one after the other. Each names the configuration epoch of what it says, and an epoch

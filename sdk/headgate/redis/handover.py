@@ -17,7 +17,7 @@ import redis.exceptions as rx
 
 from headgate._util.tasks import stop
 from headgate.errors import HeadgateError
-from headgate.redis.connection import Dial, Lane, OtherRunError
+from headgate.redis.connection import Dial, OtherRunError, ServerConnections
 
 PATIENCE = 1.0
 """Seconds in which the former master must be heard of as a replica; else some of its last writes may be lost."""
@@ -47,7 +47,7 @@ class Handovers:
         lanes: those to all servers that are known.
     """
 
-    def __init__(self, dialer: Callable[[str, int], Dial], lanes: Mapping[str, Lane]) -> None:
+    def __init__(self, dialer: Callable[[str, int], Dial], lanes: Mapping[str, ServerConnections]) -> None:
         self._dialer = dialer
         self._lanes = lanes
         self._histories: dict[bytes, str] = {}
@@ -65,7 +65,7 @@ class Handovers:
         """Note that a call timed out: some server hangs, or its host is cut off."""
         self._silent_until = asyncio.get_running_loop().time() + _SILENT_FOR
 
-    async def judge(self, lane: Lane, other: OtherRunError) -> bytes:
+    async def judge(self, lane: ServerConnections, other: OtherRunError) -> bytes:
         """Return what calls say of the run before: that all it had is here, or that some may be lost."""
         pair = other.run, other.before
         if pair not in self._verdicts:
@@ -87,8 +87,8 @@ class Handovers:
         for task in self._verdicts.values():
             await stop(task)
 
-    async def _find_out(self, lane: Lane, run: bytes, before: bytes) -> bytes:
-        replicas: dict[tuple[str, int], Lane] = {}
+    async def _find_out(self, lane: ServerConnections, run: bytes, before: bytes) -> bytes:
+        replicas: dict[tuple[str, int], ServerConnections] = {}
         silent = asyncio.get_running_loop().time() < self._silent_until
         try:
             async with asyncio.timeout(PATIENCE * _OF_SILENT if silent else PATIENCE):
@@ -123,7 +123,7 @@ class Handovers:
             run = self._heirs[run]
         return None
 
-    async def _moved(self, lane: Lane, before: bytes) -> bool:
+    async def _moved(self, lane: ServerConnections, before: bytes) -> bool:
         """Whether the run before is in charge of other slots: it loses nothing, and its keys were moved whole.
 
         A server that was ever promoted has keys that came by replication, and cannot tell these from those.
@@ -136,14 +136,14 @@ class Handovers:
         return False
 
     async def _follows(
-        self, report: Mapping[str, str], before: bytes, replicas: dict[tuple[str, int], Lane]
+        self, report: Mapping[str, str], before: bytes, replicas: dict[tuple[str, int], ServerConnections]
     ) -> bool | None:
         """Whether the run before went on from where it ended, or was sent all anew; None while it does not follow."""
         process = before.partition(b".")[0]
         listed = [report[f"slave{number}"] for number in range(_MOST_REPLICAS) if f"slave{number}" in report]
         for words in (dict(part.split("=", 1) for part in text.split(",") if "=" in part) for text in listed):
             place = words.get("ip", ""), int(words.get("port", 0))
-            replica = replicas.get(place) or Lane(self._dialer(*place))
+            replica = replicas.get(place) or ServerConnections(self._dialer(*place))
             replicas[place] = replica
             with contextlib.suppress(*_FAILED):
                 async with asyncio.timeout(_ANSWER_WITHIN):

@@ -12,7 +12,7 @@ from typing import Any, Final
 import redis.exceptions as rx
 
 from headgate._util.tasks import stop
-from headgate.redis.backend import AGAIN, Listener, Listening, Words
+from headgate.redis.backend import AGAIN, ChannelListeners, Listener, Words
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
@@ -32,7 +32,7 @@ class PubSubWakeUps:
 
     def __init__(self, dial: Callable[[], Awaitable[Any]]) -> None:
         self._dial = dial
-        self._listeners = Listening()
+        self._listeners = ChannelListeners()
         self._wanted = asyncio.Event()
         self._unconfirmed: dict[str, asyncio.Future[None]] = {}
         self._pubsub: Any = None

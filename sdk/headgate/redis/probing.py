@@ -21,7 +21,7 @@ _MOST: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ProbeRefusal:
     """The reason why a question has no answer.
 
     Attributes:
@@ -45,7 +45,7 @@ _REASONS: Final[tuple[tuple[tuple[type[BaseException], ...], Reason], ...]] = (
 )
 
 
-class NotLetIn(CoordinatorUnavailable):
+class ConnectRefused(CoordinatorUnavailable):
     """A server could not be connected to; the text is in its words, or the system's.
 
     Attributes:
@@ -99,7 +99,7 @@ class Probe:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self._broken: Refusal | None = None
+        self._broken: ProbeRefusal | None = None
 
     @classmethod
     async def open(cls, url: RedisUrl, place: tuple[str, int] | None = None, *, sentinel: bool = False) -> Self:
@@ -128,11 +128,11 @@ class Probe:
                 await _let_in(connection)
         except _FAILED as error:
             await connection.disconnect(nowait=True)
-            raise NotLetIn(error) from None
+            raise ConnectRefused(error) from None
         return cls(connection)
 
     async def ask(self, *words: Any) -> Any:
-        """Return the answer to a command as the server sent it, or a :class:`Refusal`."""
+        """Return the answer to a command as the server sent it, or a :class:`ProbeRefusal`."""
         if self._broken is not None:
             return self._broken
         try:
@@ -140,11 +140,11 @@ class Probe:
                 await self._connection.send_command(*words)
                 return await self._connection.read_response()
         except rx.NoPermissionError as error:
-            return Refusal(str(error)[:_MOST], forbidden=True)
+            return ProbeRefusal(str(error)[:_MOST], forbidden=True)
         except rx.ResponseError as error:
-            return Refusal(str(error)[:_MOST])
+            return ProbeRefusal(str(error)[:_MOST])
         except _FAILED as error:
-            self._broken = Refusal(str(error)[:_MOST] or f"no answer within {ANSWER_WITHIN:g} s")
+            self._broken = ProbeRefusal(str(error)[:_MOST] or f"no answer within {ANSWER_WITHIN:g} s")
             await self.close()
             return self._broken
 

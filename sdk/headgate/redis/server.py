@@ -18,11 +18,11 @@ from redis.asyncio.connection import AbstractConnection, Connection, SSLConnecti
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.tasks import stop
-from headgate.core.durability import Durability, Held
+from headgate.core.durability import Durability, WriteProgress
 from headgate.errors import Closed, CoordinatorUnavailable, InvalidValue
-from headgate.redis.connection import CALL_TIMEOUT, Dial, Lane, TooFewReplicasError
+from headgate.redis.connection import CALL_TIMEOUT, Dial, ServerConnections, TooFewReplicasError
 from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
-from headgate.redis.failover import Masters, open_map, read_map
+from headgate.redis.failover import SentinelMaster, open_map, read_map
 from headgate.redis.handover import Handovers
 from headgate.redis.hints import PubSubWakeUps
 from headgate.redis.scripts import Script
@@ -63,9 +63,9 @@ class Server:
         self._options = connection_options(url)
         self._forked = False
         watch(self)
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, ServerConnections] = {}
         self._cluster: RedisCluster | None = None
-        self._masters_of: Masters | None = None  # the Sentinels' view, where there are any
+        self._masters_of: SentinelMaster | None = None  # the Sentinels' view, where there are any
         self._handovers = Handovers(self._dialer, self._lanes)
         self._seeking: dict[str, asyncio.Task[None]] = {}
         self._silent: str | None = None  # the node that did not answer last; others are asked for the slot map first
@@ -93,13 +93,13 @@ class Server:
 
     async def _open(self) -> None:
         if self.url.kind == "sentinel":
-            self._masters_of = Masters(self.url, sentinel_options(self.url), self._moved)
+            self._masters_of = SentinelMaster(self.url, sentinel_options(self.url), self._moved)
             self._masters_of.calls = lambda: self.calls
         if self.url.kind == "cluster":
             await self._open_cluster()
             connection = await self._any_master()
         else:
-            only = Lane(self._dial_only, self._handovers, masters_only=self._masters_of is not None)
+            only = ServerConnections(self._dial_only, self._handovers, masters_only=self._masters_of is not None)
             connection = await self._lanes.setdefault("only", only).take()
         self.version = connection.headgate_version
         await connection.disconnect(nowait=True)
@@ -130,13 +130,13 @@ class Server:
 
     async def secure(
         self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], durability: Durability, within_ms: int
-    ) -> tuple[Any, Held]:
+    ) -> tuple[Any, WriteProgress]:
         """Call a script, and wait until what its connection wrote is as safe as that; returns how far that came.
 
         Errors as :meth:`call`.
         """
         if not durability:
-            return await self.call(script, keys, argv), Held()
+            return await self.call(script, keys, argv), WriteProgress()
         reply, *answers = await self.call(script, keys, argv, durability.waits(within_ms))
         return reply, durability.read(answers)
 
@@ -154,7 +154,7 @@ class Server:
         """
         self.calls += 1
         asking, moved, broken, give_up_at = "", 0, 0, 0.0
-        lane: Lane | None = None
+        lane: ServerConnections | None = None
         while True:
             try:
                 lane = self._lane_at(asking) if asking else self._lane(keys[0])
@@ -192,7 +192,7 @@ class Server:
         except _FAILED as error:
             raise translated(self.url, error) from error
 
-    async def _read(self, lane_of: Callable[[], Lane], words: Sequence[Any]) -> Any:
+    async def _read(self, lane_of: Callable[[], ServerConnections], words: Sequence[Any]) -> Any:
         """Send one read-only command; once more where its connection broke, or another server is in charge now."""
         for tries_left in (1, 0):
             lane = lane_of()
@@ -217,7 +217,7 @@ class Server:
         due: Sequence[int] = range(len(commands))
         try:
             for tries_left in (1, 0):
-                lanes: dict[Lane, list[int]] = {}
+                lanes: dict[ServerConnections, list[int]] = {}
                 for position in due:
                     lanes.setdefault(self._lane(commands[position][0]), []).append(position)
                 for lane, positions in lanes.items():
@@ -321,16 +321,16 @@ class Server:
     async def _open_cluster(self) -> None:
         self._cluster = await open_map(self.url)
 
-    def _lane_at(self, place: str) -> Lane:
+    def _lane_at(self, place: str) -> ServerConnections:
         lane = self._lanes.get(place)
         if lane is None:
             if self._forked:
                 raise Closed(f"{self.url}: {FORKED}")
             host, _, port = place.rpartition(":")
-            lane = self._lanes[place] = Lane(self._dialer(host, int(port)), self._handovers)
+            lane = self._lanes[place] = ServerConnections(self._dialer(host, int(port)), self._handovers)
         return lane
 
-    def _lane(self, key: bytes) -> Lane:
+    def _lane(self, key: bytes) -> ServerConnections:
         if self._cluster is None:
             return self._lane_at("only")
         node = self._cluster.get_node_from_key(key.decode())
@@ -347,7 +347,7 @@ class Server:
         for hints in self._hints:
             hints.reconnect()
 
-    async def _condemn(self, lane: Lane | None) -> str:
+    async def _condemn(self, lane: ServerConnections | None) -> str:
         """Believe no other connection to a silent server, find out who is in charge now; returns the cluster's node."""
         if lane is None:
             return ""
@@ -361,7 +361,7 @@ class Server:
             task.add_done_callback(lambda _: self._seeking.pop(place, None))
         return place if place and self._cluster is not None else ""
 
-    async def _seek(self, place: str, lane: Lane) -> None:
+    async def _seek(self, place: str, lane: ServerConnections) -> None:
         """Read the slot map from other nodes until it replaces this master, or this one answers."""
         assert self._cluster is not None  # noqa: S101 -- who seeks has one
         loop, answered = asyncio.get_running_loop(), lane.answered

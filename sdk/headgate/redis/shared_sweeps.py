@@ -23,7 +23,7 @@ def beat(when: float) -> float:
     return round((when - _PHASE) / BEAT) * BEAT + _PHASE
 
 
-class Rounds:
+class SweepRounds:
     """The rounds of one client.
 
     The first that calls in a turn of the loop makes the round. A call that fails there, for its script is not loaded

@@ -26,7 +26,7 @@ from headgate.redis.replies import (
     records,
 )
 from headgate.redis.scripts import script
-from headgate.redis.shared_sweeps import Rounds
+from headgate.redis.shared_sweeps import SweepRounds
 from headgate.redis.stores.pools_read import PoolsRead
 from headgate.redis.stores.sliced_reads import together
 
@@ -43,7 +43,7 @@ class Store:
 
     def __init__(self, server: Backend) -> None:
         self.server = server
-        self.rounds = Rounds(server)
+        self.rounds = SweepRounds(server)
         self._pools = PoolsRead(server)
 
     async def _call(
@@ -145,7 +145,7 @@ class Store:
         """Append a batch, numbered by the session, and ask for more. ``keys`` are of each, where keys take turns.
 
         ``later`` says when each is due, where some are not at once: ``<ms>`` from now, ``@<ms>`` of Redis', ``-``;
-        ``unwanted`` which subscriptions want which of them not, see :class:`headgate.core.selector.wanted.Wanted`.
+        ``unwanted`` which subscriptions do not want which of them, see :mod:`headgate.core.selector.wanted`.
         ``beyond`` ``hard`` pays up to the hard limit; ``expires_ms`` 0 is never. With ``spool`` they are references,
         ``segment`` is ``<name> <bytes> <messages>`` of what they refer to, and ``copies`` are their payloads.
         """

@@ -5,26 +5,26 @@ from typing import Final
 
 from headgate.consuming.feed import Feed
 from headgate.credit.account import CreditAccount
-from headgate.credit.observer import Outlook
+from headgate.credit.observer import Observer
 from headgate.errors import InvalidValue
 from headgate.redis.keys import Address
-from headgate.session.live_settings import Following
+from headgate.session.live_settings import SettingsFollower
 
 MAX_CONSUMERS: Final = 64
 
 
-class Presence:
+class SessionDestination:
     """At most one account, and the consumers of a session at a destination, under one lease."""
 
-    def __init__(self, address: Address, following: Following, outlook: Outlook) -> None:
+    def __init__(self, address: Address, follower: SettingsFollower, observer: Observer) -> None:
         self.address = address
-        self.following = following
-        self.outlook = outlook
+        self.follower = follower
+        self.observer = observer
         self.kind = ""
         """The destination's kind, as last seen."""
         self.account: CreditAccount | None = None
         self.consumers: set[Feed] = set()
-        outlook.consumers = outlook.self_wait.consumers = self.consumers
+        observer.consumers = observer.self_wait.consumers = self.consumers
         self._number = 0
 
     def next_number(self) -> int:
@@ -42,7 +42,7 @@ class Presence:
         if self.account:
             self.account.state.consumers = 0
             await self.account.close(ends=True)
-        await self.following.end()
+        await self.follower.end()
 
     def join(self, feed: Feed) -> None:
         """Note that a consumer of it opens."""

@@ -15,15 +15,15 @@ from headgate.core.names import is_slice, slice_name, slice_number
 from headgate.credit.account import CLOSE_WITHIN, CreditAccount
 from headgate.credit.calls import Ensure
 from headgate.credit.notices import Listeners
-from headgate.credit.observer import Outlook
-from headgate.credit.requested_terms import Wish
-from headgate.credit.spool_quota import Quota
+from headgate.credit.observer import Observer
+from headgate.credit.requested_terms import RequestedTerms
+from headgate.credit.spool_quota import SpoolQuota
 from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue
 from headgate.limiting.limiter import Limiter
 from headgate.redis.keys import Address
 from headgate.redis.stores.notes import NoteStore
-from headgate.session.destination import Presence
-from headgate.session.live_settings import Following
+from headgate.session.destination import SessionDestination
+from headgate.session.live_settings import SettingsFollower
 from headgate.session.ties import Ties
 from headgate.spool.node_writer import NodeWriter
 from headgate.spool.stores import Spool
@@ -47,21 +47,21 @@ def kinds_from(first: str) -> tuple[str, str]:
     return ("queue", "topic") if first == "queue" else ("topic", "queue")
 
 
-class Presences:
+class SessionDestinations:
     """Where a session is; what it opens there is opened one at a time, under ``lock``."""
 
     def __init__(self, context: Context, listeners: Listeners) -> None:
         self.context = context
         self.lock = asyncio.Lock()
-        self._quotas: dict[str, Quota] = {}
+        self._quotas: dict[str, SpoolQuota] = {}
         self._listeners = listeners
-        self._all: dict[str, Presence] = {}
+        self._all: dict[str, SessionDestination] = {}
         self._placed: dict[str, Address] = {}
         self.limiters: dict[str, Limiter] = {}
         """Those that are open, by key."""
         self.ties = Ties(NoteStore(context.store.server, context.namespace), self._all.values, self.limiters.values)
 
-    def at(self, destination: str) -> Presence:
+    def at(self, destination: str) -> SessionDestination:
         """Return what the session has at a destination.
 
         Raises:
@@ -69,15 +69,15 @@ class Presences:
         """
         address = Address.of(self.context.namespace, destination)
         if address.key not in self._all:
-            following = Following(self.context.registry, address)
-            outlook = self._outlook(address)
-            outlook.waits, outlook.doomed = self.ties.begin, functools.partial(self.ties.doomed, destination)
-            self._all[address.key] = Presence(address, following, outlook)
+            follower = SettingsFollower(self.context.registry, address)
+            observer = self._observer(address)
+            observer.waits, observer.doomed = self.ties.begin, functools.partial(self.ties.doomed, destination)
+            self._all[address.key] = SessionDestination(address, follower, observer)
         return self._all[address.key]
 
-    def _outlook(self, address: Address) -> Outlook:
+    def _observer(self, address: Address) -> Observer:
         context = self.context
-        return Outlook(context.store, context.links, address, context.session, self._listeners, context.losses)
+        return Observer(context.store, context.links, address, context.session, self._listeners, context.losses)
 
     @contextlib.asynccontextmanager
     async def opening(self, destination: str) -> AsyncIterator[None]:
@@ -110,12 +110,12 @@ class Presences:
 
     async def account(
         self,
-        presence: Presence,
+        presence: SessionDestination,
         window: int | None,
         weight: int | None,
         kinds: tuple[str, ...],
         credit_line: Callable[[], CreditLine],
-    ) -> tuple[CreditAccount, Wish]:
+    ) -> tuple[CreditAccount, RequestedTerms]:
         """Return the account at a destination, opened if there is none, with one user more, and what that user says.
 
         Args:
@@ -142,17 +142,17 @@ class Presences:
 
     async def _account_at(
         self,
-        presence: Presence,
+        presence: SessionDestination,
         window: int | None,
         weight: int | None,
         kinds: tuple[str, ...],
         credit_line: Callable[[], CreditLine],
-    ) -> tuple[CreditAccount, Wish]:
+    ) -> tuple[CreditAccount, RequestedTerms]:
         ensure = self.ensure(presence.address, kinds)
         if is_slice(presence.address.name):
             presence.kind = await ensure(False)
-        await presence.following.begin()
-        self.context.store.server.promise(presence.following.defaults.durability)
+        await presence.follower.begin()
+        self.context.store.server.promise(presence.follower.defaults.durability)
         account = presence.account
         if account is None or account.closed:
             before = account if kinds != ("gate",) else None  # a consumer may have kept what Redis knows of it
@@ -160,7 +160,7 @@ class Presences:
             account = CreditAccount(
                 self.context.store,
                 self.context.wake_ups,
-                presence.outlook,
+                presence.observer,
                 presence.address,
                 self.context.session,
                 self.context.options,
@@ -178,15 +178,15 @@ class Presences:
             if before:
                 account.follow(before)
             account.state.consumers = len(presence.consumers)
-            wish = presence.following.use(account, window, weight)
+            requested = presence.follower.use(account, window, weight)
             await account.start()
             presence.account = account
         else:
-            wish = presence.following.use(account, window, weight)
+            requested = presence.follower.use(account, window, weight)
         account.users += 1
-        return account, wish
+        return account, requested
 
-    async def _meet(self, whole: Presence, kinds: tuple[str, ...]) -> None:
+    async def _meet(self, whole: SessionDestination, kinds: tuple[str, ...]) -> None:
         """See that a destination exists; where its first slice does not answer, a session may use another one."""
         try:
             whole.kind = await self.ensure(whole.address, kinds)(False)
@@ -194,12 +194,12 @@ class Presences:
             if whole.address.key not in self._placed and not self._may_move(whole, whole):
                 raise
 
-    def _may_move(self, whole: Presence, at: Presence) -> bool:
+    def _may_move(self, whole: SessionDestination, at: SessionDestination) -> bool:
         """Return whether the session may send to another slice than this one."""
         sliced = "sliced" in self.context.registry.fields(whole.address)
         return sliced and at.account is None and not self.context.options.resumes
 
-    async def _place(self, whole: Presence, *, after: int = 0) -> Presence:
+    async def _place(self, whole: SessionDestination, *, after: int = 0) -> SessionDestination:
         """Return the session's presence at the one slice of a destination that it always sends to.
 
         Messages that it sent to another slice would overtake those that wait in this one. A session that is resumed
@@ -231,7 +231,7 @@ class Presences:
         spools, sweeper = self.context.spooling.spools, self.context.spooling.sweeper
         return Writer(spools, sweeper, self.quota, account.address, account.outbox, account.seek, account.steps)
 
-    async def quota(self, spool: Spool) -> Quota:
+    async def quota(self, spool: Spool) -> SpoolQuota:
         """Return the session's room at a store, opened if it is not."""
         async with self.lock:
             quota = self._quotas.get(spool.name)
@@ -242,12 +242,12 @@ class Presences:
                 async def ensure(recover: bool) -> None:  # noqa: FBT001
                     await self.context.spooling.spools.ensure(spool.name, recover=recover)
 
-                outlook = self._outlook(spool.address)
-                outlook.notices.muted = True  # those who send hear of it, at the destination that they send to
+                observer = self._observer(spool.address)
+                observer.notices.muted = True  # those who send hear of it, at the destination that they send to
                 account = CreditAccount(
                     self.context.store,
                     self.context.wake_ups,
-                    outlook,
+                    observer,
                     spool.address,
                     self.context.session,
                     replace(self.context.options, resumes=False),
@@ -263,13 +263,13 @@ class Presences:
                 except asyncio.CancelledError:
                     await self._leave(spool.address)  # its call may be under way
                     raise
-                quota = self._quotas[spool.name] = Quota(account, self.context.spooling.spools.calls, spool)
+                quota = self._quotas[spool.name] = SpoolQuota(account, self.context.spooling.spools.calls, spool)
         return quota
 
-    async def end_lease(self, presence: Presence) -> None:
+    async def end_lease(self, presence: SessionDestination) -> None:
         """End the session's lease at a destination where it has nothing any more."""
         await self._leave(presence.address, keep=presence.account is not None)
-        presence.outlook.start_anew()
+        presence.observer.start_anew()
 
     async def _leave(self, address: Address, *, keep: bool = False) -> None:
         with contextlib.suppress(HeadgateError, TimeoutError):

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from headgate._util.tasks import stop
 from headgate.core.window import Window
 from headgate.credit.account import CreditAccount
-from headgate.credit.requested_terms import Wish
+from headgate.credit.requested_terms import RequestedTerms
 from headgate.errors import HeadgateError
 from headgate.namespace.defaults import Defaults
 from headgate.namespace.registry import Registry
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.producing.producer import Producer
 
 
-class Following:
+class SettingsFollower:
     """A session's presence at one destination, which follows its settings.
 
     Attributes:
@@ -36,7 +36,7 @@ class Following:
         self._address = address
         self._begun = False
         self._account: CreditAccount | None = None
-        self._wishes: list[Wish] = []
+        self._requested_terms: list[RequestedTerms] = []
         self._senders: WeakSet[Producer | Inflow | Gate] = WeakSet()
         self._windowed: WeakKeyDictionary[Feed, Window] = WeakKeyDictionary()
         self._paced: WeakSet[Pacing] = WeakSet()
@@ -57,15 +57,15 @@ class Following:
         for task in tuple(self._configuring):
             await stop(task)
 
-    def use(self, account: CreditAccount, window: int | None, weight: int | None) -> Wish:
+    def use(self, account: CreditAccount, window: int | None, weight: int | None) -> RequestedTerms:
         """Note the wish of one more user of an account; the largest of all holds."""
         if account is not self._account:
-            self._account, self._wishes = account, []
-        wish = Wish(window, weight, self._size)
-        self._wishes.append(wish)
+            self._account, self._requested_terms = account, []
+        requested = RequestedTerms(window, weight, self._size)
+        self._requested_terms.append(requested)
         self._size()
         self._heed_settings()
-        return wish
+        return requested
 
     def send(self, sender: "Producer | Inflow | Gate") -> None:
         """Tell a producer or a gate what holds, now and whenever it changes."""
@@ -112,12 +112,18 @@ class Following:
 
     def _size(self) -> None:
         if self._account is not None:
-            window = max(self.defaults.window if wish.window is None else wish.window for wish in self._wishes)
-            weight = max(self.defaults.weight if wish.weight is None else wish.weight for wish in self._wishes)
+            window = max(
+                self.defaults.window if requested.window is None else requested.window
+                for requested in self._requested_terms
+            )
+            weight = max(
+                self.defaults.weight if requested.weight is None else requested.weight
+                for requested in self._requested_terms
+            )
             self._account.resize(window, weight)
             durability = self.defaults.durability
-            for wish in self._wishes:
-                durability |= wish.durability
+            for requested in self._requested_terms:
+                durability |= requested.durability
             self._account.secure(durability)
 
     def _heed_settings(self) -> None:

@@ -7,34 +7,34 @@ from dataclasses import dataclass
 
 from headgate._util.callbacks import Callbacks
 from headgate._util.pacing import Pacing
-from headgate.consuming.consumer import Consumer, Supply
+from headgate.consuming.consumer import Consumer, MessageSource
 from headgate.consuming.feed import Feed
-from headgate.consuming.inbox import Inbox, Tray
+from headgate.consuming.inbox import Inbox, InboxSink
 from headgate.consuming.sink import Sink
-from headgate.consuming.slices import Receivers, Slices
-from headgate.consuming.terms import Owner, Terms
-from headgate.consuming.wildcard import Crowd, Lanes, Topics
+from headgate.consuming.slices import SliceReceivers, Slices
+from headgate.consuming.terms import ConsumerTerms, FeedOwner
+from headgate.consuming.wildcard import InboxReceivers, PatternFeeds, TopicReceivers
 from headgate.core.addresses.pattern import with_parent
 from headgate.core.addresses.url_options import split_address
 from headgate.core.durability import MEMORY, Durability
 from headgate.core.names import encode_name
 from headgate.core.selector.messages import Matcher
 from headgate.core.selector.wanted import word_of
-from headgate.core.sharing import Rotation, SharedWindow
+from headgate.core.sharing import RoundRobin, SharedWindow
 from headgate.core.window import Window
 from headgate.errors import HeadgateError, PolicyError
 from headgate.message import Message
-from headgate.namespace.topics import Entry, is_pattern, read_pattern
+from headgate.namespace.topics import WildcardSubscription, is_pattern, read_pattern
 from headgate.redis.keys import Address
-from headgate.session.destination import Presence
-from headgate.session.destinations import Presences
+from headgate.session.destination import SessionDestination
+from headgate.session.destinations import SessionDestinations
 from headgate.units import parse_rate
 
 SlowCallback = Callable[[Consumer], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ConsumerRequest:
     """A consumer as it was asked for.
 
     Attributes:
@@ -58,41 +58,45 @@ class Request:
     selector: str | None = None
 
 
-class Consumers:
+class ConsumerOpener:
     """Opens the consumers of one session, and for nodes the feeds of their links.
 
     Attributes:
         on_slow: whom it tells of each that becomes slow.
     """
 
-    def __init__(self, presences: Presences) -> None:
+    def __init__(self, destinations: SessionDestinations) -> None:
         self.on_slow: list[SlowCallback] = []
-        self._presences = presences
-        self._topics: set[Topics] = set()
+        self._destinations = destinations
+        self._topics: set[PatternFeeds] = set()
         self._guarded = Callbacks("on_slow")
 
     async def open(
-        self, request: Request, rate: float | str | None, make: Callable[[Inbox, Supply], Consumer] = Consumer
+        self,
+        request: ConsumerRequest,
+        rate: float | str | None,
+        make: Callable[[Inbox, MessageSource], Consumer] = Consumer,
     ) -> Consumer:
         """Open a consumer; other arguments and errors are those of :meth:`Session.consumer`."""
-        name, url_options = split_address(request.destination, self._presences.context.options.connection)
+        name, url_options = split_address(request.destination, self._destinations.context.options.connection)
         own = parse_rate(rate, "rate") if rate is not None else url_options.consumer_rate
         if is_pattern(name):
-            rotation: Rotation[Message] = Rotation()
+            rotation: RoundRobin[Message] = RoundRobin()
             inbox = Inbox(own, rotation)
 
             def slow_feed(feed: Feed) -> None:
                 self._tell_slow(Consumer(inbox, feed))
 
             return make(
-                inbox, await self.topics(request, lambda topics: Lanes(inbox, rotation, topics), slow=slow_feed)
+                inbox,
+                await self.topics(request, lambda topics: InboxReceivers(inbox, rotation, topics), slow=slow_feed),
             )
         inbox = Inbox(own)
         pacing = inbox.pacing if own is None else None
-        feed = await self.feed(request, lambda one: Tray(inbox, inbox.buffer, one), pacing=pacing)
-        supply: Supply = feed
+        feed = await self.feed(request, lambda one: InboxSink(inbox, inbox.buffer, one), pacing=pacing)
+        supply: MessageSource = feed
         if feed.subscription == "queue":
-            supply = await self.slices(feed, inbox, lambda one: Tray(inbox, inbox.buffer, one))
+            supply = await self.slices(feed, inbox, lambda one: InboxSink(inbox, inbox.buffer, one))
         consumer = make(inbox, supply)
         feed.on_slow = lambda _: self._tell_slow(consumer)
         if feed.is_slow:  # already
@@ -101,7 +105,7 @@ class Consumers:
 
     async def feed(
         self,
-        request: Request,
+        request: ConsumerRequest,
         sink: Callable[[Feed], Sink],
         *,
         pacing: Pacing | None = None,
@@ -113,33 +117,33 @@ class Consumers:
             sink: returns where the feed delivers.
             pacing: a rate that follows the destination's settings; None where there is none, or it is set already.
         """
-        presences = self._presences
-        destination, url_options = split_address(request.destination, presences.context.options.connection)
+        destinations = self._destinations
+        destination, url_options = split_address(request.destination, destinations.context.options.connection)
         if request.subscription is not None:
             encode_name(request.subscription, "subscription")
         checked = Window.of(request.window) if request.window is not None else None
-        presence = presences.at(destination)
-        ensure = presences.ensure(presence.address, request.kinds)
-        async with presences.opening(destination):
+        presence = destinations.at(destination)
+        ensure = destinations.ensure(presence.address, request.kinds)
+        async with destinations.opening(destination):
             kind = presence.kind = await ensure(False)
             if request.selects is not None and kind == "queue":  # what it does not match would be gone for others
                 raise PolicyError(
                     f"{destination!r} is a queue; a selector is for the subscription of a topic, so receive all of a "
                     "queue, and select there"
                 )
-            following = presence.following
-            await following.begin()
-            defaults = following.defaults
-            presences.context.store.server.promise(defaults.durability)
+            follower = presence.follower
+            await follower.begin()
+            defaults = follower.defaults
+            destinations.context.store.server.promise(defaults.durability)
             lasting = request.durable and kind == "topic"
             checked = checked or url_options.window(kind, durable=lasting)
             name = "queue" if kind == "queue" else request.subscription or self._name()
             window = checked or defaults.consumer_window(encode_name(name), durable=lasting)
             wants = word_of(request.selector)
-            terms = Terms(name, lasting, window, request.selects, request.durability, wants)
-            owner = Owner(presence.next_number, ensure, presences.ensure_messages, self._closes(presence))
-            feed = Feed(presences.context, presence.address, terms, owner, sink)
-            following.receive(feed, pacing, window=checked is None)
+            terms = ConsumerTerms(name, lasting, window, request.selects, request.durability, wants)
+            owner = FeedOwner(presence.next_number, ensure, destinations.ensure_messages, self._closes(presence))
+            feed = Feed(destinations.context, presence.address, terms, owner, sink)
+            follower.receive(feed, pacing, window=checked is None)
             presence.join(feed)
             try:
                 await feed.start()
@@ -148,7 +152,7 @@ class Consumers:
                 raise
         return feed
 
-    async def slices(self, first: Feed, takers: Receivers, sink: Callable[[Feed], Sink]) -> Slices:
+    async def slices(self, first: Feed, takers: SliceReceivers, sink: Callable[[Feed], Sink]) -> Slices:
         """Return the feeds of all slices of a queue, under the window of the first.
 
         Args:
@@ -159,14 +163,14 @@ class Consumers:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        presences = self._presences
+        destinations = self._destinations
 
         async def open_feed(address: Address, shared: SharedWindow) -> Feed:
-            presence = presences.at(address.name)
-            ensure = presences.ensure(address, ("queue",))
-            owner = Owner(presence.next_number, ensure, presences.ensure_messages, self._closes(presence))
-            feed = Feed(presences.context, address, first.terms, owner, sink, shared=shared)
-            async with presences.opening(first.address.name):
+            presence = destinations.at(address.name)
+            ensure = destinations.ensure(address, ("queue",))
+            owner = FeedOwner(presence.next_number, ensure, destinations.ensure_messages, self._closes(presence))
+            feed = Feed(destinations.context, address, first.terms, owner, sink, shared=shared)
+            async with destinations.opening(first.address.name):
                 presence.kind = await ensure(False)
                 presence.join(feed)
                 try:
@@ -176,25 +180,25 @@ class Consumers:
                     raise
             return feed
 
-        feeds = Slices(first, takers, presences.context.registry, open_feed)
+        feeds = Slices(first, takers, destinations.context.registry, open_feed)
         await feeds.start()
         return feeds
 
     async def topics(
         self,
-        request: Request,
-        crowd: Callable[[Topics], Crowd],
+        request: ConsumerRequest,
+        receivers: Callable[[PatternFeeds], TopicReceivers],
         *,
         slow: Callable[[Feed], None] = lambda _: None,
-    ) -> Topics:
+    ) -> PatternFeeds:
         """Open the feeds of all topics that a pattern matches; arguments and errors as for :meth:`feed`.
 
         Args:
             request: what is asked for.
-            crowd: returns those who take the messages.
+            receivers: returns those who take the messages.
             slow: called with each feed that becomes slow.
         """
-        context = self._presences.context
+        context = self._destinations.context
         destination, url_options = split_address(request.destination, context.options.connection)
         if request.subscription is not None:
             encode_name(request.subscription, "subscription")
@@ -204,11 +208,11 @@ class Consumers:
         pattern = read_pattern(destination)
         if (await context.registry.policies.current()).include_parent:
             pattern = read_pattern(with_parent(destination))
-        topics = Topics(
+        topics = PatternFeeds(
             context,
-            Entry(pattern, name, request.durable, context.ttl_ms),
-            Terms(name, request.durable, window, request.selects, request.durability),
-            crowd,
+            WildcardSubscription(pattern, name, request.durable, context.ttl_ms),
+            ConsumerTerms(name, request.durable, window, request.selects, request.durability),
+            receivers,
             lambda topics, topic: self._feed_of(topics, topic, slow),
             self._topics.discard,
         )
@@ -230,14 +234,16 @@ class Consumers:
         """Give callbacks that still run a moment, and end them."""
         await self._guarded.close()
 
-    async def _feed_of(self, topics: Topics, topic: str, slow: Callable[[Feed], None]) -> Feed:
-        presences = self._presences
-        presence = presences.at(topic)
-        ensure = topics.ensure(presence.address, presences.ensure(presence.address, ("topic",)))
-        owner = Owner(presence.next_number, ensure, presences.ensure_messages, self._closes(presence))
-        feed = Feed(presences.context, presence.address, topics.terms, owner, topics.crowd.sink, shared=topics.shared)
+    async def _feed_of(self, topics: PatternFeeds, topic: str, slow: Callable[[Feed], None]) -> Feed:
+        destinations = self._destinations
+        presence = destinations.at(topic)
+        ensure = topics.ensure(presence.address, destinations.ensure(presence.address, ("topic",)))
+        owner = FeedOwner(presence.next_number, ensure, destinations.ensure_messages, self._closes(presence))
+        feed = Feed(
+            destinations.context, presence.address, topics.terms, owner, topics.receivers.sink, shared=topics.shared
+        )
         feed.on_end, feed.on_slow = topics.feed_ended, slow
-        async with presences.opening(topic):
+        async with destinations.opening(topic):
             presence.join(feed)
             try:
                 await feed.start()
@@ -253,11 +259,11 @@ class Consumers:
 
     def _name(self) -> str:
         """Return a name for a subscription that has none."""
-        return f"{self._presences.context.session}-{secrets.token_hex(2)}"
+        return f"{self._destinations.context.session}-{secrets.token_hex(2)}"
 
-    def _closes(self, presence: Presence) -> Callable[[Feed], Awaitable[None]]:
+    def _closes(self, presence: SessionDestination) -> Callable[[Feed], Awaitable[None]]:
         return lambda feed: self._closed(presence, feed)
 
-    async def _closed(self, presence: Presence, feed: Feed) -> None:
+    async def _closed(self, presence: SessionDestination, feed: Feed) -> None:
         if presence.part_with(feed):
-            await self._presences.end_lease(presence)
+            await self._destinations.end_lease(presence)

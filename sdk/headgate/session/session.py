@@ -8,7 +8,7 @@ from typing import Self
 
 from headgate._util.forks import watch
 from headgate._util.keywords import explains
-from headgate.consuming.consumer import Consumer, Supply
+from headgate.consuming.consumer import Consumer, MessageSource
 from headgate.consuming.inbox import Inbox
 from headgate.context import Context
 from headgate.core.addresses.url_options import split_address
@@ -21,11 +21,11 @@ from headgate.core.when_full import WhenFull
 from headgate.core.window import Window
 from headgate.credit.account import CreditAccount
 from headgate.credit.notices import NOTIFY_AFTER, Callback, Listeners
-from headgate.credit.requested_terms import Wish
-from headgate.credit.spool_quota import Quota
+from headgate.credit.requested_terms import RequestedTerms
+from headgate.credit.spool_quota import SpoolQuota
 from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.limiting.bucket import Bucket
-from headgate.limiting.by_key import Keys
+from headgate.limiting.by_key import KeyedLimiter
 from headgate.limiting.gate import Gate
 from headgate.limiting.limiter import Limiter
 from headgate.namespace.defaults import durability_of
@@ -34,8 +34,8 @@ from headgate.producing.inflow import Inflow
 from headgate.producing.producer import Producer
 from headgate.redis.keys import Address, session_id
 from headgate.redis.stores.limiters import LimiterStore
-from headgate.session.destinations import Presences, kinds_from
-from headgate.session.opening import Consumers, Request, SlowCallback
+from headgate.session.destinations import SessionDestinations, kinds_from
+from headgate.session.opening import ConsumerOpener, ConsumerRequest, SlowCallback
 from headgate.spool.stores import Spool
 from headgate.tracing import TracedConsumer, TracedProducer
 from headgate.units import parse_duration, parse_rate, parse_timeout
@@ -60,11 +60,11 @@ class Session:
         self.traces_receives = True
         """Whether its consumers trace what they receive; for threads it has come already."""
         self._listeners = Listeners()
-        self._presences = Presences(self._context, self._listeners)
-        self._consumers = Consumers(self._presences)
+        self._destinations = SessionDestinations(self._context, self._listeners)
+        self._consumers = ConsumerOpener(self._destinations)
         self._buckets: dict[str, Bucket] = {}
-        self._by_key: dict[str, Keys] = {}
-        self._limiters = self._presences.limiters
+        self._by_key: dict[str, KeyedLimiter] = {}
+        self._limiters = self._destinations.limiters
         self._closed = False
         watch(self)
 
@@ -120,16 +120,16 @@ class Session:
         patience = parse_timeout(timeout) if timeout is not None else None
         window = url_options.producer_window if window is None else window
         wanted = self._durability(durability)
-        account, wish = await self._account(destination, window, weight, kinds_from(kind))
+        account, requested = await self._account(destination, window, weight, kinds_from(kind))
         if wanted:
-            wish.insist(wanted)
+            requested.insist(wanted)
         if self._context.tracing is not None:
-            traced = TracedProducer(account, wish, timeout=patience, rate=own, when_full=how)
+            traced = TracedProducer(account, requested, timeout=patience, rate=own, when_full=how)
             traced.tracing = self._context.tracing
             producer: Producer = traced
         else:
-            producer = Producer(account, wish, timeout=patience, rate=own, when_full=how)
-        self._presences.at(account.address.name).following.send(producer)
+            producer = Producer(account, requested, timeout=patience, rate=own, when_full=how)
+        self._destinations.at(account.address.name).follower.send(producer)
         return producer
 
     async def inflow(self, destination: str, *, window: int, kind: str) -> Inflow:
@@ -141,15 +141,15 @@ class Session:
             kind: ``queue`` or ``topic``.
         """
         destination, url_options = split_address(destination, self._context.options.connection)
-        account, wish = await self._account(destination, window, None, kinds_from(kind))
-        presence = self._presences.at(account.address.name)
-        inflow = Inflow(account, wish, presence.kind, rate=url_options.producer_rate)
-        presence.following.send(inflow)
+        account, requested = await self._account(destination, window, None, kinds_from(kind))
+        presence = self._destinations.at(account.address.name)
+        inflow = Inflow(account, requested, presence.kind, rate=url_options.producer_rate)
+        presence.follower.send(inflow)
         return inflow
 
-    async def room_at(self, spool: Spool) -> Quota:
+    async def room_at(self, spool: Spool) -> SpoolQuota:
         """Return the session's room at a spool store, for a broker that writes segments of others there."""
-        return await self._presences.quota(spool)
+        return await self._destinations.quota(spool)
 
     @explains("gate")
     async def gate(
@@ -173,11 +173,11 @@ class Session:
             raise PolicyError("when_full: a gate has no message to drop; use block, fail or 'fail-after 3s'")
         patience = parse_timeout(timeout) if timeout is not None else None
         wanted = self._durability(durability)
-        account, wish = await self._account(destination, window, weight, ("gate",))
+        account, requested = await self._account(destination, window, weight, ("gate",))
         if wanted:
-            wish.insist(wanted)
+            requested.insist(wanted)
         gate = Gate(account, self._keys(account.address, "gate"), timeout=patience, when_full=how)
-        self._presences.at(destination).following.send(gate)
+        self._destinations.at(destination).follower.send(gate)
         return gate
 
     @explains("consumer")
@@ -228,7 +228,7 @@ class Session:
             raise InvalidValue(f"{what}: a queue has none, and kind says 'queue'; leave one of the two out")
         try:
             only = ("topic",) if of_topic else kinds
-            request = Request(destination, only, window, subscription, durable, selects, wanted, selector)
+            request = ConsumerRequest(destination, only, window, subscription, durable, selects, wanted, selector)
             return await self._consumers.open(request, rate, self._receiver)
         except PolicyError as error:
             if not of_topic:
@@ -238,7 +238,7 @@ class Session:
             ) from None
 
     @property
-    def consumers(self) -> Consumers:
+    def consumers(self) -> ConsumerOpener:
         """The opener of its consumers; for brokers in front of Redis, which open feeds of their own."""
         self._check_open()
         return self._consumers
@@ -252,7 +252,7 @@ class Session:
             CoordinatorUnavailable: Redis does not answer.
         """
         self._check_open()
-        at = self._presences
+        at = self._destinations
         address = Address.of(self._context.namespace, destination)
         async with at.opening(destination):
             if address.key not in self._buckets:
@@ -280,7 +280,7 @@ class Session:
         """
         self._check_open()
         patience = parse_timeout(timeout) if timeout is not None else DEFAULT_TIMEOUT
-        at, context = self._presences, self._context
+        at, context = self._destinations, self._context
         address = Address.of(context.namespace, destination)
         async with at.opening(destination):
             if address.key not in self._limiters:
@@ -341,12 +341,12 @@ class Session:
             await self._context.registry.unfollow(limiter.address, limiter.adopt)
             await limiter.close()
         await self._consumers.close_topics()
-        await self._presences.close()
+        await self._destinations.close()
         await self._listeners.close()
         await self._consumers.close_callbacks()
         self._on_close(self)
 
-    def _receiver(self, inbox: Inbox, supply: Supply) -> Consumer:
+    def _receiver(self, inbox: Inbox, supply: MessageSource) -> Consumer:
         if self._context.tracing is None or not self.traces_receives:
             return Consumer(inbox, supply)
         return TracedConsumer(inbox, supply, self._context.tracing)
@@ -355,11 +355,11 @@ class Session:
         if self._closed:
             raise Closed(f"session {self.id} is closed")
 
-    def _keys(self, address: Address, kind: str) -> Keys:
+    def _keys(self, address: Address, kind: str) -> KeyedLimiter:
         """Return what it does for keys of a gate or a bucket."""
         if address.key not in self._by_key:
-            ensure = self._presences.ensure(address, (kind,))
-            self._by_key[address.key] = Keys(self._context, address, self._bucket_id, ensure)
+            ensure = self._destinations.ensure(address, (kind,))
+            self._by_key[address.key] = KeyedLimiter(self._context, address, self._bucket_id, ensure)
         return self._by_key[address.key]
 
     def _durability(self, text: str | None) -> Durability:
@@ -369,8 +369,10 @@ class Session:
 
     async def _account(
         self, destination: str, window: int | str | None, weight: int | None, kinds: tuple[str, ...]
-    ) -> tuple[CreditAccount, Wish]:
+    ) -> tuple[CreditAccount, RequestedTerms]:
         self._check_open()
         given_name(destination)
         size, share = read_window(window), read_weight(weight)
-        return await self._presences.account(self._presences.at(destination), size, share, kinds, self.credit_line)
+        return await self._destinations.account(
+            self._destinations.at(destination), size, share, kinds, self.credit_line
+        )

@@ -14,8 +14,8 @@ from headgate.core.outbox import Outgoing
 from headgate.errors import HeadgateError
 from headgate.limiting.limiter import Limiter
 from headgate.redis.stores.notes import TELL_EVERY, AnnouncedTies, NoteStore, Tie
-from headgate.session.destination import Presence
-from headgate.session.waits import Waiting, holds_of, name_of, sends, waits_of
+from headgate.session.destination import SessionDestination
+from headgate.session.waits import TaskWait, holds_of, name_of, sends, waits_of
 
 TELL_AFTER: Final = 0.3
 """Seconds of waiting after which a send is worth telling of."""
@@ -36,9 +36,12 @@ class Ties:
     """
 
     def __init__(
-        self, notes: NoteStore, presences: Callable[[], Iterable[Presence]], limiters: Callable[[], Iterable[Limiter]]
+        self,
+        notes: NoteStore,
+        destinations: Callable[[], Iterable[SessionDestination]],
+        limiters: Callable[[], Iterable[Limiter]],
     ) -> None:
-        self._presences, self._limiters = presences, limiters
+        self._destinations, self._limiters = destinations, limiters
         self._holders: set[Any] = set()  # those who wait and hold something, as last seen
         self._announced = AnnouncedTies(notes)
         self._timer: asyncio.TimerHandle | None = None
@@ -56,14 +59,14 @@ class Ties:
     @property
     def _has_something(self) -> bool:
         """Whether others may wait for this session: it has consumers, or holds something."""
-        return self._holds or any(presence.consumers for presence in self._presences())
+        return self._holds or any(presence.consumers for presence in self._destinations())
 
     @property
     def _holds(self) -> bool:
         """Whether it holds something of a limiter or a gate."""
         return any(limiter.line.others for limiter in self._limiters()) or any(
             presence.kind == "gate" and presence.account and presence.account.credit.taken_m
-            for presence in self._presences()
+            for presence in self._destinations()
         )
 
     def _start(self) -> None:
@@ -73,9 +76,9 @@ class Ties:
 
     def doomed(self, destination: str, wait: str) -> Outgoing | None:
         """Return the send that waits there under that name, if it does still and somebody uses a consumer beside it."""
-        users = {consumer.use.task for presence in self._presences() for consumer in presence.consumers}
+        users = {consumer.use.task for presence in self._destinations() for consumer in presence.consumers}
         users |= self._holders
-        for presence in self._presences():
+        for presence in self._destinations():
             if presence.address.name == destination:
                 return next((one for one in sends(presence) if one.who in users and name_of(one) == wait), None)
         return None
@@ -104,7 +107,7 @@ class Ties:
             if not waits and not self._announced.names:
                 self._task = None
                 return
-            uses = [consumer.use for place in self._presences() for consumer in place.consumers]
+            uses = [consumer.use for place in self._destinations() for consumer in place.consumers]
             for use in uses:
                 use.on_change = self._changed.set
             for one in waits:
@@ -122,8 +125,8 @@ class Ties:
                 async with asyncio.timeout_at(until):
                     await self._changed.wait()
 
-    def _waits(self) -> Iterable[Waiting]:
-        return waits_of(self._presences(), self._limiters())
+    def _waits(self) -> Iterable[TaskWait]:
+        return waits_of(self._destinations(), self._limiters())
 
     def _over(self, _: "asyncio.Future[Any]") -> None:
         self._changed.set()
@@ -131,7 +134,7 @@ class Ties:
     def _find(self, now: float) -> list[Tie]:
         waits = {one.who: one for one in self._waits() if now - one.since >= TELL_AFTER}
         found: list[Tie] = []
-        for presence in self._presences() if waits else ():
+        for presence in self._destinations() if waits else ():
             found += [
                 waits[consumer.use.task].tie(presence.address.name, consumer.id, now)
                 for consumer in presence.consumers

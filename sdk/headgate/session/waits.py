@@ -10,11 +10,11 @@ from headgate._util.blocks import entered
 from headgate.core.outbox import Outgoing
 from headgate.limiting import admission, gate, limiter
 from headgate.redis.stores.notes import Tie
-from headgate.session.destination import Presence
+from headgate.session.destination import SessionDestination
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class TaskWait:
     """A wait of a task, or a thread, that does nothing else meanwhile.
 
     Attributes:
@@ -41,21 +41,21 @@ class Waiting:
         return Tie(destination, consumer, self.at, self.name, waited, left, self.limit, held)
 
 
-def waits_of(presences: Iterable[Presence], limiters: Iterable[limiter.Limiter]) -> Iterator[Waiting]:
+def waits_of(destinations: Iterable[SessionDestination], limiters: Iterable[limiter.Limiter]) -> Iterator[TaskWait]:
     """Yield the waits of a session, of which it is known for whom."""
-    for presence in presences:
+    for presence in destinations:
         for item in sends(presence):
-            yield Waiting(item.who, presence.address.name, name_of(item), item.since, item.deadline, item.done)
+            yield TaskWait(item.who, presence.address.name, name_of(item), item.since, item.deadline, item.done)
     for one in limiters:
         for waiter in one.line.waiting:
             reservation, binding = waiter.reservation, waiter.reservation.binding
             limit = f"{binding.rule or 'all'}:{binding.limit}" if binding is not None and binding.limit else ""
             if not waiter.done.done():
                 since, deadline = waiter.since, reservation.deadline
-                yield Waiting(waiter.who, one.name, reservation.id, since, deadline, waiter.done, limit)
+                yield TaskWait(waiter.who, one.name, reservation.id, since, deadline, waiter.done, limit)
 
 
-def sends(presence: Presence) -> Iterator[Outgoing]:
+def sends(presence: SessionDestination) -> Iterator[Outgoing]:
     """Yield the sends and admissions that wait there for credit, of which it is known for whom."""
     if presence.account is not None:
         for item in presence.account.outbox.waiting:
@@ -68,12 +68,12 @@ def name_of(item: Outgoing) -> str:
     return f"{item.since:.6f}"
 
 
-def holds_of(waits: Mapping[Any, Waiting]) -> Iterator[tuple[str, str, Waiting]]:
+def holds_of(waits: Mapping[Any, TaskWait]) -> Iterator[tuple[str, str, TaskWait]]:
     """Yield what only those who wait can release: where it is held, by what holder, and each wait with a part in it.
 
     Only what a task is inside of by ``async with`` is its own: a hold that was awaited may be released by anybody.
     """
-    found: defaultdict[tuple[str, str], list[Waiting]] = defaultdict(list)
+    found: defaultdict[tuple[str, str], list[TaskWait]] = defaultdict(list)
     out: dict[tuple[str, str], int] = {}
     for who, wait in waits.items():
         if isinstance(who, asyncio.Task) and not who.done():

@@ -4,7 +4,7 @@ from headgate.errors import HeadgateError
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
-from headgate.spool.reader import Reader
+from headgate.spool.reader import PayloadReader
 from headgate.spool.stores import Spools
 from headgate.spool.sweep import Sweeper
 
@@ -25,7 +25,7 @@ class Spooling:
         self._store = store
         self.spools = Spools(store, wake_ups, namespace, ttl_ms)
         self.reaches = store.server.reaches_stores
-        self.reader = Reader(self.spools, reaches=self.reaches)
+        self.reader = PayloadReader(self.spools, reaches=self.reaches)
         self.sweeper = Sweeper(self.spools)
 
     async def has(self, address: Address, message: str) -> bool:

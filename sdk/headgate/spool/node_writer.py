@@ -14,14 +14,14 @@ from headgate.core.outbox import MAX_BATCH, MAX_BATCH_BYTES, Outbox
 from headgate.core.segment import MARKED
 from headgate.core.when_full import WhenFull
 from headgate.errors import MessageTooLarge
-from headgate.spool.overflow import Ways
+from headgate.spool.overflow import OverflowWriter
 
 AGAIN: Final = 5.0
 """Seconds until payloads are sent again to a store that had no room, where nothing is heard of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class NodeSpooled:
     """Messages whose payloads the node is to write."""
 
     references: list[bytes]
@@ -29,7 +29,7 @@ class Marked:
     segment: str = MARKED
 
 
-class NodeWriter(Ways):
+class NodeWriter(OverflowWriter):
     """Hands the messages of one account to its node.
 
     Args:
@@ -56,13 +56,13 @@ class NodeWriter(Ways):
         most_bytes = int(min(MAX_BATCH_BYTES, self._most_bytes))
         items = self._outbox.spool(self._most, most_bytes, lambda item: self._way_of(item) is way)
         if items:
-            self.prepared = Marked([item.payload for item in items])
+            self.prepared = NodeSpooled([item.payload for item in items])
             self._wake()
 
-    def take(self) -> Marked:
+    def take(self) -> NodeSpooled:
         """Take over what is prepared, in order to publish it."""
         prepared, self.prepared = self.prepared, None
-        assert isinstance(prepared, Marked)  # noqa: S101 -- only what is prepared is taken
+        assert isinstance(prepared, NodeSpooled)  # noqa: S101 -- only what is prepared is taken
         self._sent = len(prepared.references)
         if not self._refused:
             self._most = min(2 * self._most, MAX_BATCH)
@@ -100,5 +100,5 @@ class NodeWriter(Ways):
     def drop(self, segment: str) -> None:
         """Do nothing: the node deletes a segment of which nothing was stored."""
 
-    def discard(self, prepared: Marked) -> None:
+    def discard(self, prepared: NodeSpooled) -> None:
         """Do nothing: nothing was written."""

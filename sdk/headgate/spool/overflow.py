@@ -12,10 +12,10 @@ from headgate.core.names import decode_name
 from headgate.core.outbox import Outbox, Outgoing
 from headgate.core.when_full import WhenFull
 from headgate.message import is_durable
-from headgate.spool.store_access import Way
+from headgate.spool.store_access import StoreAccess
 
 
-class Ways:
+class OverflowWriter:
     """The ways of one account's messages to stores.
 
     Args:
@@ -28,7 +28,7 @@ class Ways:
         self.prepared: Any = None
         """Messages that wait to be published, with what stands for them."""
         self._outbox = outbox
-        self._ways: tuple[Way, Way] = (Way(""),) * 2  # of what is durable, and of what is not
+        self._ways: tuple[StoreAccess, StoreAccess] = (StoreAccess(""),) * 2  # of what is durable, and of what is not
         self._loop = asyncio.get_running_loop()
         self._most_bytes = math.inf
 
@@ -44,7 +44,7 @@ class Ways:
         names = (self.store, decode_name(nonpersistent) if store and nonpersistent else self.store)
         ways = {way.store: way for way in self._ways}
         for name in names:
-            ways.setdefault(name, Way(name))
+            ways.setdefault(name, StoreAccess(name))
         self._ways = (ways[names[0]], ways[names[1]])
         self._most_bytes = most_bytes
         self.hear_room()
@@ -56,7 +56,7 @@ class Ways:
             way.resume_at = 0.0
         return bool(heard)
 
-    def _way_of(self, item: Outgoing) -> Way:
+    def _way_of(self, item: Outgoing) -> StoreAccess:
         lasting, other = self._ways
         if lasting is other:
             return lasting
@@ -65,7 +65,7 @@ class Ways:
         return lasting if item.durable else other
 
     @property
-    def _way(self) -> Way:
+    def _way(self) -> StoreAccess:
         """The way of the first message that has no credit."""
         if self._ways[0] is self._ways[1] or (front := self._outbox.front()) is None:
             return self._ways[0]

@@ -24,7 +24,7 @@ AGAIN: Final = (0.1, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadablePayload:
     """A payload that is not there any more, or not as it was written.
 
     Attributes:
@@ -58,7 +58,7 @@ class _Piece:
     data: bytes
 
 
-class Reader:
+class PayloadReader:
     """Reads for one client. A call for the next message of a segment finds it here already.
 
     Args:
@@ -75,7 +75,7 @@ class Reader:
         self._pieces: OrderedDict[str, _Piece] = OrderedDict()
         self._under_way: dict[str, asyncio.Lock] = {}
 
-    async def payload(self, address: Address, stored: bytes) -> bytes | Unreadable:
+    async def payload(self, address: Address, stored: bytes) -> bytes | UnreadablePayload:
         """Return the payload of one reference; a storage that does not answer is asked until it does.
 
         Args:
@@ -91,7 +91,7 @@ class Reader:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, AGAIN[1])
 
-    async def read(self, address: Address, stored: bytes) -> bytes | Unreadable:
+    async def read(self, address: Address, stored: bytes) -> bytes | UnreadablePayload:
         """Return the payload of one reference, asked for once.
 
         Raises:
@@ -100,15 +100,15 @@ class Reader:
         try:
             reference = Reference.parse(stored)
         except InvalidValue as error:
-            return Unreadable("", str(error))
+            return UnreadablePayload("", str(error))
         if reference.lost:
             problem, _, segment = reference.lost.partition("\n")
-            return Unreadable(segment, problem)
+            return UnreadablePayload(segment, problem)
         if not self._reaches:
             raise SpoolUnavailable(reference.store, "read", reference.segment, "only nodes reach it from here")
         return await self._read(address, reference)
 
-    async def _read(self, address: Address, reference: Reference) -> bytes | Unreadable:
+    async def _read(self, address: Address, reference: Reference) -> bytes | UnreadablePayload:
         try:
             spool = await self._spools.get(decode_name(reference.store))
         except (PolicyError, InvalidValue) as error:
@@ -118,15 +118,15 @@ class Reader:
             try:
                 found = await self._part(spool, address, key, reference)
             except FileNotFoundError:
-                return Unreadable(key, "there is no such segment")
+                return UnreadablePayload(key, "there is no such segment")
             finally:
                 self._under_way.pop(key, None)
         if reference.check(found):
             return found
         self._forget(key)
         if len(found) < reference.size:
-            return Unreadable(key, f"it ends {reference.size - len(found)} bytes before the message does")
-        return Unreadable(key, f"the checksum of {reference.size} bytes at {reference.offset} is wrong")
+            return UnreadablePayload(key, f"it ends {reference.size - len(found)} bytes before the message does")
+        return UnreadablePayload(key, f"the checksum of {reference.size} bytes at {reference.offset} is wrong")
 
     async def _part(self, spool: Spool, address: Address, key: str, reference: Reference) -> bytes:
         start, end = reference.offset, reference.offset + reference.size

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from headgate._util.tasks import stop
 from headgate.core.segment import is_reference
 from headgate.redis.keys import Address
-from headgate.spool.reader import Unreadable
+from headgate.spool.reader import UnreadablePayload
 
 if TYPE_CHECKING:
     from headgate.message import Message
@@ -18,7 +18,7 @@ GONE: Final = "gone"
 """The error of a delivery that was purged, or expired, while its payload was on its way: nobody waits for it."""
 
 
-class Recall:
+class RecallQueue:
     """The line of a consumer's deliveries from the first whose payload is not here yet.
 
     Args:
@@ -66,7 +66,7 @@ class Recall:
                 if self._spooling.reaches:
                     self._spooling.sweeper.watch(self._address)
                 payload = await self._spooling.reader.payload(self._address, message.stored)
-                if isinstance(payload, Unreadable):
+                if isinstance(payload, UnreadablePayload):
                     trouble, payload = payload.trouble, payload.stub
                     if not await self._spooling.has(self._address, message.id):
                         trouble = GONE

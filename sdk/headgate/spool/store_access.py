@@ -15,7 +15,7 @@ LOOK_EVERY: Final = 1.0
 """Seconds between looks whether there is room for references, where nothing is heard of it."""
 
 
-class Quota(Protocol):
+class StoreQuota(Protocol):
     """A session's room at a store: credit, as at any destination."""
 
     @property
@@ -46,7 +46,7 @@ class Quota(Protocol):
         """Spend room that was asked for on a segment, which another session publishes if ``sender`` names one."""
 
 
-class Way:
+class StoreAccess:
     """The way to one store.
 
     Attributes:
@@ -64,7 +64,7 @@ class Way:
     def __init__(self, store: str) -> None:
         self.store = store
         self.encoded = encode_name(store, "store") if store else ""
-        self.quota: Quota | None = None
+        self.quota: StoreQuota | None = None
         self.waits = self.crowded = False
         self.when_full: WhenFull = BLOCK
         self.trouble = ""

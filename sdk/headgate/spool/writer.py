@@ -20,8 +20,8 @@ from headgate.core.outbox import Outbox
 from headgate.core.segment import MOST_MESSAGES, pack
 from headgate.errors import HeadgateError, MessageTooLarge
 from headgate.redis.keys import Address
-from headgate.spool.overflow import Ways
-from headgate.spool.store_access import Quota, Way
+from headgate.spool.overflow import OverflowWriter
+from headgate.spool.store_access import StoreAccess, StoreQuota
 from headgate.spool.stores import Spool, Spools, folder
 from headgate.spool.sweep import Sweeper
 
@@ -30,7 +30,7 @@ LOOK_EVERY: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class WrittenSegment:
     """A segment that is written.
 
     Attributes:
@@ -51,7 +51,7 @@ class Prepared:
         return f"{self.spool.encoded}/{self.name} {self.size}"
 
 
-class Writer(Ways):
+class Writer(OverflowWriter):
     """Writes the segments of one account.
 
     Args:
@@ -68,21 +68,21 @@ class Writer(Ways):
         self,
         spools: Spools,
         sweeper: Sweeper,
-        quota: Callable[[Spool], Awaitable[Quota]],
+        quota: Callable[[Spool], Awaitable[StoreQuota]],
         address: Address,
         outbox: Outbox,
         wake: Callable[[], None],
         steps: set[Callable[[], None]],
     ) -> None:
         super().__init__(outbox)
-        self.prepared: Prepared | None = None
+        self.prepared: WrittenSegment | None = None
         self._spools = spools
         self._sweeper = sweeper
         self._quota_at = quota
         self._address = address
         self._wake = wake
         self._steps = steps
-        self._writes: Way = self._ways[0]
+        self._writes: StoreAccess = self._ways[0]
         self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._most = MOST_MESSAGES
@@ -94,7 +94,7 @@ class Writer(Ways):
             self._task = asyncio.create_task(self._write(), name=f"headgate spool {self._address.name}")
             self._task.add_done_callback(self._done)
 
-    def take(self) -> Prepared:
+    def take(self) -> WrittenSegment:
         """Take over what is prepared, in order to publish it."""
         prepared, self.prepared = self.prepared, None
         if prepared is None:
@@ -120,7 +120,7 @@ class Writer(Ways):
             if spool.encoded == segment.partition("/")[0]:
                 self._sweeper.discard(spool, self._address, name)
 
-    def discard(self, prepared: Prepared) -> None:
+    def discard(self, prepared: WrittenSegment) -> None:
         """Delete a segment that no reference leads to, nor will."""
         self._sweeper.discard(prepared.spool, self._address, prepared.name)
 
@@ -166,7 +166,7 @@ class Writer(Ways):
             if not items or not await self._room(way, quota, size):
                 self._outbox.unspool()
                 return
-        prepared = Prepared(spool, name, references, size)
+        prepared = WrittenSegment(spool, name, references, size)
         try:
             await quota.hold(f"{folder(self._address)}/{name}", size)
             await spool.storage.write(spool.path(self._address, name), data)
@@ -179,7 +179,7 @@ class Writer(Ways):
         else:  # the account was lost meanwhile, and they are in line again
             self.discard(prepared)
 
-    def _first_bytes(self, way: Way, most_bytes: int) -> int:
+    def _first_bytes(self, way: StoreAccess, most_bytes: int) -> int:
         """Return the bytes of those that would go in one segment now; 0 where the first goes another way."""
         size = count = 0
         ttl_ms = None
@@ -193,7 +193,7 @@ class Writer(Ways):
             size, count, ttl_ms = size + item.size, count + 1, item.ttl_ms
         return size
 
-    async def _fitting(self, way: Way, quota: Quota, most_bytes: int) -> int:
+    async def _fitting(self, way: StoreAccess, quota: StoreQuota, most_bytes: int) -> int:
         """Take room at the store for as many waiting messages as fit, at least for the first.
 
         Returns the bytes; 0 where nobody waits any more.
@@ -207,12 +207,12 @@ class Writer(Ways):
             most_bytes = size // 4
         return 0
 
-    def _leads(self, way: Way) -> bool:
+    def _leads(self, way: StoreAccess) -> bool:
         """Whether the first message that has no credit goes that way."""
         front = self._outbox.front()
         return front is not None and self._way_of(front) is way
 
-    async def _room(self, way: Way, quota: Quota, size: int, *, patient: bool = True) -> bool:
+    async def _room(self, way: StoreAccess, quota: StoreQuota, size: int, *, patient: bool = True) -> bool:
         """Wait for room at the store, for as long as anybody waits for it; not ``patient``: until it has none."""
         asked = quota.ask(size, self._stirred.set)
         asked.add_done_callback(lambda _: self._stirred.set())

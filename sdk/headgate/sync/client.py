@@ -17,12 +17,12 @@ from headgate.errors import Closed
 from headgate.namespace.losses import StateLoss
 from headgate.settings import Settings
 from headgate.sync.consumer import Consumer
-from headgate.sync.faces import Same, blocking
+from headgate.sync.faces import InnerProperty, blocking
 from headgate.sync.gate import Gate, SharedCreditLine
 from headgate.sync.limiter import Limiter
 from headgate.sync.producer import Producer
 from headgate.sync.thread import LoopThread
-from headgate.sync.turn import Turn
+from headgate.sync.turn import ThreadTurn
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,7 +153,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    redis_url = Same(headgate.client.Client.redis_url)
+    redis_url = InnerProperty(headgate.client.Client.redis_url)
 
     @property
     def namespace(self) -> str:
@@ -168,7 +168,7 @@ class Client:
 
         async def open_session() -> headgate.session.session.Session:
             session = self._inner.session(name, ttl=ttl, on_loss=on_loss, resume=resume)
-            session.credit_line, session.hand_lock = SharedCreditLine, Turn
+            session.credit_line, session.hand_lock = SharedCreditLine, ThreadTurn
             session.traces_receives = False
             return session
 

@@ -13,7 +13,7 @@ from headgate._util.forks import FORKED, watch
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired
 from headgate.message import Outcome
-from headgate.sync.faces import Same
+from headgate.sync.faces import InnerProperty
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_timeout
 
@@ -31,11 +31,11 @@ class Message:
         self.delivery_count = inner.delivery_count
         self.settled = False
 
-    body = Same(headgate.message.Message.body)
-    headers = Same(headgate.message.Message.headers)
-    priority = Same(headgate.message.Message.priority)
-    is_current = Same(headgate.message.Message.is_current)
-    destination = Same(headgate.message.Message.destination)
+    body = InnerProperty(headgate.message.Message.body)
+    headers = InnerProperty(headgate.message.Message.headers)
+    priority = InnerProperty(headgate.message.Message.priority)
+    is_current = InnerProperty(headgate.message.Message.is_current)
+    destination = InnerProperty(headgate.message.Message.destination)
 
     @property
     def stored(self) -> bytes:
@@ -108,11 +108,11 @@ class Consumer:
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    id = Same(headgate.consuming.consumer.Consumer.id)
-    window = Same(headgate.consuming.consumer.Consumer.window)
-    held_messages = Same(headgate.consuming.consumer.Consumer.held_messages)
-    held_bytes = Same(headgate.consuming.consumer.Consumer.held_bytes)
-    is_slow = Same(headgate.consuming.consumer.Consumer.is_slow)
+    id = InnerProperty(headgate.consuming.consumer.Consumer.id)
+    window = InnerProperty(headgate.consuming.consumer.Consumer.window)
+    held_messages = InnerProperty(headgate.consuming.consumer.Consumer.held_messages)
+    held_bytes = InnerProperty(headgate.consuming.consumer.Consumer.held_bytes)
+    is_slow = InnerProperty(headgate.consuming.consumer.Consumer.is_slow)
 
     def __iter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Same(Generic[T]):
+class InnerProperty(Generic[T]):
     """A property that is read from the one inside."""
 
     def __init__(self, inner: Callable[[Any], T]) -> None:

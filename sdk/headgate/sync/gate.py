@@ -17,7 +17,7 @@ from headgate.limiting.limiter import ATTEMPT_WITHIN
 from headgate.limiting.refusals import Refused
 from headgate.sync.faces import blocking
 from headgate.sync.thread import LoopThread
-from headgate.sync.turn import Turn
+from headgate.sync.turn import ThreadTurn
 from headgate.units import MAX_SIZE, check_timeout, parse_size
 
 _monotonic = time.monotonic
@@ -28,7 +28,7 @@ _OVER = Lease(0.0)
 class SharedCreditLine(CreditLine):
     """A credit line that several threads change: every method that changes it holds its lock."""
 
-    lock: Turn = field(default_factory=Turn, repr=False, compare=False)
+    lock: ThreadTurn = field(default_factory=ThreadTurn, repr=False, compare=False)
 
     # The class that `slots` makes is not the one that super() without arguments would look for.
 
@@ -228,7 +228,7 @@ class Gate:
 
     def forked(self) -> None:
         """Admit nothing from now on, whoever held the lock at that moment; to wait says why."""
-        self._lock = Turn()
+        self._lock = ThreadTurn()
         self._lease = _OVER
 
     def __repr__(self) -> str:

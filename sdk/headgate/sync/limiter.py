@@ -13,7 +13,7 @@ from headgate.core.limiting.samples import Outcome, outcome_of
 from headgate.core.limits.bands import check_band
 from headgate.limiting.admission import OutcomeOf, release_after
 from headgate.limiting.refusals import Refused
-from headgate.sync.faces import Same, blocking
+from headgate.sync.faces import InnerProperty, blocking
 from headgate.sync.thread import LoopThread
 from headgate.units import check_timeout
 
@@ -36,10 +36,10 @@ class Hold:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    amounts = Same(headgate.limiting.hold.Hold.amounts)
-    id = Same(headgate.limiting.hold.Hold.id)
-    lost = Same(headgate.limiting.hold.Hold.lost)
-    expires_in = Same(headgate.limiting.hold.Hold.expires_in)
+    amounts = InnerProperty(headgate.limiting.hold.Hold.amounts)
+    id = InnerProperty(headgate.limiting.hold.Hold.id)
+    lost = InnerProperty(headgate.limiting.hold.Hold.lost)
+    expires_in = InnerProperty(headgate.limiting.hold.Hold.expires_in)
 
     @property
     def key(self) -> str | None:

@@ -7,7 +7,7 @@ from datetime import datetime
 import headgate.producing.producer
 from headgate.errors import CoordinatorUnavailable
 from headgate.message import Headers, Receipt, with_priority
-from headgate.sync.faces import Same, blocking
+from headgate.sync.faces import InnerProperty, blocking
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_timeout
 
@@ -59,10 +59,10 @@ class Producer:
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    destination = Same(headgate.producing.producer.Producer.destination)
-    in_hand = Same(headgate.producing.producer.Producer.in_hand)
-    resumed = Same(headgate.producing.producer.Producer.resumed)
-    is_blocked = Same(headgate.producing.producer.Producer.is_blocked)
+    destination = InnerProperty(headgate.producing.producer.Producer.destination)
+    in_hand = InnerProperty(headgate.producing.producer.Producer.in_hand)
+    resumed = InnerProperty(headgate.producing.producer.Producer.resumed)
+    is_blocked = InnerProperty(headgate.producing.producer.Producer.is_blocked)
     send = blocking(headgate.producing.producer.Producer.send)
 
     def post(

@@ -25,7 +25,7 @@ def is_interrupted() -> bool:
     return _inside.count > 0
 
 
-class Turn:
+class ThreadTurn:
     """``with turn as is_free``: one thread at a time; ``is_free`` is False where a thread interrupted its own turn."""
 
     __slots__ = ("__weakref__", "_depth", "_lock")

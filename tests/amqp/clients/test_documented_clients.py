@@ -14,7 +14,7 @@ def _program(language: str, node: NodeProcess) -> tuple[str, str]:
     """Return a program that goes to the node, and what it is to print."""
     found = blocks("docs/nodes.md")
     ((source, shown),) = [
-        (text, following) for (name, text, _), (_, following, _) in itertools.pairwise(found) if name == language
+        (text, follower) for (name, text, _), (_, follower, _) in itertools.pairwise(found) if name == language
     ]
     for port in ("5672", "5673"):
         assert port in source or language == "python"

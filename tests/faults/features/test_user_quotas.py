@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 import headgate
-from headgate.amqp.peer import Gone
+from headgate.amqp.peer import Disconnected
 from headgate.policy import loads
 from headgate_coordinator.security.document import GrantTable, User
 from headgate_coordinator.security.grants import Action
@@ -41,7 +41,7 @@ async def comes(node: NodeProcess) -> Peer | str:
     try:
         peer = await Peer.connect(node.port, user="ann")
         await peer.sender("q")
-    except Gone as error:
+    except Disconnected as error:
         return str(error)
     return peer
 

@@ -14,13 +14,13 @@ from headgate.core.links.calls import (
     Fetch,
     Open,
     Opened,
-    Pace,
-    Paced,
     Put,
+    RateTaken,
     Read,
     Regression,
     Secure,
     Skip,
+    TakeRate,
 )
 from headgate.core.links.trouble import NO_ROOM
 from headgate_coordinator.links.allowance import LinkAllowance
@@ -113,7 +113,7 @@ def test_two_workers_with_one_fence_lose_and_double_nothing(data: st.DataObject)
     """Both believe that the link is theirs; answers come in any order, or not at all."""
     links = sent(Links(), BODIES)
     workers = [Forwarder(links.how), Forwarder(links.how)]
-    under_way: list[tuple[Forwarder, Call, Opened | Read | Committed | Paced]] = []
+    under_way: list[tuple[Forwarder, Call, Opened | Read | Committed | RateTaken]] = []
     coin: st.SearchStrategy[bool] = st.booleans()
     dice = st.integers(0, 5)
     now = 0.0
@@ -283,7 +283,7 @@ def test_a_link_with_a_rate_commits_what_it_was_allowed_and_no_more() -> None:
     worker, now, asked, committed = Forwarder(links.how), 0.0, 0, 0
     while links.source.stored:
         for call in worker.calls(now):
-            if isinstance(call, Pace):
+            if isinstance(call, TakeRate):
                 asked += call.messages
                 assert 1 <= call.messages <= min(2, 7 - committed)
                 assert call.size == 3 * call.messages
@@ -297,16 +297,16 @@ def test_a_link_with_a_rate_commits_what_it_was_allowed_and_no_more() -> None:
 def test_what_was_allowed_and_not_used_is_worth_nothing_a_second_later() -> None:
     allowance = LinkAllowance((10, 1000))
     pace = allowance.ask([5] * 20, 0.0)
-    assert pace == Pace(10, 50)
+    assert pace == TakeRate(10, 50)
     allowance.add(pace, 0.0)
     assert allowance.covers(10, 50, 0.0)
     assert allowance.ask([5], 0.9) is None
-    assert allowance.ask([5], 1.1) == Pace(1, 5)
+    assert allowance.ask([5], 1.1) == TakeRate(1, 5)
 
 
 def test_a_message_larger_than_the_rate_allows_at_once_is_asked_for_alone() -> None:
-    assert LinkAllowance((10, 100)).ask([500, 1], 0.0) == Pace(1, 500)
-    assert LinkAllowance((10, 100)).ask([60, 50], 0.0) == Pace(1, 60)
+    assert LinkAllowance((10, 100)).ask([500, 1], 0.0) == TakeRate(1, 500)
+    assert LinkAllowance((10, 100)).ask([60, 50], 0.0) == TakeRate(1, 60)
 
 
 @pytest.mark.parametrize(("path", "reason"), [

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headgate.core.links.calls import Commit, Committed, Fetch, Pace
+from headgate.core.links.calls import Commit, Committed, Fetch, TakeRate
 from headgate.core.links.trouble import NO_ROOM
 from headgate_coordinator.links.forwarder import Forwarder
 from headgate_coordinator.links.rules import Forwarding, Refusal
@@ -62,7 +62,7 @@ def test_a_link_reads_no_more_ahead_than_its_rate_lets_go_soon() -> None:
     worker = Forwarder(links.how)
     for _ in range(20):
         for call in worker.calls(0.0):
-            if not isinstance(call, Pace):
+            if not isinstance(call, TakeRate):
                 worker.hear(call, links.answer(call), 0.0)
     assert worker.in_hand == len(links.source.held) == 10
 

@@ -117,8 +117,8 @@ def test_a_link_spools_on_without_a_look_at_memory_in_between(place: int) -> Non
     (first,) = (call for call in worker.calls(0) if isinstance(call, Commit))
     assert (first.spools, len(first.entries)) == (True, 3)
     worker.hear(first, Committed("OK", 1, place=place, again_ms=1000), 0)
-    (following,) = (call for call in worker.calls(0) if isinstance(call, Commit))
-    assert (following.spools, following.need) == (bool(place), 0 if place else 3)
+    (follower,) = (call for call in worker.calls(0) if isinstance(call, Commit))
+    assert (follower.spools, follower.need) == (bool(place), 0 if place else 3)
     assert worker.trouble == SPOOLS
 
 

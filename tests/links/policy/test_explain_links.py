@@ -11,7 +11,7 @@ import pytest
 import headgate
 from headgate.core.links.link import Link
 from headgate.core.links.trouble import NO_ROOM, PACED, SPOOLS, Trouble
-from headgate.explain.link_chain import Behind, Load, Work, judge_link
+from headgate.explain.link_chain import LinkLoad, LinkWork, TargetView, judge_link
 from headgate.explain.link_view import LinkEnds, Side
 from headgate.explain.links import MOST_HOPS
 from headgate.explain.model import Cause, Explanation
@@ -322,26 +322,28 @@ async def test_the_command_line_tells_of_a_link(client: headgate.Client, redis_u
 GONE, GATE = Trouble.of("error", "york is gone"), Trouble.of("error", "a gate cannot be an end")
 HERE = LinkEnds("link~x~0", "orders>billing", "orders", "billing")
 THERE = LinkEnds("link~x~0", "orders>orders", "orders", "orders", kind="route", site="york")
+FULL = LinkWork("n~1", NO_ROOM)
+OPEN = Explanation("billing", "queue", "open", "open", "")
 
 
 @pytest.mark.parametrize(
     ("ends", "due", "behind", "said", "side", "words"),
     [
-        (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", NO_ROOM), "target", "york:orders: the target has no"),
-        (THERE, Load(5, 5), Behind(unseen="there"), Work("n~1", GONE), "stuck", "york is gone"),
-        (THERE, Load(5, 5), Behind(unseen="it is at site york"), Work("n~1"), "moves", "at site york"),
-        (THERE, Load(5, 5), Behind(unseen="there"), Work(""), "nobody", "no node"),
-        (HERE, Load(5, 5), Behind(Explanation("billing", "queue", "open", "open", "")), None, "nobody", "no account"),
-        (HERE, Load(5, 5), Behind(Explanation("billing", "queue", "open", "open", ""), known=True), None, "moves", ""),
-        (HERE, Load(5, 5), Behind(), Work("n~1", PACED), "rate", "its rate is used up"),
-        (HERE, Load(5, 5), Behind(), Work("", GONE), "nobody", "york is gone"),
-        (HERE, Load(), Behind(), Work("n~1"), "source", "nothing at orders yet"),
-        (HERE, Load(), Behind(), Work("n~1", GATE), "stuck", "a gate cannot be an end"),
-        (HERE, Load(5, 0, 2.0), Behind(), None, "rate", "delivery of orders is limited"),
+        (THERE, LinkLoad(5, 5), TargetView(unseen="there"), FULL, "target", "york:orders: the target has no"),
+        (THERE, LinkLoad(5, 5), TargetView(unseen="there"), LinkWork("n~1", GONE), "stuck", "york is gone"),
+        (THERE, LinkLoad(5, 5), TargetView(unseen="it is at site york"), LinkWork("n~1"), "moves", "at site york"),
+        (THERE, LinkLoad(5, 5), TargetView(unseen="there"), LinkWork(""), "nobody", "no node"),
+        (HERE, LinkLoad(5, 5), TargetView(OPEN), None, "nobody", "no account"),
+        (HERE, LinkLoad(5, 5), TargetView(OPEN, known=True), None, "moves", ""),
+        (HERE, LinkLoad(5, 5), TargetView(), LinkWork("n~1", PACED), "rate", "its rate is used up"),
+        (HERE, LinkLoad(5, 5), TargetView(), LinkWork("", GONE), "nobody", "york is gone"),
+        (HERE, LinkLoad(), TargetView(), LinkWork("n~1"), "source", "nothing at orders yet"),
+        (HERE, LinkLoad(), TargetView(), LinkWork("n~1", GATE), "stuck", "a gate cannot be an end"),
+        (HERE, LinkLoad(5, 0, 2.0), TargetView(), None, "rate", "delivery of orders is limited"),
     ],
 )  # fmt: skip
 def test_a_link_is_judged_by_what_can_be_seen(
-    ends: LinkEnds, due: Load, behind: Behind, said: Work | None, side: Side, words: str
+    ends: LinkEnds, due: LinkLoad, behind: TargetView, said: LinkWork | None, side: Side, words: str
 ) -> None:
     hop = judge_link(ends, due, behind, said)
     assert hop.side == side

@@ -1,13 +1,13 @@
 """What a wait for replicas is put after: a call that writes and changes nothing, and says of which epoch that is."""
 
 from headgate.core.durability import MEMORY
-from headgate.redis.durable_calls import Secured, secure
+from headgate.redis.durable_calls import KnownDurability, secure
 from tests.lua.place import Place
 
 LATER = b"b" * 40
 
 
-async def secured(place: Place, session: str = "ann") -> Secured:
+async def secured(place: Place, session: str = "ann") -> KnownDurability:
     return await secure(place.server, place.address, session, MEMORY, 1)
 
 
@@ -47,4 +47,4 @@ async def test_in_a_new_epoch_it_says_which_message_of_the_session_was_the_last_
 
 async def test_a_destination_that_is_not_there(place: Place) -> None:
     await place.wait(0)
-    assert await secured(place) == Secured("UNKNOWN", (await secured(place)).held)
+    assert await secured(place) == KnownDurability("UNKNOWN", (await secured(place)).held)

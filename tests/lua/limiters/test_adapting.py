@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core.limits.adapting import RULES, Adapt, Course, Sample, decide
+from headgate.core.limits.adapting import RULES, Adapt, AdaptiveState, Sample, decide
 from headgate.redis.stores.limiters import HoldCall
 from tests.lua.limiters.trial import Limiter
 
@@ -40,7 +40,7 @@ async def fill(limiter: Limiter, count: int = 200) -> None:
 
 async def replay(limiter: Limiter, adapt: Adapt) -> set[str]:
     """See that the twin decides of all that was heard what the ledger says, and return the reasons."""
-    course, reasons = Course(5000), set[str]()
+    course, reasons = AdaptiveState(5000), set[str]()
     for _, event in await limiter.events():
         if not event.startswith("adapted:"):
             continue

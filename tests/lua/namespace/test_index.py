@@ -6,7 +6,7 @@ import pytest
 
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.names import encode_name
-from headgate.namespace.topics import Entry, Index
+from headgate.namespace.topics import TopicIndex, WildcardSubscription
 from headgate.redis.keys import Address, index_keys
 from headgate.redis.scripts import script
 from headgate.redis.store import Store
@@ -14,8 +14,8 @@ from tests.support.rewriting import RewritingServer, virtual_clock
 from tests.support.waiting import wait_until
 
 TTL_MS = 10_000
-NEWS = Entry(Pattern.parse("news.*"), "audit", durable=False, ttl_ms=TTL_MS)
-LASTING = Entry(Pattern.parse("news.#"), "audit of all", durable=True, ttl_ms=TTL_MS)
+NEWS = WildcardSubscription(Pattern.parse("news.*"), "audit", durable=False, ttl_ms=TTL_MS)
+LASTING = WildcardSubscription(Pattern.parse("news.#"), "audit of all", durable=True, ttl_ms=TTL_MS)
 
 
 class Desk:
@@ -23,7 +23,7 @@ class Desk:
 
     def __init__(self, server: RewritingServer, namespace: str) -> None:
         self.server = server
-        self.index = Index(Store(server))
+        self.index = TopicIndex(Store(server))
         self.namespace = namespace
         self.now = 1_800_000_000_000
 
@@ -32,10 +32,10 @@ class Desk:
         key = index_keys(self.namespace)[0] + b":clock"
         await self.server.command(key, "SET", key, self.now * 1000)
 
-    async def keep(self, entry: Entry, holder: str) -> bool:
+    async def keep(self, entry: WildcardSubscription, holder: str) -> bool:
         return await self.index.keep(self.namespace, entry, holder)
 
-    async def leave(self, entry: Entry, holder: str) -> None:
+    async def leave(self, entry: WildcardSubscription, holder: str) -> None:
         await self.index.leave(self.namespace, entry, holder)
 
     async def entries(self) -> set[str]:
@@ -95,7 +95,7 @@ async def test_a_durable_entry_stays_until_it_is_ended_which_waits_for_its_holde
 
 
 async def test_the_first_says_whether_an_entry_is_durable(desk: Desk) -> None:
-    passing = Entry(LASTING.pattern, LASTING.subscription, durable=False, ttl_ms=TTL_MS)
+    passing = WildcardSubscription(LASTING.pattern, LASTING.subscription, durable=False, ttl_ms=TTL_MS)
     await desk.keep(LASTING, "ann~1")
     await desk.keep(passing, "bob~1")
     for holder in ("ann~1", "bob~1"):
@@ -104,7 +104,7 @@ async def test_the_first_says_whether_an_entry_is_durable(desk: Desk) -> None:
 
 
 async def test_what_the_dead_held_ends_with_their_lease_and_the_living_keep_theirs(desk: Desk) -> None:
-    other = Entry(NEWS.pattern, "other", durable=False, ttl_ms=TTL_MS)
+    other = WildcardSubscription(NEWS.pattern, "other", durable=False, ttl_ms=TTL_MS)
     for entry in (NEWS, other, LASTING):
         await desk.keep(entry, "dead~1")
     await desk.wait(TTL_MS // 2)
@@ -212,7 +212,7 @@ async def test_names_that_no_client_spells_so_are_refused(desk: Desk) -> None:
 async def test_entries_that_no_client_spells_so_are_refused(desk: Desk) -> None:
     for name in BAD_ENTRIES:
         assert (name, await _wildcard(desk, "keep", name, "ann~1")) == (name, b"INVALID")
-        assert Entry.read(name, durable=False, ttl_ms=0) is None
+        assert WildcardSubscription.read(name, durable=False, ttl_ms=0) is None
     assert (await desk.entries(), await desk.holders()) == (set(), 0)
     for name in GOOD_ENTRIES:
         assert await _wildcard(desk, "keep", name, "ann~1") == b"CREATED"

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 import headgate
 from headgate.core.ledger import LAYOUTS
-from headgate.redis.bulk import Direct
+from headgate.redis.bulk import BulkConnections
 from headgate.redis.keys import Address
 from headgate_pipeline.ledger import parse as ledger
 from headgate_pipeline.ledger.schema import ENTRY
@@ -49,7 +49,7 @@ async def test_what_the_scripts_wrote(redis_url: str, namespace: str) -> None:
                 assert message is not None
                 await message.accept()
         key = Address.of(namespace, "orders / eu").key + ":ledger"
-        direct = Direct(redis_url)
+        direct = BulkConnections(redis_url)
         entries: Any = direct.home(key.encode()).xrange(key)
         direct.close()
         await client.remove("orders / eu")

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from headgate.redis.bulk import Direct
+from headgate.redis.bulk import BulkConnections
 from headgate_pipeline.ledger import redis_ledgers as ledgers
 from headgate_pipeline.ledger.redis_ledgers import COUNT, Ledgers
 from headgate_pipeline.ledger.spark_source import LedgerReader, LedgerStreamReader, Options
@@ -160,9 +160,9 @@ def test_slots_that_moved_are_found_again(
     for name in names:
         cluster_writer.add(name, 3)
     found = Ledgers(cluster_writer.direct, cluster_writer.namespace)
-    inner, wrong = Direct.home, 0
+    inner, wrong = BulkConnections.home, 0
 
-    def home(self: Direct, key: bytes) -> Any:
+    def home(self: BulkConnections, key: bytes) -> Any:
         nonlocal wrong
         right = inner(self, key)
         if wrong % 3 == 2:
@@ -170,7 +170,7 @@ def test_slots_that_moved_are_found_again(
         wrong += 1
         return next(client for client in self.primaries() if client is not right)
 
-    monkeypatch.setattr(Direct, "home", home)
+    monkeypatch.setattr(BulkConnections, "home", home)
     assert {name: there and there.last for name, there in found.look(dict.fromkeys(names)).items()} == dict.fromkeys(
         names, 3
     )

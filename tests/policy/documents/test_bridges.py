@@ -3,7 +3,7 @@
 import pytest
 
 import headgate
-from headgate.core.links.link import Ends, Link, Site, cycle, ends_of
+from headgate.core.links.link import Link, LinkNameParts, Site, cycle, ends_of
 from headgate.core.policy import Policy
 from headgate.namespace.policy_follower import says_the_same
 from headgate.policy import BadDocument, loads
@@ -36,11 +36,11 @@ def test_a_compiled_policy_keeps_its_bridges_and_one_of_before_has_none() -> Non
 
 @pytest.mark.parametrize("name", ["a b", "a>b", "100%", "ä/ö", "orders.eu"])
 def test_the_name_of_a_lease_tells_both_ends(name: str) -> None:
-    assert ends_of(Link("b", name, "to").link) == Ends(name, "to")
-    assert ends_of(Link("b", "from", name).link) == Ends("from", name)
+    assert ends_of(Link("b", name, "to").link) == LinkNameParts(name, "to")
+    assert ends_of(Link("b", "from", name).link) == LinkNameParts("from", name)
     assert " " not in Link("b", name, name).link
     there = Link("b", name, name, here="paris", site=Site("berlin", "env:HEADGATE_SITE_BERLIN"))
-    assert ends_of(there.link) == Ends(name, name, "paris", "berlin")
+    assert ends_of(there.link) == LinkNameParts(name, name, "paris", "berlin")
 
 
 BAD = [

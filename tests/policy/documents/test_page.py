@@ -10,8 +10,8 @@ from tests.docs.test_readme import blocks, read
 PAGE = "docs/policy.md"
 FOUND = blocks(PAGE)
 EXAMPLES = [
-    pytest.param(text, following[1] if following[0] == "text" else "", id=f"line{line}")
-    for (language, text, line), following in zip(FOUND, [*FOUND[1:], ("", "", 0)], strict=True)
+    pytest.param(text, follower[1] if follower[0] == "text" else "", id=f"line{line}")
+    for (language, text, line), follower in zip(FOUND, [*FOUND[1:], ("", "", 0)], strict=True)
     if language == "toml"
 ]
 

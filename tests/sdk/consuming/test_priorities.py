@@ -53,11 +53,11 @@ async def test_a_change_reaches_producers_that_are_open(client: headgate.Client)
         await send(session, 0, 9)
         producer = await session.producer("orders")
         await client.apply("orders", fair_by="priority", max_overtaken=16)
-        await wait_until(lambda: producer._account.outlook.fair_by == "priority")
+        await wait_until(lambda: producer._account.observer.fair_by == "priority")
         await send(session, 0, 9)
         assert [priority for _, priority in await received(session, 4)] == [9, 0, 9, 0], "of before the rule: usual"
         await client.apply("orders", fair_by="default", max_overtaken="default")
-        await wait_until(lambda: producer._account.outlook.fair_by == "")
+        await wait_until(lambda: producer._account.observer.fair_by == "")
         await send(session, 0, 9)
         assert [priority for _, priority in await received(session, 2)] == [0, 9]
 

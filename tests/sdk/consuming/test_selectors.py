@@ -10,7 +10,7 @@ import pytest
 import headgate
 from headgate import InvalidValue, PolicyError, SubscriptionInUse
 from headgate import message as stored_form
-from headgate.core.selector.wanted import LONGEST, MOST_READ, Wanted, word_of
+from headgate.core.selector.wanted import LONGEST, MOST_READ, TopicSelectors, word_of
 from tests.sdk.observing import GUARD, counts, drain, field, look
 from tests.support.waiting import wait_until
 
@@ -123,7 +123,7 @@ def listed(*selectors: str) -> str:
 
 def test_a_bit_says_for_which_subscription_a_message_is_not() -> None:
     """Mutants: the bit of another one; one that cannot be read now shifts the others."""
-    wanted = Wanted(lambda: 0.0, lambda: None)
+    wanted = TopicSelectors(lambda: 0.0, lambda: None)
     assert not wanted.selectors
     wanted.adopt(listed("a = 1", "a = ", "a = 2", "a IS NULL"))
     assert wanted.selectors
@@ -138,7 +138,7 @@ def test_selectors_that_take_long_are_judged_no_more_until_others_are_listed() -
     """A tenth of a millisecond each is allowed on average. Mutants: they go on; one slow message is too much."""
     told: list[str] = []
     ticks = iter([0.0, 0.04, *(0.0 for _ in range(2000)), *itertools.chain.from_iterable([(0.0, 0.01)] * 9)])
-    wanted = Wanted(lambda: next(ticks), lambda: told.append("over"))
+    wanted = TopicSelectors(lambda: next(ticks), lambda: told.append("over"))
     wanted.adopt(listed("a = 1"))
     for _ in range(1001):
         assert wanted.unwanted([stored(a=2)])
@@ -168,7 +168,7 @@ async def test_a_selector_of_a_queue_is_refused_and_takes_nothing(client: headga
 
 def test_what_a_message_costs_to_be_judged_has_a_bound() -> None:
     """Sixteen patterns held the loop of whoever sent one message for 1.6 s. Mutants: no bound; that of one selector."""
-    wanted, text = Wanted(time.thread_time, lambda: None), "a" * (MOST_READ - 1000)
+    wanted, text = TopicSelectors(time.thread_time, lambda: None), "a" * (MOST_READ - 1000)
     wanted.adopt(listed(*(f"h LIKE '%{'_' * 1900}{at:02}%'" for at in range(16))))
     began = time.thread_time()
     assert wanted.unwanted([stored(h=text)]) == ""
@@ -179,6 +179,6 @@ def test_what_a_message_costs_to_be_judged_has_a_bound() -> None:
 
 
 def test_no_more_are_judged_than_a_topic_lists() -> None:
-    wanted = Wanted(lambda: 0.0, lambda: None)
+    wanted = TopicSelectors(lambda: 0.0, lambda: None)
     wanted.adopt(listed(*("a = 1" for _ in range(99))))
     assert wanted.unwanted([stored(a=2)]).endswith(f" {2**16 - 1}")

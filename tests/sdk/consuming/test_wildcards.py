@@ -11,9 +11,9 @@ from redis.crc import key_slot
 import headgate
 import headgate.sync
 from headgate import Closed, InvalidName, PolicyError, TooManySubscriptions, Window
-from headgate.consuming.wildcard import Topics
+from headgate.consuming.wildcard import PatternFeeds
 from headgate.core.addresses.pattern import Pattern
-from headgate.namespace.topics import PLACEHOLDER, Entry, Index
+from headgate.namespace.topics import PLACEHOLDER, TopicIndex, WildcardSubscription
 from headgate.redis.keys import Address
 from headgate.redis.replies import record
 from tests.sdk.observing import GUARD, counts, drain, learn_fast, look
@@ -43,7 +43,7 @@ async def wildcard(
     session: headgate.Session, pattern: str, subscription: str = "audit", **named: object
 ) -> headgate.Consumer:
     consumer = await session.consumer(pattern, subscription=subscription, **named)  # type: ignore[arg-type]
-    assert isinstance(consumer._supply, Topics)
+    assert isinstance(consumer._supply, PatternFeeds)
     return consumer
 
 
@@ -56,7 +56,7 @@ def named(*names: str, count: int = 1) -> list[str]:
 
 
 async def entries(client: headgate.Client) -> list[str]:
-    return [entry.name for entry in await Index(client.store).entries(client.namespace)]
+    return [entry.name for entry in await TopicIndex(client.store).entries(client.namespace)]
 
 
 def held_in_state(url: str, namespace: str, *names: str) -> int:
@@ -294,7 +294,7 @@ async def test_a_topic_whose_hint_is_lost_is_found_by_looking(
     client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.consuming.wildcard.LOOK_EVERY", 0.05)
-    monkeypatch.setattr(Topics, "_hear", lambda _, __: None)
+    monkeypatch.setattr(PatternFeeds, "_hear", lambda _, __: None)
     async with client.session("in") as into, other.session("out") as out:
         consumer = await wildcard(into, "news.*")
         await topics(other, "news.eu")
@@ -304,8 +304,8 @@ async def test_a_topic_whose_hint_is_lost_is_found_by_looking(
 
 async def test_a_subscription_whose_consumer_never_comes_goes_with_its_lease(client: headgate.Client) -> None:
     """Its host died between the topic's being made and its joining it."""
-    entry = Entry(Pattern.parse("news.*"), "audit", durable=False, ttl_ms=1000)
-    await Index(client.store).keep(client.namespace, entry, "dead~1")
+    entry = WildcardSubscription(Pattern.parse("news.*"), "audit", durable=False, ttl_ms=1000)
+    await TopicIndex(client.store).keep(client.namespace, entry, "dead~1")
     await topics(client, "news.eu")
     async with client.session("s") as session:
         await send(session, "news.eu", count=3)
@@ -333,7 +333,7 @@ async def test_a_killed_one_gives_back_what_it_held_and_leaves_the_index(
             await consumer.close()
 
         async def forgotten() -> bool:
-            await Index(client.store).announce(Address.of(client.namespace, "news.eu"))
+            await TopicIndex(client.store).announce(Address.of(client.namespace, "news.eu"))
             return await entries(client) == []
 
         await wait_until(forgotten)
@@ -370,7 +370,7 @@ async def test_after_redis_lost_everything_it_goes_on(server: RedisServer) -> No
             direct.flushall()
 
         async def missing() -> list[object]:
-            known = await Index(client.store).topics("shop", Pattern.parse("#"))
+            known = await TopicIndex(client.store).topics("shop", Pattern.parse("#"))
             there = (known == {"news.eu", "news.us"}, await entries(client) == ["news.* audit"])
             return [] if all(there) and consumer.topics == sorted(known) else [known, consumer.topics, there]
 

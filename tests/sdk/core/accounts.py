@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate.core.account.calls import Acquire, Call, Credit, Leave, Make, Publish, Reap
+from headgate.core.account.calls import Acquire, Call, Create, Credit, Leave, Publish, Reap
 from headgate.core.account.machine import Account
 from headgate.core.account.waiters import SILENT, SLOW
 from headgate.core.credit import CreditLine, Lease
@@ -216,7 +216,7 @@ class World:
     def serve(self, session: Session, call: Call) -> Credit | None:
         """Return what the destination answers."""
         model = self.model
-        if isinstance(call, Make):
+        if isinstance(call, Create):
             self.gone = False
             return None
         if isinstance(call, Reap):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.core.limiting.amounts import amounts_text
-from headgate.core.limiting.calls import Decide, Decided, Make, Refusal, Reservation, State
+from headgate.core.limiting.calls import Create, Decide, Decision, Refusal, Reservation, State
 from headgate.core.limiting.machine import ANSWER_WITHIN, Limiter
 
 
@@ -79,20 +79,20 @@ class FakeScript:
                 self.tokens += record.amounts.get("tokens", 0)
                 self.hints.append(["held", hold])
 
-    def call(self, session: str, call: Decide) -> Decided:
+    def call(self, session: str, call: Decide) -> Decision:
         if not self.exists:
-            return Decided("UNKNOWN")
+            return Decision("UNKNOWN")
         seq, stored = self.receipts.get(session, (0, ()))
         if call.seq == seq:
-            return Decided("OK", self.epoch, stored)
+            return Decision("OK", self.epoch, stored)
         if call.seq < seq:
-            return Decided("STALE")
+            return Decision("STALE")
         self.sweep()
         words: list[Any] = [call.words[at : at + 6] for at in range(0, len(call.words), 6)]
         answers = tuple(self.decide(call.epoch, *word) for word in words)
         self.sweep()
         self.receipts[session] = call.seq, answers
-        return Decided("OK", self.epoch, answers)
+        return Decision("OK", self.epoch, answers)
 
     def decide(self, epoch: int, verb: str, hold: str, key: str, text: str, ttl_ms: int, wait_ms: int) -> str:
         record, amounts, ttl = self.records.get(hold), amounts_of(text), ttl_ms / 1000
@@ -202,7 +202,7 @@ class World:
         if fate < 0.3:  # it never arrives
             self.advance(self.random.random())
             machine.missed(self.now)
-        elif isinstance(call, Make):
+        elif isinstance(call, Create):
             self.script.make(recover=call.recover)
             machine.made()
         elif fate < 0.6:  # its answer is lost

@@ -5,14 +5,14 @@ from statistics import mean
 
 import pytest
 
-from headgate.core.limits.adapting import UNIT, Adapt, Course
+from headgate.core.limits.adapting import UNIT, Adapt, AdaptiveState
 from tests.model.fleet import Fleet
 from tests.model.service import Service, follow
 
 SEEDS = range(12)
 
 
-def parts(service: Service, seconds: int, adapt: Adapt, course: Course) -> tuple[list[float], Course]:
+def parts(service: Service, seconds: int, adapt: Adapt, course: AdaptiveState) -> tuple[list[float], AdaptiveState]:
     """Return the limit as a part of the capacity, second by second, and where it ends."""
     courses = list(follow(service, seconds, 5, 400, adapt, course))
     return [one.limit / UNIT / service.slots for one in courses], courses[-1]
@@ -32,7 +32,7 @@ def test_it_finds_the_capacity_stays_there_and_follows_it(adapt: Adapt) -> None:
             slots, queue=0 if adapt == "aimd" else 1000, seconds=chance.choice((0.05, 0.1, 0.2)),
             spread=chance.choice((0.1, 0.3, 0.6)), seed=seed,
         )  # fmt: skip
-        course = Course(5 * UNIT)
+        course = AdaptiveState(5 * UNIT)
         for change, within in ((1, 20), (0.5, 10), (1, 10)):
             service.slots = round(slots * change)
             limits, course = parts(service, 60, adapt, course)
@@ -89,7 +89,7 @@ def test_what_is_promised_of_a_fleet_holds_over_seeds(
 def test_a_service_that_became_slower_without_a_queue_is_not_taken_for_a_full_one() -> None:
     for seed in SEEDS:
         service = Service(100, queue=1000, seed=seed)
-        _, course = parts(service, 60, "gradient", Course(5 * UNIT))
+        _, course = parts(service, 60, "gradient", AdaptiveState(5 * UNIT))
         service.seconds = 0.15
         limits, _ = parts(service, 60, "gradient", course)
         assert 0.8 <= mean(limits[30:]) <= 1.2, (seed, limits)

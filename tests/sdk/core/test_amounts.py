@@ -8,7 +8,7 @@ import pytest
 from headgate.core.limiting.amounts import (
     MAX_AMOUNT,
     MOST_ALIKE,
-    Reader,
+    AmountChecker,
     amounts_text,
     check_amounts,
     encode_key,
@@ -77,7 +77,7 @@ def test_what_is_no_key_is_refused(key: object) -> None:
 
 
 def test_amounts_that_are_asked_for_often_are_checked_once_and_no_others_for_them() -> None:
-    reader = Reader(KNOWN)
+    reader = AmountChecker(KNOWN)
     first = reader.read({"tokens": 1, "requests": 0})
     assert first == ({"tokens": 1, "requests": 0}, "tokens=1")
     assert reader.read({"tokens": 1, "requests": 0}) is first
@@ -93,7 +93,7 @@ def test_amounts_that_are_asked_for_often_are_checked_once_and_no_others_for_the
 
 
 def test_of_amounts_that_are_never_the_same_only_some_are_remembered() -> None:
-    reader = Reader(KNOWN)
+    reader = AmountChecker(KNOWN)
     for tokens in range(1, 3 * MOST_ALIKE):
         reader.read({"tokens": tokens})
     assert len(reader._asked) <= MOST_ALIKE

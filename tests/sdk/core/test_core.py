@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate.core.credit import CreditLine, Lease
-from headgate.core.fetching import Holding
+from headgate.core.fetching import WindowUse
 from headgate.core.outbox import MAX_BATCH, MAX_BATCH_BYTES, Outbox, Outgoing
 from headgate.core.rate import Rate
 from headgate.core.window import FETCH_BYTES, MAX_FETCH, Window
@@ -195,7 +195,7 @@ windows = st.builds(
 @given(windows, st.lists(st.integers(1, 3000), max_size=80), st.randoms(use_true_random=False))
 @settings(deadline=None)
 def test_a_window_is_exceeded_by_one_message_at_most_and_never_stays_shut(window, sizes, rng) -> None:  # type: ignore[no-untyped-def]
-    holding = Holding(window)
+    holding = WindowUse(window)
     held: list[int] = []
     waiting = list(sizes)
     while waiting or held:
@@ -222,7 +222,7 @@ def test_a_window_is_exceeded_by_one_message_at_most_and_never_stays_shut(window
 
 
 def test_an_unlimited_window_stays_open_however_much_is_held() -> None:
-    holding = Holding(Window.unlimited)
+    holding = WindowUse(Window.unlimited)
     for _ in range(50):
         messages, size = holding.room(0)
         assert messages > 0

@@ -9,7 +9,7 @@ import pytest
 
 from headgate import Window
 from headgate.core.credit import Lease
-from headgate.core.fetching import MAX_SETTLED, POLL, SEEK_AFTER, Call, Exchange, Fetching, Holding
+from headgate.core.fetching import MAX_SETTLED, POLL, SEEK_AFTER, Call, Exchange, Fetching, WindowUse
 from headgate.core.sharing import Share, SharedWindow
 from headgate.core.window import LINGER, LINGER_SHARED, MAX_FETCH
 
@@ -73,7 +73,7 @@ class World:
 
     def __init__(self, window: Window, faults: dict[int, str], count: int = COUNT) -> None:
         self.takers = Takers()
-        self.machine = Fetching[Item](Holding(window), Lease(TTL), self.takers, ())
+        self.machine = Fetching[Item](WindowUse(window), Lease(TTL), self.takers, ())
         self.server = Server([b"%04d" % number for number in range(count)])
         self.all = list(self.server.left)
         self.faults, self.calls = faults, itertools.count()

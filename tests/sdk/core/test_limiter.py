@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.core.limiting.calls import Decide, Decided, Make, Refusal, State
+from headgate.core.limiting.calls import Create, Decide, Decision, Refusal, State
 from headgate.core.limiting.machine import MOST, STEP, Limiter
 from tests.sdk.core.limiters import Asker, World
 
@@ -252,7 +252,7 @@ def test_a_limiter_that_vanished_is_made_again_as_one_that_was_there() -> None:
     world.script.vanish()
     world.advance(1.0)
     world.step("s0")
-    assert world.machines["s0"].call(world.now) == Make(recover=True)
+    assert world.machines["s0"].call(world.now) == Create(recover=True)
     world.settle_down()
     assert asker.outcome == "held"
     assert world.script.used == 1
@@ -263,7 +263,7 @@ def test_one_that_was_never_there_is_made_without_learning() -> None:
     world.script.exists = False
     world.ask("s0", 5)
     world.step("s0")
-    assert world.machines["s0"].call(world.now) == Make(recover=False)
+    assert world.machines["s0"].call(world.now) == Create(recover=False)
 
 
 def test_holds_of_a_limiter_that_was_removed_on_purpose_are_lost() -> None:
@@ -281,7 +281,7 @@ def test_a_number_that_another_process_used_is_left_far_behind() -> None:
     asker.one = machine.admit("*", "slots=1", 4000, world.now, 200.0, asker)
     call = machine.call(world.now)
     assert isinstance(call, Decide)
-    machine.hear(call, Decided("STALE"), world.now)
+    machine.hear(call, Decision("STALE"), world.now)
     again = machine.call(world.now)
     assert isinstance(again, Decide)
     assert (again.seq, again.words) == (1 + STEP, call.words)
@@ -293,7 +293,7 @@ def test_what_is_no_limiter_refuses_all() -> None:
     machine = world.machines["s0"]
     call = machine.call(world.now)
     assert isinstance(call, Decide)
-    machine.hear(call, Decided("KIND"), world.now)
+    machine.hear(call, Decision("KIND"), world.now)
     assert {asker.outcome for asker in askers} == {Refusal("kind")}
     assert machine.call(world.now) is None
 

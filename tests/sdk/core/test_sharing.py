@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import Window
-from headgate.core.sharing import Rotation, Share, SharedWindow
+from headgate.core.sharing import RoundRobin, Share, SharedWindow
 from tests.support.extent import examples
 
 SIZE = 10
@@ -122,7 +122,7 @@ def test_who_left_the_line_holds_nobody_up() -> None:
 
 
 def test_a_rotation_serves_its_lanes_in_turn() -> None:
-    rotation: Rotation[str] = Rotation()
+    rotation: RoundRobin[str] = RoundRobin()
     assert not rotation
     lanes = [rotation.lane() for _ in range(3)]
     for lane, items in zip(lanes, ("aaaa", "bb", "c"), strict=True):

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.core.limiting.calls import Decide, State
 from headgate.core.limiting.machine import Limiter
-from headgate.core.limiting.slices import BACK_OFF, IDLE, LIFE, MANY, Hand, Slice
+from headgate.core.limiting.slices import BACK_OFF, IDLE, LIFE, MANY, LimiterSlices, Slice
 from headgate.core.limits import Limit
 from tests.sdk.core.limiters import FakeScript
 
@@ -21,7 +21,7 @@ class Place:
         self.now = 100.0
         self.script = FakeScript(slots, now=self.now)
         self.machine = Limiter("s")
-        self.hand = Hand(self.machine, 4000, lambda: self.now, contextlib.nullcontext())
+        self.hand = LimiterSlices(self.machine, 4000, lambda: self.now, contextlib.nullcontext())
         self.hand.adopt(LIMITS, {}, 0.1)
         self.calls = 0
 

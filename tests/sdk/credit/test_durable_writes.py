@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from headgate import NotDurable
-from headgate.core.durability import Durability, Held
+from headgate.core.durability import Durability, WriteProgress
 from headgate.credit import durable_writes
-from headgate.credit.durable_writes import Securing
+from headgate.credit.durable_writes import DurableWrites
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
 
@@ -18,14 +18,14 @@ async def test_an_error_in_place_of_a_wait_is_no_reason_to_ask_without_a_pause()
     """Mutant: `Securing._keep` goes on at once, thousands of times a second, each a write to Redis."""
     calls = 0
 
-    async def secure(*_: Any) -> tuple[Any, Held]:
+    async def secure(*_: Any) -> tuple[Any, WriteProgress]:
         nonlocal calls
         calls += 1
         await asyncio.sleep(0)
-        return [b"OK", b"1", b"0"], Held()
+        return [b"OK", b"1", b"0"], WriteProgress()
 
     store = cast("Store", SimpleNamespace(server=SimpleNamespace(secure=secure)))
-    line = Securing(store, Address.of("t", "orders"), "ann~1")
+    line = DurableWrites(store, Address.of("t", "orders"), "ann~1")
     line.durability = Durability(replicas=1)
     with pytest.raises(NotDurable, match="0 of 1 replicas"):
         await line.up_to_now(1, asyncio.get_running_loop().time() + 0.5)
@@ -38,12 +38,12 @@ async def test_what_is_written_during_a_wait_is_waited_for_at_once(monkeypatch: 
     monkeypatch.setattr(durable_writes, "PAUSE", 600.0)
     turns = asyncio.Semaphore(0)
 
-    async def secure(*_: Any) -> tuple[Any, Held]:
+    async def secure(*_: Any) -> tuple[Any, WriteProgress]:
         await turns.acquire()
-        return [b"OK", b"1", b"0"], Held(1)
+        return [b"OK", b"1", b"0"], WriteProgress(1)
 
     store = cast("Store", SimpleNamespace(server=SimpleNamespace(secure=secure)))
-    line = Securing(store, Address.of("t", "orders"), "ann~1")
+    line = DurableWrites(store, Address.of("t", "orders"), "ann~1")
     line.durability = Durability(replicas=1)
     until = asyncio.get_running_loop().time() + 60
     first = asyncio.ensure_future(line.up_to_now(1, until))
@@ -72,13 +72,13 @@ async def test_a_wait_that_redis_refuses_is_not_one_that_it_interrupted(answer: 
     held = durability.read([RuntimeError(answer)])
     assert (held.trouble, held.problem) == (told, answer)
 
-    async def secure(*_: Any) -> tuple[Any, Held]:
+    async def secure(*_: Any) -> tuple[Any, WriteProgress]:
         nonlocal calls
         calls += 1
-        return [b"OK", b"1", b"0"], Held(1) if calls > 1 else held
+        return [b"OK", b"1", b"0"], WriteProgress(1) if calls > 1 else held
 
     store = cast("Store", SimpleNamespace(server=SimpleNamespace(secure=secure)))
-    line = Securing(store, Address.of("t", "orders"), "ann~1")
+    line = DurableWrites(store, Address.of("t", "orders"), "ann~1")
     line.durability = durability
     kept = asyncio.ensure_future(line.up_to_now(1, asyncio.get_running_loop().time() + 60))
     if told == "refused":

@@ -11,7 +11,7 @@ import pytest
 import headgate
 import headgate.sync
 from headgate import Blocked, Unblocked
-from headgate.credit.notices import Wait
+from headgate.credit.notices import WaitReporter
 from tests.sdk.observing import GUARD, field, outcomes
 from tests.support.waiting import wait_until
 
@@ -30,7 +30,7 @@ async def full(client: headgate.Client) -> AsyncIterator[headgate.Session]:
 
 
 def test_a_wait_is_told_once_it_has_lasted_and_its_end_always() -> None:
-    wait = Wait(after=0.2, every=1.0)
+    wait = WaitReporter(after=0.2, every=1.0)
     assert [wait.look(now, 10.0) for now in (10.0, 10.1, 10.25, 10.3)] == ["", "", "begun", ""]
     assert wait.look(10.4, None) == "ended"
     assert wait.end(10.4) == pytest.approx(0.4)

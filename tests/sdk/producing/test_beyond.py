@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 
 def inflow(producer: headgate.Producer) -> Inflow:
-    return Inflow(producer._account, producer._wish, "queue", rate=None)
+    return Inflow(producer._account, producer._requested, "queue", rate=None)
 
 
 def put(producer: headgate.Producer, *sizes: int) -> list[Any]:

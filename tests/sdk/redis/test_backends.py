@@ -7,9 +7,9 @@ import pytest
 
 import headgate
 from headgate import InvalidValue, Window
-from headgate.backends import Place, place_of
+from headgate.backends import BackendUrl, place_of
 from headgate.core.addresses.url_options import take_options
-from headgate.core.durability import Durability, Held
+from headgate.core.durability import Durability, WriteProgress
 from headgate.redis.backend import Backend, WakeUps
 from headgate.redis.scripts import Script
 from tests.sdk.observing import drain, outgoing
@@ -39,7 +39,7 @@ class Relay:
 
     async def secure(
         self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], durability: Durability, within_ms: int
-    ) -> tuple[Any, Held]:
+    ) -> tuple[Any, WriteProgress]:
         return await self._behind.secure(script, keys, argv, durability, within_ms)
 
     async def command(self, key: bytes, *args: Any) -> Any:
@@ -66,14 +66,14 @@ async def test_a_client_goes_the_way_that_the_scheme_of_its_url_names(
 ) -> None:
     relays: list[Relay] = []
 
-    def way(url: str) -> Place:
+    def way(url: str) -> BackendUrl:
         options, _ = take_options(url.partition("?")[2])
 
         def relay() -> Relay:
             relays.append(Relay(place_of(redis_url).backend()))
             return relays[-1]
 
-        return Place("relay://there", options, relay)
+        return BackendUrl("relay://there", options, relay)
 
     monkeypatch.setattr("headgate.backends._WAYS", {"relay": way})
     there = headgate.connect("relay://user:secret@there?consumer_window=7", namespace=cleanup_namespace)

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from headgate.redis import handover
-from headgate.redis.connection import Lane, OtherRunError
+from headgate.redis.connection import OtherRunError, ServerConnections
 from headgate.redis.handover import Handovers
 
 RUN, BEFORE = b"b.22", b"a.11"
@@ -24,7 +24,7 @@ async def test_a_former_master_that_hangs_is_waited_for_less_long(monkeypatch: p
     monkeypatch.setattr(handover, "PATIENCE", 3.0)
     patient, hasty = Handovers(cast("Any", None), {}), Handovers(cast("Any", None), {})
     hasty.unanswered()
-    other, lane = OtherRunError("RUN", BEFORE, RUN), cast("Lane", Promoted())
+    other, lane = OtherRunError("RUN", BEFORE, RUN), cast("ServerConnections", Promoted())
     long, short = (asyncio.ensure_future(one.judge(lane, other)) for one in (patient, hasty))
     done, _ = await asyncio.wait((long, short), return_when=asyncio.FIRST_COMPLETED)
     assert done == {short}

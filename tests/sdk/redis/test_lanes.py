@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headgate.redis.connection import Lane
+from headgate.redis.connection import ServerConnections
 from headgate.redis.server import Server
 from headgate.redis.url import parse_url
 
@@ -12,21 +12,21 @@ pytestmark = pytest.mark.one_server
 
 
 @pytest.fixture
-async def lane(redis_url: str) -> AsyncIterator[Lane]:
+async def lane(redis_url: str) -> AsyncIterator[ServerConnections]:
     server = Server(parse_url(redis_url))
     await server.open()
     yield server._lanes["only"]
     await server.close()
 
 
-async def test_a_connection_serves_call_after_call(lane: Lane) -> None:
+async def test_a_connection_serves_call_after_call(lane: ServerConnections) -> None:
     async with lane._connection() as first:
         pass
     async with lane._connection() as second:
         assert second is first
 
 
-async def test_one_that_was_in_use_as_the_server_was_left_is_not_used_again(lane: Lane) -> None:
+async def test_one_that_was_in_use_as_the_server_was_left_is_not_used_again(lane: ServerConnections) -> None:
     """Its reply had come already, so its call is not ended. Else a client goes on at a master that was replaced."""
     async with lane._connection() as before:
         await lane.abandon()
@@ -36,7 +36,7 @@ async def test_one_that_was_in_use_as_the_server_was_left_is_not_used_again(lane
 
 
 async def test_one_that_was_dialled_as_the_server_was_left_serves_one_call(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+    lane: ServerConnections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dial = lane._dial
 

@@ -9,7 +9,7 @@ import redis.exceptions as rx
 
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.scripts import script
-from headgate.redis.shared_sweeps import BEAT, MOST, MOST_TURNS, Rounds, beat
+from headgate.redis.shared_sweeps import BEAT, MOST, MOST_TURNS, SweepRounds, beat
 
 OP = script("reap")
 
@@ -36,13 +36,13 @@ class Recorder:
         return [keys[0]]
 
 
-def begin(rounds: Rounds, *keys: bytes) -> list["asyncio.Task[Any]"]:
+def begin(rounds: SweepRounds, *keys: bytes) -> list["asyncio.Task[Any]"]:
     return [asyncio.create_task(rounds.call(OP, (key,), [None])) for key in keys]
 
 
 async def test_calls_of_one_turn_go_in_one_write() -> None:
     backend = Recorder()
-    rounds = Rounds(backend)  # type: ignore[arg-type]  # as much of it as is needed
+    rounds = SweepRounds(backend)  # type: ignore[arg-type]  # as much of it as is needed
     assert await asyncio.gather(*begin(rounds, b"a", b"b")) == [[b"a"], [b"b"]]
     assert backend.bursts == [[b"a", b"b"]]
     await asyncio.gather(*begin(rounds, b"c"))
@@ -51,20 +51,20 @@ async def test_calls_of_one_turn_go_in_one_write() -> None:
 
 async def test_one_write_is_bounded() -> None:
     backend = Recorder()
-    rounds = Rounds(backend)  # type: ignore[arg-type]
+    rounds = SweepRounds(backend)  # type: ignore[arg-type]
     await asyncio.gather(*begin(rounds, *(b"%d" % n for n in range(MOST + 1))))
     assert [len(one) for one in backend.bursts] == [MOST, 1]
 
 
 async def test_what_fails_in_a_round_is_called_by_itself() -> None:
     backend = Recorder(failing=b"b")
-    rounds = Rounds(backend)  # type: ignore[arg-type]
+    rounds = SweepRounds(backend)  # type: ignore[arg-type]
     assert await asyncio.gather(*begin(rounds, b"a", b"b")) == [[b"a"], [b"b"]]
     assert backend.alone == [b"b"]
 
 
 async def test_everyone_hears_that_redis_does_not_answer() -> None:
-    rounds = Rounds(Recorder(away=True))  # type: ignore[arg-type]
+    rounds = SweepRounds(Recorder(away=True))  # type: ignore[arg-type]
     told = await asyncio.gather(*begin(rounds, b"a", b"b"), return_exceptions=True)
     assert [type(error) for error in told] == [CoordinatorUnavailable] * 2
 
@@ -74,7 +74,7 @@ async def test_everyone_hears_that_redis_does_not_answer() -> None:
 async def test_one_that_gives_up_takes_no_other_along(who: int, turns: int) -> None:
     backend = Recorder()
     backend.answers.clear()
-    rounds = Rounds(backend)  # type: ignore[arg-type]
+    rounds = SweepRounds(backend)  # type: ignore[arg-type]
     calls = begin(rounds, b"a", b"b", b"c")
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -87,7 +87,7 @@ async def test_one_that_gives_up_takes_no_other_along(who: int, turns: int) -> N
 
 
 async def test_one_of_many_looks_for_all_who_wait_there() -> None:
-    rounds, now = Rounds(Recorder()), asyncio.get_running_loop().time()  # type: ignore[arg-type]
+    rounds, now = SweepRounds(Recorder()), asyncio.get_running_loop().time()  # type: ignore[arg-type]
     assert rounds.takes_turn(b"a", now + 60)
     assert not rounds.takes_turn(b"a", now + 61), "another looks before"
     assert rounds.takes_turn(b"b", now - 1), "it waits elsewhere"

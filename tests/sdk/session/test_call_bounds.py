@@ -15,7 +15,7 @@ import redis
 import headgate
 import headgate.sync
 from headgate import CoordinatorUnavailable, DestinationDamaged, InvalidValue, SessionExpired
-from headgate.consuming.wildcard import Topics
+from headgate.consuming.wildcard import PatternFeeds
 from headgate.limiting.admission import Admission as LimiterAdmission
 from headgate.limiting.gate import Admission
 from headgate.policy import loads
@@ -80,7 +80,7 @@ class Everything:
                 "flush": lambda: consumer.flush(timeout=SHORT),
                 "configure": lambda: consumer.configure(window=5),
             },
-            Topics: {
+            PatternFeeds: {
                 "flush": lambda: wildcard.flush(timeout=SHORT),
                 "configure": lambda: wildcard.configure(window=5),
             },

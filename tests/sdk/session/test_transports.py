@@ -16,7 +16,7 @@ import redis
 import headgate
 from headgate.redis import connection_options
 from headgate.redis import server as redis_server
-from headgate.redis.bulk import Direct
+from headgate.redis.bulk import BulkConnections
 from tests.support.ports import own_port
 from tests.support.waiting import wait_for, wait_until
 
@@ -130,7 +130,7 @@ async def test_sentinels_are_spoken_to_over_tls_and_get_credentials_of_their_own
         server(tmp_path, "sentinel.conf", "--sentinel", *over_tls(watch), port=watch),
     ):
         assert await exchange(f"{where}?{mine}&{theirs}") == b"over the wire"
-        with contextlib.closing(Direct(f"{where}?{mine}&{theirs}")) as direct:
+        with contextlib.closing(BulkConnections(f"{where}?{mine}&{theirs}")) as direct:
             assert direct.home(b"any").ping()
         with pytest.raises(headgate.AccessDenied, match=r"the Sentinel at .* refused: .*; check sentinel_user"):
             await exchange(f"{where}?{mine}")
@@ -170,7 +170,7 @@ async def test_a_cluster_is_reached_over_tls_with_a_certificate_of_its_own_autho
             await wait_until(lambda: "cluster_state:ok" in str(client.execute_command("CLUSTER", "INFO")))
         url = f"{scheme}://127.0.0.1:{port}?{options}"
         assert await exchange(url) == b"over the wire"
-        with contextlib.closing(Direct(url)) as direct:
+        with contextlib.closing(BulkConnections(url)) as direct:
             assert direct.home(b"any").ping()
         with pytest.raises(headgate.CoordinatorUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
             await exchange(f"{scheme}://127.0.0.1:{port}")
@@ -189,5 +189,5 @@ async def test_any_host_of_a_cluster_s_url_will_do(
             async with headgate.connect(url, namespace=cleanup_namespace) as client:
                 await client.apply("orders", limit=5)
                 assert await client.destinations() == ["orders"]
-            with contextlib.closing(Direct(f"redis+cluster://{dead},{alive}")) as direct:
+            with contextlib.closing(BulkConnections(f"redis+cluster://{dead},{alive}")) as direct:
                 assert len(direct.primaries()) == 3

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate.core.account.calls import Credit, Leave, Look, Publish, Reap
+from headgate.core.account.calls import Credit, Explain, Leave, Publish, Reap
 from headgate.core.fetching import Exchange
 from tests.model.credit import NOTHING, UNLIMITED, Amount, Totals
 from tests.model.destination import Destination
@@ -136,7 +136,7 @@ class Master:
         model = place.model
         model.now = max(model.now, self._clock(self.free_at))
         model.run = f"{self.number}.{self.run}"
-        if isinstance(call, Look):
+        if isinstance(call, Explain):
             return None, self.free_at
         answer: Any
         if isinstance(call, Exchange):

@@ -11,7 +11,7 @@ from headgate.core.account.calls import Credit, Leave, Publish
 from headgate.core.account.machine import Account
 from headgate.core.account.waiters import SILENT, SLOW
 from headgate.core.credit import CreditLine, Lease
-from headgate.core.fetching import Call, Exchange, Fetching, Holding
+from headgate.core.fetching import Call, Exchange, Fetching, WindowUse
 from headgate.core.outbox import Batch, Outgoing
 from headgate.core.when_full import BLOCK, WhenFull
 from headgate.core.window import Window
@@ -334,7 +334,7 @@ class Taker:
         self.lease = Lease(TTL)
         self.number = 0
         self.inbox: deque[Delivery] = deque()
-        self.machine = Fetching[Any](Holding(Window(messages=window)), self.lease, self, ())
+        self.machine = Fetching[Any](WindowUse(Window(messages=window)), self.lease, self, ())
         self.machine.reattach = True
         self.flying: Any = None
         self.retry_at = 0.0

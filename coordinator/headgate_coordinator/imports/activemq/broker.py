@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.brokers import KEPT, NOT_COVERED, Word, words
+from headgate.brokers import KEPT, NOT_COVERED, BrokerSetting, words
 from headgate.core.names import encode_name
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError, InvalidValue
@@ -124,7 +124,7 @@ def _note_other(reading: Reading, element: Element, area: str, name: str, value:
     found = words("activemq")["area"].get(area)
     if any(is_secret(text) for text in element.attributes.values()):
         value = HIDDEN
-    word = Word("broker", name, states=found.states if found else "")
+    word = BrokerSetting("broker", name, states=found.states if found else "")
     reading.note(element, word, NOT_COVERED, value, why=found.differs if found else _UNKNOWN)
 
 
@@ -140,7 +140,7 @@ def _policy_entry(reading: Reading, entry: Element) -> None:
         check_pattern(match)
     except HeadgateError as error:
         for key, value in entry.attributes.items():
-            word = known.get(key, Word("policyEntry", key))
+            word = known.get(key, BrokerSetting("policyEntry", key))
             reading.note(entry, word, NOT_COVERED, value, why=f"no rule can have the pattern {written!r}: {error}")
         return
     rule = reading.draft.rule(match, kind)
@@ -151,14 +151,16 @@ def _policy_entry(reading: Reading, entry: Element) -> None:
     given = entry.attributes | ({"pendingQueuePolicy": "in memory"} if in_memory else {})
     for key, value in entry.attributes.items():
         if key not in _KINDS:
-            word = known.get(key, Word("policyEntry", key, differs=_UNKNOWN))
+            word = known.get(key, BrokerSetting("policyEntry", key, differs=_UNKNOWN))
             _say(reading, rule, entry, word, value, given)
     for part in entry.children:
         for one in part.children or [part]:
             _inside(reading, rule, one, written)
 
 
-def _say(reading: Reading, rule: Table, element: Element, word: Word, value: str, given: dict[str, str]) -> None:
+def _say(
+    reading: Reading, rule: Table, element: Element, word: BrokerSetting, value: str, given: dict[str, str]
+) -> None:
     """Set what one setting says in a rule, and note what became of it."""
     reading.become(element, word, value, *_turned(reading, rule, element, word.name, value, given))
 
@@ -177,7 +179,7 @@ def _inside(reading: Reading, rule: Table, one: Element, match: str) -> None:
     word = words("activemq")["inside"].get(one.name)
     place, value = reading.place(one), " ".join(f"{key}={text}" for key, text in one.attributes.items())
     if word is None:
-        reading.note(one, Word("policyEntry", one.name), NOT_COVERED, value, why=_UNKNOWN)
+        reading.note(one, BrokerSetting("policyEntry", one.name), NOT_COVERED, value, why=_UNKNOWN)
     elif one.name == "vmQueueCursor" and rule.values.get("enforce") == "off":
         why = "producerFlowControl is off, so that nothing holds senders up"
         reading.become(one, word, value, 'enforce = "off"', why)
@@ -222,7 +224,7 @@ def _system_usage(reading: Reading, element: Element) -> None:
                 if kind == "queue":
                     reading.become(usage, known[key], value, *become)
             if key not in known:
-                reading.note(usage, Word("systemUsage", key), NOT_COVERED, value, why=_UNKNOWN)
+                reading.note(usage, BrokerSetting("systemUsage", key), NOT_COVERED, value, why=_UNKNOWN)
         if usage.name in known and usage.attributes and usage.name != "systemUsage":
             _usage(reading, usage, known[usage.name])
 
@@ -233,7 +235,7 @@ def _usages(element: Element) -> Iterator[Element]:
         yield from _usages(child)
 
 
-def _usage(reading: Reading, usage: Element, word: Word) -> None:
+def _usage(reading: Reading, usage: Element, word: BrokerSetting) -> None:
     given, place = usage.attributes, reading.place(usage)
     text = " ".join(f"{key}={value}" for key, value in given.items())
     is_memory = usage.name == "memoryUsage"
@@ -277,11 +279,11 @@ def _redelivery(reading: Reading, policy: Element) -> None:
     except HeadgateError as error:
         for key, value in given.items():
             why = f"no rule can have the pattern {match!r}: {error}"
-            reading.note(policy, known.get(key, Word("redelivery", key)), NOT_COVERED, value, why=why)
+            reading.note(policy, known.get(key, BrokerSetting("redelivery", key)), NOT_COVERED, value, why=why)
         return
     rule, place = reading.draft.rule(match, "queue"), reading.place(policy)
     for key, value in given.items():
-        word = known.get(key, Word("redelivery", key, differs=_UNKNOWN))
+        word = known.get(key, BrokerSetting("redelivery", key, differs=_UNKNOWN))
         try:
             ours = f'match = "{match}"' if key == "queue" else _retry(rule, key, value, given, place)
         except (ValueError, KeyError):
@@ -321,7 +323,7 @@ def _factor(text: str) -> float:
 
 def _destination(reading: Reading, one: Element) -> None:
     name, kind = one.attributes.get("physicalName", ""), one.name
-    word = Word("destinations", one.name, "match", states="Configure startup destinations")
+    word = BrokerSetting("destinations", one.name, "match", states="Configure startup destinations")
     try:
         encode_name(name)
         rule = reading.draft.rule(name, {"queue": "queue", "topic": "topic"}[kind])

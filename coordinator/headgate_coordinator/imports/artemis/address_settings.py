@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate import policy as documents
-from headgate.brokers import NOT_COVERED, Word, words
+from headgate.brokers import NOT_COVERED, BrokerSetting, words
 from headgate.errors import HeadgateError
 from headgate_coordinator.imports.artemis.settings import FOLDER, KINDS, UNKNOWN, setting, value_of
 from headgate_coordinator.imports.draft import Table
@@ -40,7 +40,7 @@ def _address_setting(reading: Reading, its: Element) -> None:
         check_pattern(match)
     except HeadgateError as error:
         for one in (its, *its.children):
-            word = known.get(one.name, Word("address-setting", "match"))
+            word = known.get(one.name, BrokerSetting("address-setting", "match"))
             value = match if one is its else one.text
             reading.note(one, word, NOT_COVERED, value, why=f"no rule can have the pattern {match!r}: {error}")
         return
@@ -49,7 +49,7 @@ def _address_setting(reading: Reading, its: Element) -> None:
     given = {one.name: one.text for one in its.children}
     for one in its.children:
         if one.name not in known:
-            reading.note(one, Word("address-setting", one.name), NOT_COVERED, value_of(one), why=UNKNOWN)
+            reading.note(one, BrokerSetting("address-setting", one.name), NOT_COVERED, value_of(one), why=UNKNOWN)
             continue
         word = known[one.name]
         turn = _TURNS.get(one.name)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, Word, words
+from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, BrokerSetting, words
 from headgate.core.printable import printable
 from headgate.errors import InvalidValue
 from headgate_coordinator.imports.artemis.address_settings import address_settings, in_bytes, page_where_full
@@ -62,7 +62,9 @@ def _addresses(reading: Reading, element: Element) -> None:
         name = address.attributes.get("name", "")
         kinds = [child.name for child in address.children if child.name in KINDS]
         kind = KINDS[kinds[0]] if kinds else ""
-        word = Word("address", "name", "match", states="Address model: an address, with anycast or multicast queues")
+        word = BrokerSetting(
+            "address", "name", "match", states="Address model: an address, with anycast or multicast queues"
+        )
         if len(kinds) > 1:
             why = "it is both anycast and multicast; a destination is a queue or a topic: give one of them another name"
             reading.note(address, word, NOT_COVERED, name, why=why)
@@ -79,7 +81,7 @@ def _addresses(reading: Reading, element: Element) -> None:
 
 def _queue(reading: Reading, queue: Element, address: str, routing: str) -> None:
     name = queue.attributes.get("name", "")
-    word = Word("address", "queue", states="Address model: a queue of an address")
+    word = BrokerSetting("address", "queue", states="Address model: a queue of an address")
     if routing == "multicast":
         why = f"subscribe to the topic {address!r} with the durable subscription {name!r}; nothing is kept before"
         reading.note(queue, word, DIFFERS, name, f'a subscription named "{name}"', why)
@@ -92,12 +94,12 @@ def _queue(reading: Reading, queue: Element, address: str, routing: str) -> None
         if key != "name":
             known = words("artemis")["address-setting"].get(f"default-{key}")
             why = known.differs if known else UNKNOWN
-            reading.note(queue, Word("queue", key), NOT_COVERED, value, why=why)
+            reading.note(queue, BrokerSetting("queue", key), NOT_COVERED, value, why=why)
     for one in queue.children:
         why = "the queue keeps what is durable, always" if one.name == "durable" else UNKNOWN
         if one.name == "filter":
             why = "give a subscription's link a selector: a [[bridge]] with selector, from the topic"
-        reading.note(one, Word("queue", one.name), NOT_COVERED, value_of(one), why=why)
+        reading.note(one, BrokerSetting("queue", one.name), NOT_COVERED, value_of(one), why=why)
 
 
 def _connectors(reading: Reading, element: Element) -> None:
@@ -111,7 +113,7 @@ def _acceptors(reading: Reading, element: Element) -> None:
 
 
 def _url(reading: Reading, one: Element, instead: str) -> None:
-    word = Word(one.name, "url", states="Configuring transports: where it listens or connects")
+    word = BrokerSetting(one.name, "url", states="Configuring transports: where it listens or connects")
     try:
         url = urlsplit(one.text)
     except ValueError:  # brackets that hold no address
@@ -121,7 +123,7 @@ def _url(reading: Reading, one: Element, instead: str) -> None:
     reading.note(one, word, NOT_COVERED, f"{one.attributes.get('name', '')} {address}".strip(), why=instead)
     for key, value in parse_qsl(url.query.replace(";", "&"), keep_blank_values=True):
         known = words("artemis")["url"].get(
-            key, Word("url", key, differs="a setting of the transport; a node has its own")
+            key, BrokerSetting("url", key, differs="a setting of the transport; a node has its own")
         )
         reading.plain(one, known, value)
 
@@ -151,7 +153,7 @@ def _diverts(reading: Reading, element: Element) -> None:
 
 def _bridge(reading: Reading, element: Element, name: str, values: dict[str, str | bool]) -> bool:
     """Return whether a bridge became one of ours."""
-    word = Word(element.name, "name", "bridge.name", states="the name of it")
+    word = BrokerSetting(element.name, "name", "bridge.name", states="the name of it")
     if not (is_name(str(values["from"])) and is_name(str(values["to"])) and is_name(name)):
         why = "a bridge has a name, a source and a target here, none of them a pattern; write [[bridge]] yourself"
         reading.note(element, word, NOT_COVERED, name, why=why)
@@ -172,7 +174,7 @@ def _of_link(reading: Reading, one: Element, group: str, name: str, *, made: boo
     word = words("artemis")[group].get(one.name)
     if word is None or not made:
         why = UNKNOWN if word is None else "the bridge as a whole is not covered"
-        reading.note(one, word or Word(group, one.name), NOT_COVERED, value_of(one), why=why)
+        reading.note(one, word or BrokerSetting(group, one.name), NOT_COVERED, value_of(one), why=why)
     elif one.name == "filter":
         selector = one.attributes.get("string", one.text)
         reading.draft.named("bridge", name).set("selector", selector, reading.place(one))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from headgate.brokers import NOT_COVERED, Word, words
+from headgate.brokers import NOT_COVERED, BrokerSetting, words
 from headgate_coordinator.imports.reading import Reading
 from headgate_coordinator.imports.xml_tree import Element
 
@@ -19,11 +19,11 @@ def setting(reading: Reading, element: Element) -> None:
     """Note a setting of the broker, or a whole table, that has no place in a policy."""
     for one in _leaves(element):
         found = words("artemis")["core"].get(one.name) or _area(one.name) or _area(element.name)
-        word = Word("core", one.name, states=found.states if found else "")
+        word = BrokerSetting("core", one.name, states=found.states if found else "")
         reading.note(one, word, NOT_COVERED, value_of(one), why=found.differs if found else UNKNOWN)
 
 
-def _area(name: str) -> Word | None:
+def _area(name: str) -> BrokerSetting | None:
     areas = words("artemis")["area"]
     begins = [prefix for prefix in areas if name.startswith(prefix)]
     return areas[max(begins, key=len)] if begins else None

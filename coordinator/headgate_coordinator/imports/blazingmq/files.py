@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from headgate.brokers import NOT_COVERED, Word, words
+from headgate.brokers import NOT_COVERED, BrokerSetting, words
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.draft import Table
@@ -54,7 +54,7 @@ def _broker(reading: Reading, part: Value) -> None:
     for leaf in part.leaves():
         begins = [prefix for prefix in areas if f"{leaf.path}.".startswith(f"{prefix}.")]
         found = areas[max(begins, key=len)] if begins else None
-        word = Word("broker", leaf.path, states=found.states if found else "")
+        word = BrokerSetting("broker", leaf.path, states=found.states if found else "")
         reading.note(leaf, word, NOT_COVERED, leaf.text, why=found.differs if found else _UNKNOWN)
 
 
@@ -67,7 +67,7 @@ def _domain(reading: Reading, definition: Value, stem: str) -> None:
         check_pattern(match)
     except HeadgateError as error:
         for leaf in definition.leaves():
-            word = Word("domain", _short(leaf))
+            word = BrokerSetting("domain", _short(leaf))
             reading.note(leaf, word, NOT_COVERED, leaf.text, why=f"no rule can have the pattern {match!r}: {error}")
         return
     mode = next((mode for mode in _MODES if mode in parameters.get("mode").members), "priority")
@@ -92,7 +92,7 @@ def _say(reading: Reading, rule: Table, domain: str, leaf: Value) -> None:
     name = _short(leaf)
     word = words("blazingmq")["domain"].get(name)
     if word is None:
-        reading.note(leaf, Word("domain", name), NOT_COVERED, leaf.text, why=_UNKNOWN)
+        reading.note(leaf, BrokerSetting("domain", name), NOT_COVERED, leaf.text, why=_UNKNOWN)
         return
     place = reading.place(leaf)
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headgate.brokers import KEPT, NOT_COVERED, Word, words
+from headgate.brokers import KEPT, NOT_COVERED, BrokerSetting, words
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.config_lines import Line, read_lines, unquoted
@@ -133,7 +133,7 @@ def _server(reading: _Files, line: Line) -> None:
         areas = words("ems")["area"]
         begins = [prefix for prefix in areas if name.startswith(prefix)]
         found = word or (areas[max(begins, key=len)] if begins else None)
-        about = Word("tibemsd", name, states=found.states if found else "")
+        about = BrokerSetting("tibemsd", name, states=found.states if found else "")
         why = _NO_VALUE if word and word.ours and is_on is None else found.differs if found else _UNKNOWN
         reading.note(line, about, NOT_COVERED, value, why=why)
 
@@ -145,7 +145,7 @@ def _destinations(reading: _Files, line: Line) -> None:
     kind = "queue" if reading.kind == "queues" else "topic"
     match, *properties = line.parts or [line.section]
     known = words("ems")["destination"]
-    about = Word(
+    about = BrokerSetting(
         "destination", "name", "match", states="Destinations: a name, or a pattern whose properties it hands on"
     )
     try:
@@ -154,7 +154,11 @@ def _destinations(reading: _Files, line: Line) -> None:
         for one in (match, *properties):
             why = f"no rule can have the pattern {match!r}: {error}"
             reading.note(
-                line, about if one is match else Word("destination", one.partition("=")[0]), NOT_COVERED, one, why=why
+                line,
+                about if one is match else BrokerSetting("destination", one.partition("=")[0]),
+                NOT_COVERED,
+                one,
+                why=why,
             )
         return
     rule = reading.draft.rule("#" if match == ">" else match, kind)
@@ -164,7 +168,7 @@ def _destinations(reading: _Files, line: Line) -> None:
     for name, value in given.items():
         word = known.get(name)
         if word is None:
-            reading.note(line, Word("destination", name), NOT_COVERED, value, why=_UNKNOWN)
+            reading.note(line, BrokerSetting("destination", name), NOT_COVERED, value, why=_UNKNOWN)
             continue
         try:
             ours, why = _SAY[name](reading, rule, line, value) if name in _SAY else ("", "")
@@ -299,7 +303,9 @@ def _bridges(reading: _Files, line: Line) -> None:
     source_kind, _, source = line.section.partition(":")
     if not line.text:
         return
-    word = Word("bridge", "target", "bridge", states="Bridges: what is sent to one destination goes to others too")
+    word = BrokerSetting(
+        "bridge", "target", "bridge", states="Bridges: what is sent to one destination goes to others too"
+    )
     target, *properties = line.parts or [""]
     kind, _, name = target.partition("=")
     name = unquoted(name)
@@ -317,7 +323,7 @@ def _bridges(reading: _Files, line: Line) -> None:
         key, _, value = one.partition("=")
         known = words("ems")["bridge"].get(key)
         if known is None:
-            reading.note(line, Word("bridge", key), NOT_COVERED, value, why=_UNKNOWN)
+            reading.note(line, BrokerSetting("bridge", key), NOT_COVERED, value, why=_UNKNOWN)
             continue
         bridge.set("selector", unquoted(value), reading.place(line))
         reading.plain(line, known, value)
@@ -331,7 +337,7 @@ def _channels(reading: _Files, line: Line) -> None:
     channel = reading.draft.named("channel", line.section)
     group, _, port = value.rpartition(":")
     if word is None:
-        reading.note(line, Word("channel", key), NOT_COVERED, value, why=_UNKNOWN)
+        reading.note(line, BrokerSetting("channel", key), NOT_COVERED, value, why=_UNKNOWN)
     elif key == "address" and port.isdecimal() and len(port) < 6:
         channel.set("group", group, reading.place(line))
         channel.set("port", int(port), reading.place(line))
@@ -351,7 +357,7 @@ def _take_back_channels(reading: _Files) -> None:
     for key, channel in list(reading.draft.tables.items()):
         if channel.kind == "channel" and not {"topics", "group"} <= channel.values.keys():
             del reading.draft.tables[key]
-            about = Word("channel", "name", states="channels.conf: a channel, which topics name")
+            about = BrokerSetting("channel", "name", states="channels.conf: a channel, which topics name")
             why = "a [[channel]] has an address and topics: give channels.conf and topics.conf together"
             places = list(channel.places.values()) or [f"{reading.file}:1"]
             file, _, number = places[0].rpartition(":")

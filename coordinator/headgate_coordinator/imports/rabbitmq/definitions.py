@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from headgate.brokers import NOT_COVERED, Word, words
+from headgate.brokers import NOT_COVERED, BrokerSetting, words
 from headgate.core.printable import printable
 from headgate.errors import InvalidValue
 from headgate_coordinator.imports.json_tree import Value, read_json
@@ -77,10 +77,12 @@ def _note_other_hosts(reading: Reading, found: _Found, host: str) -> None:
             its = one.get("vhost").text
             if its not in ("", host):
                 name = one.get("name").text or one.get("destination").text
-                reading.note(one, Word(part, "vhost"), NOT_COVERED, f"{its} {name}", why=_OTHER_HOST)
+                reading.note(one, BrokerSetting(part, "vhost"), NOT_COVERED, f"{its} {name}", why=_OTHER_HOST)
                 for leaf in one.leaves():
                     if leaf is not one.get("vhost"):
-                        reading.note(leaf, Word("definitions", leaf.path), NOT_COVERED, leaf.text, why=f"as of {its}")
+                        reading.note(
+                            leaf, BrokerSetting("definitions", leaf.path), NOT_COVERED, leaf.text, why=f"as of {its}"
+                        )
 
 
 def _sort(found: _Found, root: Value, file: str) -> None:
@@ -107,7 +109,7 @@ def _other(reading: Reading, part: str, one: Value, host: str) -> None:
     areas = words("rabbitmq")["area"]
     found = areas.get(f"{part}.{component}") or areas.get(part)
     for leaf in one.leaves():
-        word = Word("definitions", leaf.path or part, states=found.states if found else "")
+        word = BrokerSetting("definitions", leaf.path or part, states=found.states if found else "")
         hidden = "***" if "hash" in leaf.path else leaf.text
         reading.note(leaf, word, NOT_COVERED, hidden, why=found.differs if found else UNKNOWN)
 
@@ -130,7 +132,7 @@ def _shovel(reading: Reading, one: Value) -> bool:
         if key in known:
             reading.plain(leaf, known[key], leaf.text)
         else:
-            reading.note(leaf, Word("shovel", key), NOT_COVERED, leaf.text, why="a bridge has no such setting")
+            reading.note(leaf, BrokerSetting("shovel", key), NOT_COVERED, leaf.text, why="a bridge has no such setting")
     return True
 
 
@@ -157,7 +159,7 @@ def _exchange(reading: Reading, one: Value, rules: Rules) -> None:
                 reading.plain(leaf, known[key], leaf.text)
         elif key not in (*_NAMES, "type"):
             for leaf in its.leaves():
-                reading.note(leaf, Word("exchange", leaf.path), NOT_COVERED, leaf.text, why=UNKNOWN)
+                reading.note(leaf, BrokerSetting("exchange", leaf.path), NOT_COVERED, leaf.text, why=UNKNOWN)
 
 
 _INSTEAD: Final = {
@@ -167,7 +169,7 @@ _INSTEAD: Final = {
 }
 
 
-def _flag(reading: Reading, its: Value, word: Word) -> None:
+def _flag(reading: Reading, its: Value, word: BrokerSetting) -> None:
     is_on = its.plain is True
     reading.become(its, word, its.text, "" if is_on else "false, as always here",
                    "nothing is deleted by itself, and no name is of one connection" if is_on else "")  # fmt: skip
@@ -189,7 +191,7 @@ def _binding(reading: Reading, one: Value, rules: Rules) -> None:
                 why = f"its exchange {source!r} became no bridge; its own entry says what to do instead"
                 reading.become(leaf, known[key], value, "", why)
             else:
-                word = known.get(key, Word("binding", key, differs=UNKNOWN))
+                word = known.get(key, BrokerSetting("binding", key, differs=UNKNOWN))
                 if key in ("routing_key", "arguments") and not value:
                     reading.become(leaf, word, value, "nothing is set, as here", "it says nothing")
                 else:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate.brokers import NOT_COVERED, Word, words
+from headgate.brokers import NOT_COVERED, BrokerSetting, words
 from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.json_tree import Value
@@ -210,10 +210,10 @@ class Rules:
                 self.reading.become(its, known[key], its.text, "" if refused else text, refused or differs or narrow)
             elif key == "name":
                 why = "a rule has no name; its comments say the line that a setting comes from"
-                self.reading.note(its, Word("policy", key), NOT_COVERED, its.text, why=why)
+                self.reading.note(its, BrokerSetting("policy", key), NOT_COVERED, its.text, why=why)
             elif key != "vhost":
                 for name, leaf in its.members.items() if key == "definition" else [(key, its)]:
-                    word = known.get(name, Word("policy", name, differs=UNKNOWN))
+                    word = known.get(name, BrokerSetting("policy", name, differs=UNKNOWN))
                     self.reading.become(leaf, word, leaf.text, "", refused if name in known else "")
 
     def _refused(self, one: Value, policy: _Policy) -> str:
@@ -279,13 +279,13 @@ class Rules:
             elif key == "type":
                 self._type(its, kind, "type")
             elif key == "arguments" and not its.members:
-                reading.become(its, Word("queue", key), "", "nothing is set, as here")
+                reading.become(its, BrokerSetting("queue", key), "", "nothing is set, as here")
             elif key not in ("name", "vhost", "arguments"):
                 for leaf in its.leaves():
-                    reading.note(leaf, Word("queue", key), NOT_COVERED, leaf.text, why=UNKNOWN)
+                    reading.note(leaf, BrokerSetting("queue", key), NOT_COVERED, leaf.text, why=UNKNOWN)
         if refused:
             for key, its in arguments.items():
-                reading.note(its, Word("argument", key), NOT_COVERED, its.text, why=refused)
+                reading.note(its, BrokerSetting("argument", key), NOT_COVERED, its.text, why=refused)
             return
         self._with_arguments(name, kind, arguments, reading.place(one))
 
@@ -315,7 +315,7 @@ class Rules:
 
     def _type(self, its: Value, kind: str, shown: str) -> None:
         known = words("rabbitmq")["argument"]["queue-type"]
-        word = Word("queue", shown, known.ours, known.default, known.states)
+        word = BrokerSetting("queue", shown, known.ours, known.default, known.states)
         ours, why = {
             "classic": ('durability = "memory", which is the default', ""),
             "quorum": ('durability = "replicas:1"', _MAJORITY),
@@ -334,9 +334,9 @@ class Rules:
             shown = f"x-{key}" if group == "argument" else key
             if word is None:
                 for leaf in its.leaves():
-                    self.reading.note(leaf, Word(group, shown), NOT_COVERED, leaf.text, why=UNKNOWN)
+                    self.reading.note(leaf, BrokerSetting(group, shown), NOT_COVERED, leaf.text, why=UNKNOWN)
                 continue
-            word = Word(group, shown, word.ours, word.default, word.states, word.differs)
+            word = BrokerSetting(group, shown, word.ours, word.default, word.states, word.differs)
             if key == "queue-type":
                 self._type(its, its.text, shown)
                 continue

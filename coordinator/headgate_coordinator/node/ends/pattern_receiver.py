@@ -7,12 +7,12 @@ from typing import Final
 from headgate.amqp.link import Terminus
 from headgate.client import Client
 from headgate.consuming.feed import Feed
-from headgate.consuming.wildcard import Topics
+from headgate.consuming.wildcard import PatternFeeds
 from headgate.core.addresses.pattern import with_parent
-from headgate.core.sharing import Rotation
+from headgate.core.sharing import RoundRobin
 from headgate.message import Holder, Message
 from headgate.namespace.topics import read_pattern
-from headgate.session.opening import Consumers, Request
+from headgate.session.opening import ConsumerOpener, ConsumerRequest
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import TooManyTopics
 from headgate_coordinator.node.ends.receiver import Outlet
@@ -51,9 +51,9 @@ def as_meant(client: Client, address: str) -> str:
 class TopicSink(ClientSink):
     """The sink of the feed of one topic, which fetches when it is its turn."""
 
-    def __init__(self, crowd: "LinkCrowd", feed: Feed) -> None:
-        super().__init__(crowd.outlet, feed, crowd.rotation.lane())
-        self._crowd = crowd
+    def __init__(self, receivers: "LinkCrowd", feed: Feed) -> None:
+        super().__init__(receivers.outlet, feed, receivers.rotation.lane())
+        self._receivers = receivers
 
     def room(self, most: int) -> int:
         """Return ``most``: the window that all topics share keeps to the link's credit."""
@@ -61,36 +61,36 @@ class TopicSink(ClientSink):
 
     def delivered(self, *, found_all: bool) -> None:
         """Hand on messages, and note the topics still to look at for credit that is being drained."""
-        crowd, feed = self._crowd, self._feed
+        receivers, feed = self._receivers, self._feed
         self._outlet.pump()
         if found_all:
-            crowd.unseen.discard(feed)
+            receivers.unseen.discard(feed)
         if feed.recalls:
-            crowd.recalling.add(feed)
-        crowd.looked()
+            receivers.recalling.add(feed)
+        receivers.looked()
 
     def recalled(self) -> None:
         """Hand on what came from a store."""
-        crowd = self._crowd
+        receivers = self._receivers
         self._outlet.pump()
         if not self._feed.recalls:
-            crowd.recalling.discard(self._feed)
-            crowd.topics.shared.freed()
-            crowd.looked()
+            receivers.recalling.discard(self._feed)
+            receivers.topics.shared.freed()
+            receivers.looked()
 
     def take_back(self, holder: Holder, most: int) -> list[Message]:
         """Take out up to ``most`` messages that were not sent, the newest first; the feed then rests."""
         del holder
         back = [self._buffer.pop() for _ in range(min(most, len(self._buffer)))]
         if back:
-            self._crowd.resting.add(self._feed)
+            self._receivers.resting.add(self._feed)
         return back
 
     def expired(self) -> None:
         """Forget what others were given."""
         self.clear()
         self._outlet.expired(self._feed.settlements)
-        self._crowd.looked()
+        self._receivers.looked()
 
 
 class LinkCrowd:
@@ -106,10 +106,10 @@ class LinkCrowd:
         reach: topics that it is on, or about to be.
     """
 
-    def __init__(self, outlet: Outlet, topics: Topics) -> None:
+    def __init__(self, outlet: Outlet, topics: PatternFeeds) -> None:
         self.outlet, self.topics = outlet, topics
         self.address, self.subscription, self.durable = topics.address, topics.subscription, topics.durable
-        self.rotation: Rotation[Message] = Rotation()
+        self.rotation: RoundRobin[Message] = RoundRobin()
         self.unseen: set[Feed] = set()
         self.recalling: set[Feed] = set()
         self.resting: set[Feed] = set()
@@ -210,7 +210,7 @@ class LinkCrowd:
         await self.topics.close()
 
 
-async def by_pattern(outlet: Outlet, consumers: Consumers, request: Request) -> Supply:
+async def by_pattern(outlet: Outlet, consumers: ConsumerOpener, request: ConsumerRequest) -> Supply:
     """Open the feeds of all topics that a pattern matches.
 
     Raises:

@@ -12,7 +12,7 @@ from headgate.errors import Closed, HeadgateError, InvalidValue, MessageFormatEr
 from headgate.message import Holder, Message, accept, to_amqp
 from headgate.message import Outcome as Settlement
 from headgate.session.destinations import kinds_from
-from headgate.session.opening import Consumers, Request
+from headgate.session.opening import ConsumerOpener, ConsumerRequest
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import TooManyTopics, condition_of
 from headgate_coordinator.node.ends.end import LinkEnd
@@ -30,7 +30,7 @@ _SAYS: Final[dict[Outcome, Settlement]] = {
 }  # fmt: skip
 
 
-Opening = Callable[["Outlet", Consumers, Request], Awaitable[Supply]]
+Opening = Callable[["Outlet", ConsumerOpener, ConsumerRequest], Awaitable[Supply]]
 
 
 class Outlet(LinkEnd):
@@ -81,7 +81,9 @@ class Outlet(LinkEnd):
             await make(self.connection, self.destination, kind_of(self.link.source))
             if not self.link.alive:
                 return
-        request = Request(self.destination, kinds_from(kind), None, subscription, durable, selects, selector=asked)
+        request = ConsumerRequest(
+            self.destination, kinds_from(kind), None, subscription, durable, selects, selector=asked
+        )
         lasting = subscription if durable else None
         async with self.connection.node.making.by(self.connection.access, self.destination, lasting):
             supply = await self._opening(self, session.consumers, request)

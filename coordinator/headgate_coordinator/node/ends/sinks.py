@@ -9,7 +9,7 @@ from headgate.consuming.inbox import take_own
 from headgate.consuming.slices import Slices
 from headgate.message import Holder, Message
 from headgate.redis.keys import Address
-from headgate.session.opening import Consumers, Request
+from headgate.session.opening import ConsumerOpener, ConsumerRequest
 
 
 class Supply(Protocol):
@@ -220,7 +220,7 @@ class LinkTakers:
         """Do nothing: nobody waits here, and the client hears of the end."""
 
 
-async def by_name(outlet: Receiving, consumers: Consumers, request: Request) -> Supply:
+async def by_name(outlet: Receiving, consumers: ConsumerOpener, request: ConsumerRequest) -> Supply:
     """Open the feed of one destination.
 
     Raises:

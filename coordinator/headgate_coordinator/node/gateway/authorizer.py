@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headgate.core.names import decode_name, is_slice, read_name, whole_name
 from headgate.errors import AccessDenied, InvalidValue
-from headgate.namespace.topics import PLACEHOLDER, Entry
+from headgate.namespace.topics import PLACEHOLDER, WildcardSubscription
 from headgate.redis.keys import (
     BY_KEY,
     NOTES,
@@ -275,7 +275,7 @@ class Permits:
             if not (removes and self.manages_all):  # who manages the namespace may take anything out
                 self.need(frozenset({MANAGES}) if removes else RIGHTS["topic"], name, "the index")
             return
-        entry = Entry.read(values["name"], durable=False, ttl_ms=0)
+        entry = WildcardSubscription.read(values["name"], durable=False, ttl_ms=0)
         if entry is None:
             if not (values["mode"] == "end" and self.manages_all):
                 raise InvalidValue("a wildcard subscription is a pattern and a name, each as clients spell it")

@@ -15,7 +15,7 @@ from headgate.core.names import decode_name, encode_name, slice_number
 from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue
 from headgate.namespace.policy_follower import GOVERNED
 from headgate.redis.backend import Backend
-from headgate.redis.durable_calls import Waiting
+from headgate.redis.durable_calls import DurableBackend
 from headgate.redis.keys import Address, PoolAddress, is_session_of, parse_key, policy_key
 from headgate.redis.scripts import Script, script, script_names
 from headgate.settings import KINDS
@@ -161,7 +161,7 @@ class Desk:
         if name not in SECURED or type(within_ms) is not int or not 0 < within_ms <= MOST_WAITED_MS:
             raise InvalidValue(f"a node waits up to {MOST_WAITED_MS} ms, after {', '.join(sorted(SECURED))}")
         wanted = Durability.parse(durability)
-        waiting = Waiting(self._server, wanted, within_ms)
+        waiting = DurableBackend(self._server, wanted, within_ms)
         reply = await self._call(name, key, argv, waiting.backend)
         held = waiting.held
         return [reply, held.replicas, held.fsynced, held.trouble, held.problem]

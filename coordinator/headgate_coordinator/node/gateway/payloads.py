@@ -13,7 +13,7 @@ from headgate.core.segment import Reference, is_reference, payload_size
 from headgate.errors import CoordinatorUnavailable, SpoolUnavailable
 from headgate.redis.keys import Address, parse_key
 from headgate.spool import Spooling
-from headgate.spool.reader import Unreadable
+from headgate.spool.reader import UnreadablePayload
 from headgate_coordinator.node.gateway.required_grants import text_of
 
 WITHIN: Final = 2.0
@@ -82,15 +82,15 @@ class Payloads:
             if wanted.look and at and total > LOOK:
                 return
             payload = silent or await self._read(wanted, stored)
-            if isinstance(payload, Unreadable):
+            if isinstance(payload, UnreadablePayload):
                 silent = payload if wanted.look and payload.for_now else None
                 payload = payload.noted_in(Reference.parse(stored))
             holder[index] = payload
 
-    async def _read(self, wanted: Wanted, stored: bytes) -> bytes | Unreadable:
+    async def _read(self, wanted: Wanted, stored: bytes) -> bytes | UnreadablePayload:
         try:
             return await self._spooling.reader.read(wanted.address, stored)
         except SpoolUnavailable as error:
             if wanted.look:
-                return Unreadable(Reference.parse(stored).segment, f"for now: {error}", for_now=True)
+                return UnreadablePayload(Reference.parse(stored).segment, f"for now: {error}", for_now=True)
             raise CoordinatorUnavailable(f"messages of {wanted.address.name!r} wait: {error}") from None

@@ -18,7 +18,7 @@ from headgate.context import Context
 from headgate.core.names import decode_name
 from headgate.core.segment import NO_STORE, pack
 from headgate.core.when_full import BLOCK, WhenFull
-from headgate.credit.spool_quota import Quota
+from headgate.credit.spool_quota import SpoolQuota
 from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue, MessageTooLarge
 from headgate.message import is_durable
 from headgate.redis.backend import Backend
@@ -87,7 +87,7 @@ class _Sender:
         self.address, self.session = address, session
         self.busy = False
         self.written: _Written | None = None
-        self.quota: Quota | None = None
+        self.quota: SpoolQuota | None = None
         self.asked: asyncio.Future[None] | None = None
         self.size = 0
         self.stirred = asyncio.Event()
@@ -113,7 +113,7 @@ class _Sender:
         if self._timer is not None:
             self._timer.cancel()
 
-    def ask(self, quota: Quota, size: int, tell: Callable[[], None]) -> "asyncio.Future[None]":
+    def ask(self, quota: SpoolQuota, size: int, tell: Callable[[], None]) -> "asyncio.Future[None]":
         """Ask the store for room, in its line if need be, and return earlier requests that suffice."""
         if self.asked is None or self.size < size or self.quota is not quota:
             self.put_back()
@@ -158,7 +158,7 @@ class Marked:
     """
 
     def __init__(
-        self, parts: Context, room_at: Callable[[Spool], Awaitable[Quota]], tell: Callable[[Address, str], None]
+        self, parts: Context, room_at: Callable[[Spool], Awaitable[SpoolQuota]], tell: Callable[[Address, str], None]
     ) -> None:
         self._parts = parts
         self._spooling = parts.registry.spooling
@@ -252,7 +252,7 @@ class Marked:
             raise NoRoomError(f"{address.name!r} does not spool", when_full)
         return fields
 
-    async def _store(self, sender: _Sender, store: str) -> tuple[Spool, Quota]:
+    async def _store(self, sender: _Sender, store: str) -> tuple[Spool, SpoolQuota]:
         try:
             spool = await self._spooling.spools.get(store)
             return spool, await self._room_at(spool)
@@ -262,7 +262,7 @@ class Marked:
             _log.warning("spool store %r of %r cannot be used: %s", store, sender.address.name, error)
             raise NoRoomError(f"spool store {store!r} cannot be used; the log of its node says why") from None
 
-    async def _keep(self, sender: _Sender, spool: Spool, quota: Quota, name: str, data: bytes) -> None:
+    async def _keep(self, sender: _Sender, spool: Spool, quota: SpoolQuota, name: str, data: bytes) -> None:
         """Enter a segment at its store, and write it; whatever goes wrong, nobody refers to it."""
         try:
             await quota.hold(f"{folder(sender.address)}/{name}", len(data), sender.session)
@@ -271,7 +271,7 @@ class Marked:
             self._spooling.sweeper.discard(spool, sender.address, name)
             raise
 
-    async def _room(self, sender: _Sender, quota: Quota, size: int, *, patient: bool) -> None:
+    async def _room(self, sender: _Sender, quota: SpoolQuota, size: int, *, patient: bool) -> None:
         """Take room at a store; where there is none, stay in its line for a while if ``patient``."""
         asked = sender.ask(quota, size, lambda: self._tell(sender.address, sender.session))
         try:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from headgate.core.names import read_name
 from headgate.core.policy import Policy
-from headgate.namespace.topics import Entry
+from headgate.namespace.topics import WildcardSubscription
 from headgate.redis.keys import parse_key
 from headgate.redis.replies import pairs
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
@@ -56,7 +56,7 @@ class Shown:
         """Return the wildcard subscriptions, each with its record, whose pattern the user may receive from."""
 
         def shown(entry: tuple[bytes, bytes]) -> bool:
-            read = Entry.read(text_of(entry[0]), durable=False, ttl_ms=0)
+            read = WildcardSubscription.read(text_of(entry[0]), durable=False, ttl_ms=0)
             return read is not None and self._access.may(Action.CONSUME, read.pattern.text)
 
         entries = list(zip(flat[::2], flat[1::2], strict=True))

@@ -102,7 +102,7 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class Make:
+class Create:
     """Make the destination exist; ``recover`` says that it was there before, and is gone."""
 
     recover: bool
@@ -114,15 +114,15 @@ class Reap:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Explain:
     """Find out why there is a wait: ``fully``, as somebody is to hear of it, or only whether it is for itself."""
 
     fully: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CountDrops:
     """Say how many messages were dropped."""
 
 
-Call = Acquire | Publish | Leave | Make | Reap | Look | Report
+Call = Acquire | Publish | Leave | Create | Reap | Explain | CountDrops

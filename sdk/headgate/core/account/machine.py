@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from headgate.core.account.calls import Acquire, Call, Credit, Leave, Look, Make, Publish, Reap, Report, Totals
-from headgate.core.account.ports import Destination, Effects, Ends
+from headgate.core.account.calls import Acquire, Call, CountDrops, Create, Credit, Explain, Leave, Publish, Reap, Totals
+from headgate.core.account.ports import Destination, Effects, WaitFailures
 from headgate.core.account.waiters import LONG_PAUSE, Waiters
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine, Lease
 from headgate.core.outbox import Batch, Outgoing
@@ -64,7 +64,7 @@ class Account:
         lease: Lease,
         idle: float,
         destination: Destination,
-        ends: Ends,
+        ends: WaitFailures,
         effects: Effects,
         incarnation: Callable[[], int],
         *,
@@ -306,7 +306,7 @@ class Account:
             return self._acquire(now)
         # Rare, and only counted: it must not starve behind sends that always have something to do.
         if self.open and self._destination.unreported and now >= self._destination.report_at:
-            return Report()
+            return CountDrops()
         # Credit may have come by a hint, or by hand of another thread: nobody asks for what is here.
         if outbox.waiting and self.admit():
             self._ask_at = 0.0
@@ -317,12 +317,12 @@ class Account:
             return self._serve(head, now)
         # Nothing waits for credit; what is paid is held up by the rate.
         if outbox.ready and now >= min(waiters.look_at, waiters.explain_at):
-            return Look(now >= waiters.explain_at)
+            return Explain(now >= waiters.explain_at)
         return self._keep_lease(now)
 
     def _heal(self, now: float) -> Call | None:
         if self._ensure:
-            return Make(recover=self.credit.epoch > 0)
+            return Create(recover=self.credit.epoch > 0)
         return self._acquire(now) if self._claim else None  # what is held is claimed first
 
     def _take_prepared(self, now: float) -> "Call | bool | None":
@@ -367,7 +367,7 @@ class Account:
         # A lease may be shorter than the pause.
         if now >= self.lease.renew_at:
             return self._acquire(now)
-        return Look(now >= waiters.explain_at) if now >= min(waiters.look_at, waiters.explain_at) else None
+        return Explain(now >= waiters.explain_at) if now >= min(waiters.look_at, waiters.explain_at) else None
 
     def _keep_lease(self, now: float) -> Call | None:
         if not self.open:
@@ -507,9 +507,9 @@ class Account:
             self._published(call.batch, answer, asked_at, now)
         elif isinstance(call, Acquire) and answer is not None:
             self._acquired(call, answer, asked_at, now)
-        elif isinstance(call, Look):
+        elif isinstance(call, Explain):
             self.waiters.looked(asked_at, fully=call.fully)
-        elif isinstance(call, Make):
+        elif isinstance(call, Create):
             self._ensure, self._claim = False, True
         elif isinstance(call, Leave) and call.closes:
             self._start_anew()

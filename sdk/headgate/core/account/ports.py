@@ -8,7 +8,7 @@ from headgate.core.outbox import Batch, Outgoing
 from headgate.core.when_full import WhenFull
 
 
-class Manners(Protocol):
+class WhenFullSettings(Protocol):
     """A destination's settings for sends that find no room."""
 
     when_full: WhenFull
@@ -63,7 +63,7 @@ class Spooling(Protocol):
         """Delete a segment of which nothing was stored, nor will be."""
 
 
-class Ends(Protocol):
+class WaitFailures(Protocol):
     """Tells callers how their wait ended where nothing was stored."""
 
     def full(self, item: Outgoing, now: float) -> None:
@@ -85,7 +85,7 @@ class Ends(Protocol):
         """Give the receipt of a message that is dropped, and count it."""
 
 
-class Destination(Manners, Protocol):
+class Destination(WhenFullSettings, Protocol):
     """The known state of the account's destination."""
 
     unreported: bool

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.core.account.ports import Ends, Manners, Spooling
+from headgate.core.account.ports import Spooling, WaitFailures, WhenFullSettings
 from headgate.core.credit import CreditLine
 from headgate.core.outbox import Outbox, Outgoing
 from headgate.core.when_full import WhenFull
@@ -49,7 +49,9 @@ class Waiters:
         explain_at: when to find out all of why they wait, as somebody is to hear of it; infinite while nobody is.
     """
 
-    def __init__(self, credit: CreditLine, manners: Manners, ends: Ends, *, holds_messages: bool) -> None:
+    def __init__(
+        self, credit: CreditLine, manners: WhenFullSettings, ends: WaitFailures, *, holds_messages: bool
+    ) -> None:
         self.outbox = Outbox(credit, holds_messages=holds_messages)
         self.writer: Spooling | None = None
         self.stopped = False

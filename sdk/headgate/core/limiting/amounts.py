@@ -59,7 +59,7 @@ def check_amounts(amounts: Mapping[str, int | str], known: Iterable[str] = ()) -
     return checked
 
 
-class Asked(NamedTuple):
+class RequestedAmounts(NamedTuple):
     """Amounts of an admission that were found to be right.
 
     Attributes:
@@ -71,7 +71,7 @@ class Asked(NamedTuple):
     text: str
 
 
-class Reader:
+class AmountChecker:
     """Checks amounts of admissions, once for all that ask for the same.
 
     Args:
@@ -80,9 +80,9 @@ class Reader:
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         self._known = tuple(known)
-        self._asked: dict[tuple[tuple[str, int | str], ...], Asked] = {}
+        self._asked: dict[tuple[tuple[str, int | str], ...], RequestedAmounts] = {}
 
-    def read(self, amounts: Mapping[str, int | str]) -> Asked:
+    def read(self, amounts: Mapping[str, int | str]) -> RequestedAmounts:
         """Return amounts as they are asked for.
 
         Raises:
@@ -99,12 +99,12 @@ class Reader:
             asked = self._asked[names] = self._check(amounts)
         return asked
 
-    def _check(self, amounts: Mapping[str, int | str]) -> Asked:
+    def _check(self, amounts: Mapping[str, int | str]) -> RequestedAmounts:
         checked = check_amounts(amounts, self._known)
         some = {name: number for name, number in checked.items() if number}
         if not some:
             raise InvalidValue("all are 0; an admission takes at least 1 of one limit", setting="amounts")
-        return Asked(checked, amounts_text(some))
+        return RequestedAmounts(checked, amounts_text(some))
 
 
 def amounts_text(amounts: Mapping[str, int]) -> str:

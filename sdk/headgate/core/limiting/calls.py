@@ -87,7 +87,7 @@ class Refusal:
         return cls(words[0])
 
 
-class Taker(Protocol):
+class Asker(Protocol):
     """An asker for an admission, which hears what becomes of it."""
 
     def admitted(self, reservation: "Reservation") -> None:
@@ -100,7 +100,7 @@ class Taker(Protocol):
         """Learn that what was held is held no more: its lease ran out, or Redis lost it."""
 
 
-class _Nobody:
+class _NoAsker:
     """Hears nothing."""
 
     def admitted(self, reservation: "Reservation") -> None: ...
@@ -110,7 +110,7 @@ class _Nobody:
     def lost(self, reservation: "Reservation") -> None: ...
 
 
-NOBODY: Final[Taker] = _Nobody()
+NOBODY: Final[Asker] = _NoAsker()
 """Stands for the taker of what is over."""
 
 
@@ -148,7 +148,7 @@ class Reservation:
     ttl_ms: int
     since: float
     deadline: float
-    taker: Taker
+    taker: Asker
     waits: bool = True
     state: State = field(default=State.ASKING, init=False)
     epoch: int = field(default=0, init=False)
@@ -191,7 +191,7 @@ class Reservation:
         self.confirmed_at = asked_at
         self.renew_at = asked_at + min(RENEW_EVERY * self.ttl_ms / 1000, HEARD_WITHIN)
 
-    def end(self) -> Taker:
+    def end(self) -> Asker:
         """Note that it is over; returns the taker, of which it knows nothing any more: both are gone at once."""
         taker, self.taker = self.taker, NOBODY
         self.state = State.OVER
@@ -252,7 +252,7 @@ class Decide:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class Decision:
     """The answer to :class:`Decide`; ``answers`` has one for each operation where the code is ``OK``."""
 
     code: str
@@ -261,10 +261,10 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Make:
+class Create:
     """Make the limiter exist; ``recover`` says that it was there before, and is gone."""
 
     recover: bool
 
 
-Call = Decide | Make
+Call = Decide | Create

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Final
 
 from headgate.core.credit import RENEW_EVERY
-from headgate.core.limiting.calls import Call, Decide, Decided, Make, Operation, Refusal, Reservation, State, Taker
+from headgate.core.limiting.calls import Asker, Call, Create, Decide, Decision, Operation, Refusal, Reservation, State
 from headgate.core.limiting.samples import Samples
 from headgate.core.limiting.timers import Timers
 
@@ -66,7 +66,7 @@ class Limiter:
     # What callers do.
 
     def admit(
-        self, key: str, amounts: str, ttl_ms: int, now: float, deadline: float, taker: Taker, *, waits: bool = True,
+        self, key: str, amounts: str, ttl_ms: int, now: float, deadline: float, taker: Asker, *, waits: bool = True,
         hold: str = "",
     ) -> Reservation:  # fmt: skip
         """Ask for an admission, under an id of the caller's own where it has one; its ``taker`` hears the rest."""
@@ -75,7 +75,7 @@ class Limiter:
         self._ask(one)
         return one
 
-    def adopt(self, hold: str, ttl_ms: int, now: float, deadline: float, taker: Taker) -> Reservation:
+    def adopt(self, hold: str, ttl_ms: int, now: float, deadline: float, taker: Asker) -> Reservation:
         """Take up a hold that somebody else asked for: it is renewed from now on, if there is such a hold."""
         one = Reservation(hold, "*", "-", ttl_ms, now, deadline, taker)
         one.state, one.sent, one.foreign = State.DOUBTED, True, True
@@ -202,7 +202,7 @@ class Limiter:
         """Return the call that is due, if any is; it is answered to :meth:`hear` or :meth:`made`, or missed."""
         self.attend(now)
         if self._missing:
-            return Make(recover=self.epoch > 0)
+            return Create(recover=self.epoch > 0)
         if self._flight is None:
             self._take_off(now)
         return self._flight
@@ -216,7 +216,7 @@ class Limiter:
         """Note that the limiter exists."""
         self._missing, self.lost_since = False, None
 
-    def hear(self, call: Decide, answer: Decided, now: float) -> None:
+    def hear(self, call: Decide, answer: Decision, now: float) -> None:
         """Take in an answer.
 
         ========  ==============================================  =================================================
@@ -384,7 +384,7 @@ class Limiter:
         self._renewals.set(one)
         one.taker.admitted(one)
 
-    def _end(self, one: Reservation) -> Taker:
+    def _end(self, one: Reservation) -> Asker:
         """Note that it is over; returns the one that may still have to hear of it."""
         self._known.pop(one.id, None)
         return one.end()

@@ -54,7 +54,7 @@ class Slice:
         gone: whether it is held no more, and so is nothing that it handed out.
     """
 
-    hand: "Hand"
+    hand: "LimiterSlices"
     key: HandKey
     total: dict[str, int]
     at_once: tuple[str, ...]
@@ -129,7 +129,7 @@ class Demand:
     refusal: Refusal | None = None
 
 
-class Hand:
+class LimiterSlices:
     """The slices of one session at one limiter.
 
     Args:

@@ -70,7 +70,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class AdaptiveState:
     """Where a limit is, and how it came there.
 
     Attributes:
@@ -102,7 +102,9 @@ class Course:
     evidence: int = 0
 
 
-def decide(course: Course, sample: Sample, floor: int, ceiling: int, adapt: Adapt) -> tuple[Course, Reason]:
+def decide(
+    course: AdaptiveState, sample: Sample, floor: int, ceiling: int, adapt: Adapt
+) -> tuple[AdaptiveState, Reason]:
     """Return where a limit goes from here, and why; ``few`` keeps the sample for the next second.
 
     Args:
@@ -163,7 +165,7 @@ class _Times:
     seen: int
 
     @classmethod
-    def of(cls, course: Course, sample: Sample) -> "_Times":
+    def of(cls, course: AdaptiveState, sample: Sample) -> "_Times":
         mean = max(1, sample.us // sample.ok)
         base = course.base or mean
         ticks = sample.us // 64 // sample.ok
@@ -175,7 +177,7 @@ class _Times:
         return cls(mean, base, longer, off, whole, above, seen)
 
 
-def _by_time(course: Course, sample: Sample, floor: int, ceiling: int) -> tuple[Course, Reason]:
+def _by_time(course: AdaptiveState, sample: Sample, floor: int, ceiling: int) -> tuple[AdaptiveState, Reason]:
     """Decide by how much longer holds take than without a queue: as much as the limit is above the capacity."""
     times = _Times.of(course, sample)
     mean, base, off = times.mean, times.base, times.off
@@ -200,7 +202,9 @@ def _by_time(course: Course, sample: Sample, floor: int, ceiling: int) -> tuple[
     return _by_evidence(course, times, aim, rest, floor, ceiling)
 
 
-def _by_evidence(course: Course, times: _Times, aim: int, rest: int, floor: int, ceiling: int) -> tuple[Course, Reason]:
+def _by_evidence(
+    course: AdaptiveState, times: _Times, aim: int, rest: int, floor: int, ceiling: int
+) -> tuple[AdaptiveState, Reason]:
     """Weigh whether the queue is there that would be if the capacity were the goal, or none."""
     whole, blur = times.whole, times.off * times.off + BLUR
     queue = aim if course.calm == 1 else times.above
@@ -226,31 +230,31 @@ def _by_evidence(course: Course, times: _Times, aim: int, rest: int, floor: int,
     return _step(course, whole, STEP, ceiling, rest), "grow"
 
 
-def _dip(course: Course, mean: int, goal: int, floor: int) -> Course:
+def _dip(course: AdaptiveState, mean: int, goal: int, floor: int) -> AdaptiveState:
     rest = 1 + min(LONGEST, mean // 500_000)
     return replace(course, goal=goal, limit=max(floor, goal * DIP // 1000), calm=0, rest=rest, stale=0, evidence=0)
 
 
-def _stand(course: Course, aim: int, floor: int, ceiling: int) -> Course:
+def _stand(course: AdaptiveState, aim: int, floor: int, ceiling: int) -> AdaptiveState:
     limit = (course.goal * (1000 + aim) // 1000 + UNIT // 2) // UNIT * UNIT
     return replace(course, limit=max(floor, min(limit, ceiling)), calm=1)
 
 
-def _step(course: Course, whole: int, to: int, ceiling: int, rest: int) -> Course:
+def _step(course: AdaptiveState, whole: int, to: int, ceiling: int, rest: int) -> AdaptiveState:
     """Go further above what was seen to be free of a queue, and see whether there is one."""
     limit = min(ceiling, max(whole * to // 1000, whole + UNIT))
     calm = min(course.calm + 1, 60)
     return replace(course, limit=limit, goal=whole, calm=calm, rest=rest, evidence=SURE_OF_A_QUEUE)
 
 
-def _lower(course: Course, sample: Sample, target: int, floor: int) -> Course:
+def _lower(course: AdaptiveState, sample: Sample, target: int, floor: int) -> AdaptiveState:
     limit = max(floor, min(target, course.limit))
     mean = (sample.us + sample.late) // (sample.ok + sample.over)
     rest = 1 + min(LONGEST, mean // 500_000)
     return replace(course, limit=limit, goal=limit, calm=0, rest=rest, stale=0, doubt=DOUBT[0], evidence=0)
 
 
-def _grow(course: Course, ceiling: int) -> Course:
+def _grow(course: AdaptiveState, ceiling: int) -> AdaptiveState:
     calm = course.calm + 1
     if not course.goal:
         limit = course.limit + max(course.limit // 2, UNIT)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from headgate.core.limits.limiter_forms import unless, weights_text
-from headgate.core.spellings import FLAG, Form
+from headgate.core.spellings import FLAG, ValueForm
 from headgate.errors import InvalidValue
 
 BANDS: Final = 8
@@ -55,8 +55,8 @@ def _shares(value: Any, what: str) -> str:
     return ";".join(f"{band}={share}" for band, share in sorted(found.items()))
 
 
-KEY_BANDS: Final = Form(_bands, "Bands")
-AGING: Final = Form(_aging, "Aging")
-SHARES: Final = Form(_shares, "BandShares")
+KEY_BANDS: Final = ValueForm(_bands, "Bands")
+AGING: Final = ValueForm(_aging, "Aging")
+SHARES: Final = ValueForm(_shares, "BandShares")
 ORDER: Final = unless("turn", "deadline")
 FAIL_IF_LATE: Final = FLAG

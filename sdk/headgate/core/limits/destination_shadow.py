@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from headgate.core.limits.limit import Limit, limits_of, limits_text
 from headgate.core.limits.shadow import IN_SHADOW
-from headgate.core.spellings import Form
+from headgate.core.spellings import ValueForm
 from headgate.errors import InvalidValue, PolicyError
 from headgate.units import parse_amount
 
@@ -53,7 +53,7 @@ def _limit(name: str, value: Any) -> Limit:
     return Limit.of(name, value if isinstance(value, Mapping) else {"rate": value})
 
 
-SHADOW_LIMITS: Final = Form(lambda value, what: limits_text(read_shadow(value, what)))
+SHADOW_LIMITS: Final = ValueForm(lambda value, what: limits_text(read_shadow(value, what)))
 
 
 def as_shadow(fields: Mapping[str, str]) -> str:

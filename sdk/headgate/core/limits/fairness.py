@@ -13,7 +13,7 @@ from headgate.core.limits.priority import PRIORITY, band_key
 from headgate.core.links.calls import Put, Skip
 from headgate.core.outbox import Outgoing
 from headgate.core.selector.messages import headers_of
-from headgate.core.spellings import Form
+from headgate.core.spellings import ValueForm
 from headgate.errors import InvalidValue, MessageFormatError, PolicyError
 
 PRODUCER: Final = "producer"
@@ -39,8 +39,8 @@ def _fair_by(value: Any, what: str) -> str:
     return str(value)
 
 
-FAIR_BY: Final = Form(_fair_by, "FairBy")
-FAIR_WEIGHTS: Final = Form(weights_text, "Weights")
+FAIR_BY: Final = ValueForm(_fair_by, "FairBy")
+FAIR_WEIGHTS: Final = ValueForm(weights_text, "Weights")
 
 
 def check_turns(fields: Mapping[str, str], given: Mapping[str, str]) -> None:

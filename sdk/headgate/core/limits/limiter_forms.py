@@ -6,7 +6,7 @@ from typing import Any, Final
 from headgate.core.limits.limit import Limit, limits_of, limits_text, reset_of
 from headgate.core.limits.zones import offsets_text
 from headgate.core.names import encode_name
-from headgate.core.spellings import Form, milliseconds, word
+from headgate.core.spellings import ValueForm, milliseconds, word
 from headgate.errors import InvalidName, InvalidValue
 from headgate.units import MAX_WEIGHT, parse_amount
 
@@ -72,14 +72,14 @@ def weights_text(weights: Any, what: str = "weight", least: int = 1, most: int =
     return ";".join(text for _, _, text in sorted(found))
 
 
-def _up_to(most: float) -> Form:
+def _up_to(most: float) -> ValueForm:
     def spell(value: Any, what: str) -> str:
         text = milliseconds(value, what)
         if int(text) > most * 1000:
             raise InvalidValue(f"{value!r}; use at most {most:g} s", setting=what)
         return text
 
-    return Form(spell, "Duration")
+    return ValueForm(spell, "Duration")
 
 
 def _keys(value: Any, what: str) -> str:
@@ -89,13 +89,13 @@ def _keys(value: Any, what: str) -> str:
     return str(count)
 
 
-def unless(usual: str, other: str) -> Form:
+def unless(usual: str, other: str) -> ValueForm:
     """Return the form of one of two words, of which the state keeps nothing for the usual one."""
     words = word(usual, other)
-    return Form(lambda value, what: "" if words.spell(value, what) == usual else other, words=(usual, other))
+    return ValueForm(lambda value, what: "" if words.spell(value, what) == usual else other, words=(usual, other))
 
 
-LIMITS: Final = Form(lambda value, what: limits_text(read_limits(value, what)))
+LIMITS: Final = ValueForm(lambda value, what: limits_text(read_limits(value, what)))
 
 
 def zone_of_quotas(*limits: Any) -> str | None:
@@ -133,10 +133,10 @@ def weight_among(weights: str, key: str) -> int:
     return 1
 
 
-WEIGHTS: Final = Form(weights_text)
-ZONE: Final = Form(lambda value, what: offsets_text(str(value), what))
+WEIGHTS: Final = ValueForm(weights_text)
+ZONE: Final = ValueForm(lambda value, what: offsets_text(str(value), what))
 UNKNOWN_KEYS: Final = unless("allow", "refuse")
 LEDGER_KEYS: Final = unless("all", "off")
-KEYS: Final = Form(_keys, "Amount")
+KEYS: Final = ValueForm(_keys, "Amount")
 HOLD_OFF: Final = _up_to(MOST_HOLD_OFF)
 LEASE_AHEAD: Final = _up_to(MOST_LEASE_AHEAD)

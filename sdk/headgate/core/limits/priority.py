@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from headgate.core.limiting.amounts import NO_KEY
-from headgate.core.spellings import Form
+from headgate.core.spellings import ValueForm
 from headgate.errors import InvalidValue
 
 PRIORITY: Final = "priority"
@@ -25,7 +25,7 @@ def _overtaken(value: Any, what: str) -> str:
     return str(value)
 
 
-MAX_OVERTAKEN: Final = Form(_overtaken, "Overtaken")
+MAX_OVERTAKEN: Final = ValueForm(_overtaken, "Overtaken")
 
 
 def band_key(priority: Any) -> str:

@@ -39,8 +39,8 @@ def offsets_text(zone: str, what: str = "zone") -> str:
     now = offset(at)
     found = [(0, now)]
     while at < end and len(found) < MOST_OFFSETS:
-        following = offset(at + _STEP)
-        if following != now:
+        follower = offset(at + _STEP)
+        if follower != now:
             low, high = at, at + _STEP
             while high - low > 1:
                 middle = (low + high) // 2

@@ -170,15 +170,15 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Ask the rate that the link shares with others for that many messages and bytes; answered by :class:`Paced`."""
+class TakeRate:
+    """Ask the rate that a link shares with others for that many messages and bytes; answered by :class:`RateTaken`."""
 
     messages: int
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class Paced:
+class RateTaken:
     """They may go now."""
 
 
@@ -190,4 +190,4 @@ class Regression:
     released: int
 
 
-Call = Open | Fetch | Commit | Secure | Copy | Pace
+Call = Open | Fetch | Commit | Secure | Copy | TakeRate

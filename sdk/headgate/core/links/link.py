@@ -44,7 +44,7 @@ class Site:
         return cls(entry["name"], entry["url"], entry.get("namespace"))
 
 
-class Ends(NamedTuple):
+class LinkNameParts(NamedTuple):
     """The parts of a link's name.
 
     Attributes:
@@ -228,7 +228,7 @@ def burst_of(rate: float) -> int:
 
 
 @functools.lru_cache(maxsize=32768)  # more than a policy has room for
-def ends_of(link: str) -> Ends:
+def ends_of(link: str) -> LinkNameParts:
     """Return source and target of a :attr:`Link.link`.
 
     >>> ends_of("orders>billing")
@@ -240,7 +240,7 @@ def ends_of(link: str) -> Ends:
     copies, target = target.startswith(">"), target.removeprefix(">")
     here, _, source = source.rpartition(":")
     site, _, target = target.rpartition(":")
-    return Ends(unquote(source), unquote(target), here, site, copies)
+    return LinkNameParts(unquote(source), unquote(target), here, site, copies)
 
 
 def cycle(links: Iterable[Link]) -> tuple[Link, ...]:

@@ -41,7 +41,7 @@ def word_of(selector: str | None) -> str:
     return word if len(word) <= LONGEST else f"#{hashlib.sha256(word.encode()).hexdigest()}"
 
 
-class Wanted:
+class TopicSelectors:
     """The selectors that a topic lists, each with the subscription that it is of.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from headgate.core.durability import Durability, Held
+from headgate.core.durability import Durability, WriteProgress
 from headgate.core.links.calls import Committed, Entry, Opened, Put, Read, Skip
 from headgate.redis.backend import Backend
 from headgate.redis.keys import PARTS, Address
@@ -194,7 +194,7 @@ class LinkStore:
     async def barrier(
         self, target: Address, link: str, *, fence: int, born: int, prev: int, ttl_ms: int, durability: Durability,
         timeout_ms: int, weight: int = 1,
-    ) -> tuple[Committed, Held]:  # fmt: skip
+    ) -> tuple[Committed, WriteProgress]:  # fmt: skip
         """Say the mark again and wait until it is as safe as that; returns the target's answer, and how far that came.
 
         Both go over one connection in one write, for WAIT is about what its own connection wrote. The link's

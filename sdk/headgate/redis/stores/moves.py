@@ -16,7 +16,7 @@ LINKS: Final = 1 + PARTS.index("links")
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class MoveStarted:
     """The source's answer as a move by hand begins.
 
     Attributes:
@@ -48,7 +48,7 @@ class MoveStore:
         reply = await self.server.call(op, address.keys("-"), op.argv({"run_id": None, "id": id_}))
         return reply[0].decode(), reply[1].decode() if len(reply) > 1 else ""
 
-    async def begin(self, source: Address, link: str, *, above: int = 0) -> Begun:
+    async def begin(self, source: Address, link: str, *, above: int = 0) -> MoveStarted:
         """Begin a move, or to end what an earlier one left: its calls are refused from now on.
 
         Args:
@@ -60,7 +60,7 @@ class MoveStore:
             CoordinatorUnavailable: no answer; the call may be repeated.
         """
         reply = await self._call(source, link, "begin", fence=above, mark=0)
-        return Begun(reply[0].decode(), *map(int, reply[2:]))
+        return MoveStarted(reply[0].decode(), *map(int, reply[2:]))
 
     async def take(
         self, source: Address, link: str, id_: str, target: Address, *, fence: int, mark: int

@@ -15,7 +15,7 @@ ASKED: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """A node's last report, and the ms since then by Redis' clock."""
 
     node: str
@@ -40,10 +40,12 @@ class NodeStore:
         """Take a node out; one that is not there does not matter."""
         await self._call("leave", node)
 
-    async def there(self) -> list[Beat]:
+    async def there(self) -> list[Heartbeat]:
         """Return the nodes that are there, the latest beats first; at most 1,000."""
         _, *flat = await self._call("list")
-        return [Beat(flat[i].decode(), int(flat[i + 1]), (flat[i + 2] or b"").decode()) for i in range(0, len(flat), 3)]
+        return [
+            Heartbeat(flat[i].decode(), int(flat[i + 1]), (flat[i + 2] or b"").decode()) for i in range(0, len(flat), 3)
+        ]
 
     async def among(self, nodes: Collection[str]) -> set[str]:
         """Return those of some nodes that are there."""

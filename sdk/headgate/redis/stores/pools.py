@@ -63,7 +63,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class PoolDraw:
     """The answer of ``lua/pool.lua``; ``served`` are other members that it granted something."""
 
     code: str
@@ -131,7 +131,7 @@ class PoolStore:
         code, reserved = reply[0].decode(), reply[7] == b"yes"
         return Slice(code, epoch, heard, granted, returned, need, used, reserved, int(reply[8]), int(reply[9]))
 
-    async def draw(self, pool: PoolAddress, member: str, held: Slice) -> Drawn:
+    async def draw(self, pool: PoolAddress, member: str, held: Slice) -> PoolDraw:
         """Tell a pool what a destination has on record, and ask for what its first in line needs."""
         reply = await self._call(
             "pool",
@@ -148,9 +148,9 @@ class PoolStore:
             },
         )
         if len(reply) == 1:
-            return Drawn(reply[0].decode())
+            return PoolDraw(reply[0].decode())
         epoch, granted, returned, place = (int(n) for n in reply[1:5])
-        return Drawn(reply[0].decode(), epoch, granted, returned, place, limit_of(reply[5]), _served(reply[6]))
+        return PoolDraw(reply[0].decode(), epoch, granted, returned, place, limit_of(reply[5]), _served(reply[6]))
 
     async def set(
         self,

@@ -7,11 +7,11 @@ from time import monotonic
 from typing import Final
 
 from headgate._util.reconnect import until_answered
-from headgate._util.tasks import Steps, stop
+from headgate._util.tasks import StepCallbacks, stop
 from headgate.core.durability import MEMORY, Durability
-from headgate.core.limiting.calls import UNSAFE, Call, Decide, Decided, Refusal
+from headgate.core.limiting.calls import UNSAFE, Call, Decide, Decision, Refusal
 from headgate.core.limiting.machine import Limiter
-from headgate.core.limiting.slices import Hand
+from headgate.core.limiting.slices import LimiterSlices
 from headgate.credit.calls import Ensure
 from headgate.errors import CoordinatorUnavailable, HeadgateError
 from headgate.redis.backend import WakeUps
@@ -27,7 +27,7 @@ PAUSE: Final = 1.0
 """Seconds until a call that was refused as a whole is made again, for what is held."""
 
 
-class Keeper:
+class LimiterCalls:
     """One task, and one timer for those whose time is over.
 
     Args:
@@ -45,7 +45,7 @@ class Keeper:
 
     def __init__(
         self, store: LimiterStore, wake_ups: WakeUps, address: Address, session: str, ensure: Ensure, machine: Limiter,
-        hand: Hand,
+        hand: LimiterSlices,
     ) -> None:  # fmt: skip
         self._store, self._wake_ups = store, wake_ups
         self._address, self._session = address, session
@@ -54,7 +54,7 @@ class Keeper:
         self.trouble: BaseException | None = None
         self._durability, self._secures = MEMORY, False
         self._loop = asyncio.get_running_loop()
-        self._wake, self._steps = asyncio.Event(), Steps()
+        self._wake, self._steps = asyncio.Event(), StepCallbacks()
         self._task: asyncio.Task[None] | None = None
         self._attending: asyncio.TimerHandle | None = None
         self._attend_at = math.inf
@@ -146,7 +146,7 @@ class Keeper:
             )
             self.trouble = None
             answers = await self._secured(call, answer.epoch, answer.answers) if self._secures else answer.answers
-            self._machine.hear(call, Decided(answer.code, answer.epoch, answers), monotonic())
+            self._machine.hear(call, Decision(answer.code, answer.epoch, answers), monotonic())
         else:
             await self._ensure(call.recover)
             self._machine.made()

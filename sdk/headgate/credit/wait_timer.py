@@ -14,23 +14,23 @@ from headgate.core.account.waiters import SILENT, SLOW
 from headgate.core.deadlock import Deadlock
 from headgate.core.outbox import Outgoing
 from headgate.credit.failures import Failures
-from headgate.credit.observer import Outlook
+from headgate.credit.observer import Observer
 from headgate.explain.self_wait import CONFIRM_AFTER
 
 
-class Attendance:
+class WaitTimer:
     """The timer of those who wait, and the news they get meanwhile.
 
     Args:
         account: at which they wait.
         failures: tells them why nothing was stored.
-        outlook: tells listeners of waits, and finds those that would never end.
+        observer: tells listeners of waits, and finds those that would never end.
         wake: has the account look for a call that is due.
     """
 
-    def __init__(self, account: Account, failures: Failures, outlook: Outlook, wake: Callable[[], None]) -> None:
+    def __init__(self, account: Account, failures: Failures, observer: Observer, wake: Callable[[], None]) -> None:
         self._account, self._waiters = account, account.waiters
-        self._failures, self._outlook = failures, outlook
+        self._failures, self._observer = failures, observer
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.Handle | None = None
@@ -38,7 +38,7 @@ class Attendance:
         """When the timer is due."""
         self.gave_up: Callable[[Outgoing], None] | None = None
         """Hears of each sender that gives up while it waits for credit, where somebody times waits."""
-        outlook.listeners.stirs.append(self.stir)
+        observer.listeners.stirs.append(self.stir)
 
     def expect(self, item: Outgoing) -> None:
         """Have the place of one who waits free as soon as he gives up."""
@@ -96,7 +96,7 @@ class Attendance:
 
     def notice(self, now: float, first: Outgoing | None) -> None:
         """Tell listeners of a wait that has lasted, or has ended; ``first`` is the first that waits."""
-        notices = self._outlook.notices
+        notices = self._observer.notices
         if first is not None:
             first.since = first.since or now
         notices.look(now, first.since if first else None, lambda: self._failures.why(first) if first else None)
@@ -109,17 +109,17 @@ class Attendance:
         if self._timer is not None:
             self._timer.cancel()
         self.at = -math.inf  # and set it no more
-        if self.stir in self._outlook.listeners.stirs:
-            self._outlook.listeners.stirs.remove(self.stir)
+        if self.stir in self._observer.listeners.stirs:
+            self._observer.listeners.stirs.remove(self.stir)
 
     # Waits that would never end.
 
     def break_deadlock(self) -> None:
         """See whether the line waits for itself, and fail the newest send of it where the settings say so."""
-        now, self_wait = self._loop.time(), self._outlook.self_wait
+        now, self_wait = self._loop.time(), self._observer.self_wait
         if self_wait.action == "none" and not (self_wait.suspects or self_wait.deadlock):
             return
-        doomed = self._outlook.find_deadlock(self._waiters.outbox.waiting)
+        doomed = self._observer.find_deadlock(self._waiters.outbox.waiting)
         if doomed is not None:
             self._doom(doomed, self_wait.deadlock, now)
         if self_wait.suspects:
@@ -128,7 +128,7 @@ class Attendance:
 
     def heed_deadlock(self, wait: str, cycle: str) -> None:
         """Fail a send of which somebody who looks at many sessions found that it is part of a deadlock."""
-        item = self._outlook.doomed(wait)
+        item = self._observer.doomed(wait)
         if item is not None:
             self._doom(item, Deadlock.from_dict(json.loads(unquote(cycle))), self._loop.time())
 
