@@ -20,7 +20,7 @@ from bench.traffic.amqp import Peer, Sender
 from headgate.redis.keys import Address, link_id
 from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.links.rules import Forwarding
-from headgate_coordinator.links.worker import End, LinkWorker
+from headgate_coordinator.links.worker import LinkSide, LinkWorker
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security.users import Users
@@ -212,7 +212,8 @@ async def commit() -> dict[str, Walk]:
         producer = await session.producer("source")
         consumer = await session.consumer("target")
         source, target = (
-            End(LinkStore(client.store.server), Address.of(client.namespace, name)) for name in ("source", "target")
+            LinkSide(LinkStore(client.store.server), Address.of(client.namespace, name))
+            for name in ("source", "target")
         )
         worker = LinkWorker(link_id("walks"), source, target, Forwarding("source", "target"), fence=1)
         await producer.send(BODY)

@@ -21,7 +21,7 @@ from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import HoldCall, LimiterStore
 from headgate.session.session import Session
 from headgate_coordinator.security.access import Access
-from headgate_coordinator.security.creation_quota import Making
+from headgate_coordinator.security.creation_quota import CreationQuota
 
 MOST_LIMITERS: Final = 1000
 """Limiters that one node has open for such callers."""
@@ -66,9 +66,9 @@ class Holds:
     def __init__(self, client: Client, word: str, quota: Callable[[str], str] = lambda _: "") -> None:
         self._client = client
         self._word, self._quota = word, quota
-        self._making = Making(client)
+        self._making = CreationQuota(client)
         self._opening = asyncio.Lock()
-        self._lines: OrderedDict[str, _Line] = OrderedDict()
+        self._lines: OrderedDict[str, _BatchedCalls] = OrderedDict()
         self._asked: set[str] = set()
         self._random = b""
 
@@ -191,12 +191,12 @@ class Holds:
             drawn, self._random = self._random[:8], self._random[8:]
         return f"{self._word}.{1 + (int.from_bytes(drawn) >> 2)}"
 
-    async def _line(self, access: Access | None, name: str) -> "_Line":
+    async def _line(self, access: Access | None, name: str) -> "_BatchedCalls":
         line = self._lines.get(name) or await self._open(access, name)
         self._lines.move_to_end(name)
         return line
 
-    async def _open(self, access: Access | None, name: str) -> "_Line":
+    async def _open(self, access: Access | None, name: str) -> "_BatchedCalls":
         async with self._opening, AsyncExitStack() as stack:
             if name in self._lines:
                 return self._lines[name]
@@ -205,7 +205,7 @@ class Holds:
             session = await stack.enter_async_context(self._client.session())
             async with contextlib.nullcontext() if access is None else self._making.by(access, name):
                 limiter = await session.limiter(name, in_hand=False)
-            line = self._lines[name] = _Line(self._client, session, limiter, self._word)
+            line = self._lines[name] = _BatchedCalls(self._client, session, limiter, self._word)
             stack.pop_all()
             return line
 
@@ -227,7 +227,7 @@ def see_held(name: str, hold: str, answer: str) -> None:
         raise HoldOver(name, hold)
 
 
-class _Line:
+class _BatchedCalls:
     """Operations on the holds of one limiter, many in a call, one call at a time."""
 
     def __init__(self, client: Client, session: Session, limiter: Limiter, word: str) -> None:

@@ -19,8 +19,8 @@ from headgate import (
     InvalidValue,
 )
 from headgate._util.tasks import stop
-from headgate_coordinator.security.password_queue import NOBODY, Crowded, Network, network_of
-from headgate_coordinator.security.strangers import Strangers
+from headgate_coordinator.security.password_queue import NOBODY, Network, PasswordQueueFull, network_of
+from headgate_coordinator.security.strangers import UnauthenticatedConnections
 
 LARGEST: Final = 64 << 10
 """Bytes of a request."""
@@ -70,14 +70,14 @@ class RpcServer:
     def __init__(
         self, services: Sequence[grpc.GenericRpcHandler], *, token: str | None, host: str = "127.0.0.1", port: int = 0,
         certificate: Path | None = None, key: Path | None = None, shared: bool = False,
-        strangers: Strangers | None = None,
+        strangers: UnauthenticatedConnections | None = None,
     ) -> None:  # fmt: skip
         self._services = services
         self._token = token
         self._host, self.port = host, port
         self._certificate, self._key = certificate, key
         self._shared = shared
-        self._strangers = strangers or Strangers()
+        self._strangers = strangers or UnauthenticatedConnections()
         self._server: grpc.aio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
 
@@ -154,7 +154,7 @@ def _code(error: HeadgateError) -> grpc.StatusCode:
             return grpc.StatusCode.INVALID_ARGUMENT
         case CoordinatorUnavailable() | Closed():
             return grpc.StatusCode.UNAVAILABLE
-        case Crowded():
+        case PasswordQueueFull():
             return grpc.StatusCode.RESOURCE_EXHAUSTED
         case AccessDenied():
             return grpc.StatusCode.PERMISSION_DENIED if error.action else grpc.StatusCode.UNAUTHENTICATED

@@ -10,7 +10,7 @@ from headgate.redis.keys import Address
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class SettingsInForce:
     """As the state spells it.
 
     Attributes:
@@ -22,13 +22,13 @@ class InForce:
     pools: dict[str, float] = field(default_factory=dict)
 
 
-async def in_force(url: str, namespace: str, names: Iterable[str]) -> InForce:
+async def in_force(url: str, namespace: str, names: Iterable[str]) -> SettingsInForce:
     """Return the settings of those of these destinations that there are, set by a policy or by hand.
 
     Raises:
         CoordinatorUnavailable: no answer.
     """
-    found = InForce()
+    found = SettingsInForce()
     async with headgate.connect(url, namespace=namespace) as client:
         for name in names:
             snapshot = await client.store.snapshot(Address.of(namespace, name), waiters=0, consumers=1)

@@ -137,13 +137,13 @@ async def test_who_hangs_up_before_it_is_decided_leaves_no_hold(
 
 async def test_who_does_not_read_is_answered_no_further(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutant: answers are written without a look at whether anybody reads; then they are all kept."""
-    seen: list[http_connection.Visit] = []
+    seen: list[http_connection.HttpConnection] = []
 
-    def pause(self: http_connection.Visit) -> None:
+    def pause(self: http_connection.HttpConnection) -> None:
         HttpToolsProtocol.pause_writing(self)
         seen.append(self)
 
-    monkeypatch.setattr(http_connection.Visit, "pause_writing", pause)
+    monkeypatch.setattr(http_connection.HttpConnection, "pause_writing", pause)
     async with connected(port) as (reader, writer):
         refused = admit(body=b'{"no such field": 1}')
 

@@ -19,8 +19,8 @@ import headgate
 from headgate import InvalidValue
 from headgate_coordinator.admin import AdminServer, create_app, http_connection, requests
 from headgate_coordinator.admin.app import PAGE
-from headgate_coordinator.admin.authentication import Callers
-from headgate_coordinator.admin.guard import IDENTIFIES, Guard, Guarded
+from headgate_coordinator.admin.authentication import Authenticator
+from headgate_coordinator.admin.guard import IDENTIFIES, GuardedApp, RequestGuard
 from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.password_queue import Network
 from tests.admin.standin import StandIn
@@ -372,9 +372,9 @@ class TestPasswords:
         async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
             seen.append(IDENTIFIES in scope)
 
-        callers = Callers(cast("Users", users), None)
+        callers = Authenticator(cast("Users", users), None)
         users.is_open = True
-        await Guarded(app, Guard(frozenset(), callers))(scope, cast("Receive", None), cast("Send", None))
+        await GuardedApp(app, RequestGuard(frozenset(), callers))(scope, cast("Receive", None), cast("Send", None))
         assert seen == [False]
 
     async def test_come_from_where_their_connection_does(self, port: int, users: Undecided) -> None:

@@ -46,14 +46,14 @@ async def test_requests_ahead_of_their_answers_are_answered_in_turn_and_few_are_
 ) -> None:
     """Mutants: all of a burst is read at once; reading goes on with each answer, whatever is there to be read."""
     ahead, unread = [], []
-    whole = http_connection.Visit.on_response_complete
+    whole = http_connection.HttpConnection.on_response_complete
 
-    def look(self: http_connection.Visit) -> None:
+    def look(self: http_connection.HttpConnection) -> None:
         whole(self)
         ahead.append(len(self.pipeline))
         unread.append(len(self._later))
 
-    monkeypatch.setattr(http_connection.Visit, "on_response_complete", look)
+    monkeypatch.setattr(http_connection.HttpConnection, "on_response_complete", look)
     count = 20_000
     async with connected(port) as (reader, writer):
         asked = b"".join(b"GET /nothing/%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % n for n in range(count))
@@ -132,7 +132,7 @@ async def test_a_client_that_hangs_up_in_a_body_leaves_nothing_behind(port: int)
 async def test_an_answer_is_sent_before_its_connection_is_cut_off() -> None:
     """Mutant: what was written in this turn is dropped; under a flood who was answered would never hear it."""
     transport = create_autospec(asyncio.Transport, instance=True)
-    both = http_connection.Together(transport, asyncio.get_running_loop())
+    both = http_connection.JoinedWrites(transport, asyncio.get_running_loop())
     both.write(b"HTTP/1.1 200 OK\r\n\r\n")
     both.abort()
     assert transport.method_calls == [call.write(b"HTTP/1.1 200 OK\r\n\r\n"), call.abort()]

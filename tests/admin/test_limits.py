@@ -20,7 +20,7 @@ from headgate_coordinator.admin import AdminServer, create_app
 from headgate_coordinator.admin.limits import MOST_IN_LINE, MOST_OF_ONE
 from headgate_coordinator.security import Action, Users
 from headgate_coordinator.security.passwords import hashed
-from headgate_coordinator.security.tokens import TokenOptions, Tokens
+from headgate_coordinator.security.tokens import TokenOptions, TokenVerifier
 from tests.remote.grants import users
 from tests.security.certificates import AUDIENCE, ISSUER, make_key, token_of, write_keys
 from tests.support.waiting import wait_until
@@ -349,7 +349,7 @@ async def test_users_come_by_tokens_of_their_own_too(llm: headgate.Client, tmp_p
     grants = "grants = [{ match = 'llm', actions = ['produce'] }]"
     file.write_text(f"[[user]]\nname = 'ann'\n{grants}\n[[user]]\nname = 'bob'\n")
     options = TokenOptions(write_keys(tmp_path / "keys.json", key), ISSUER, AUDIENCE)
-    known = Users.from_file(file, tokens=Tokens(options))
+    known = Users.from_file(file, tokens=TokenVerifier(options))
     await known.start()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(known.close)

@@ -14,7 +14,7 @@ from headgate.policy import loads
 from headgate_coordinator.admin import create_app
 from headgate_coordinator.admin.api import Api
 from headgate_coordinator.admin.app import PAGE
-from headgate_coordinator.admin.namespace_watch import Watch
+from headgate_coordinator.admin.namespace_watch import NamespaceWatch
 from headgate_coordinator.admin.operations import PREFIX
 from headgate_coordinator.admin.processes import Processes
 from headgate_coordinator.fleet.registry import NodeRegistry
@@ -26,7 +26,7 @@ Http = httpx.AsyncClient
 
 @pytest.fixture
 async def api(client: headgate.Client, node: StandIn) -> AsyncIterator[Api]:
-    watch = Watch(client)
+    watch = NamespaceWatch(client)
     processes = Processes(client, node, WaitTimes(10), None)
     api = Api(client, node, processes, watch)
     yield api

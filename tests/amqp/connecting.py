@@ -12,7 +12,7 @@ from headgate.core.policy import Policy
 from headgate.errors import Closed, CoordinatorUnavailable, MessageTooLarge, PolicyError
 from headgate.message import Receipt
 from headgate_coordinator.node.connection import Connection
-from headgate_coordinator.node.credit.credits import Lines
+from headgate_coordinator.node.credit.credits import DestinationCredits
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
@@ -160,7 +160,7 @@ class Playground:
         self._node = Node(
             client, NodeOptions(name="node", credit=10, low_credit=3, held=3000), Users.from_file(Path("none"))
         )
-        self._node.lines = Lines(client, self, self._node.options)  # type: ignore[arg-type]
+        self._node.lines = DestinationCredits(client, self, self._node.options)  # type: ignore[arg-type]
         self._node._session = SimpleNamespace(id="node~1")  # type: ignore[assignment]
 
     @property

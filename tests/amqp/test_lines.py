@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headgate_coordinator.node.credit import credits as module
-from headgate_coordinator.node.credit.credits import Lines
-from headgate_coordinator.node.credit.destination_credit import Line
+from headgate_coordinator.node.credit.credits import DestinationCredits
+from headgate_coordinator.node.credit.destination_credit import DestinationCredit
 from headgate_coordinator.node.credit.link_pace import LinkPace
 from headgate_coordinator.node.ends.relay import LINES, Relay
 from headgate_coordinator.node.options import NodeOptions
@@ -29,14 +29,14 @@ class Session:
 
 
 @pytest.fixture
-def lines() -> Lines:
+def lines() -> DestinationCredits:
     session: Any = Session()
     client: Any = None
-    return Lines(client, session, NodeOptions())
+    return DestinationCredits(client, session, NodeOptions())
 
 
 async def test_a_name_that_nobody_sends_to_any_more_leaves_nothing_behind(
-    lines: Lines, monkeypatch: pytest.MonkeyPatch
+    lines: DestinationCredits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SWEEP", 0.001)
     for number in range(100):
@@ -48,7 +48,7 @@ async def test_a_name_that_nobody_sends_to_any_more_leaves_nothing_behind(
     assert not list(lines._locks)
 
 
-async def test_a_relay_keeps_the_lines_of_the_newest_names_only(lines: Lines) -> None:
+async def test_a_relay_keeps_the_lines_of_the_newest_names_only(lines: DestinationCredits) -> None:
     connection: Any = SimpleNamespace(
         held=0,
         access=None,
@@ -107,7 +107,7 @@ class Full:
 
 async def test_a_full_destination_is_looked_at_when_something_changed_and_at_no_other_time() -> None:
     inflow, given = Full(), list[int]()
-    line = Line(inflow, 100, 30)  # type: ignore[arg-type]  # as much of it as a line needs
+    line = DestinationCredit(inflow, 100, 30)  # type: ignore[arg-type]  # as much of it as a line needs
     link: Any = SimpleNamespace(alive=True, credit=0, set_credit=given.append)
     line.join(Sending(link))
     await wait_until(lambda: inflow.looks == 1)
@@ -121,9 +121,11 @@ async def test_a_full_destination_is_looked_at_when_something_changed_and_at_no_
     assert not inflow.steps, "nobody hears of steps while there is room"
 
 
-async def test_whoever_waits_for_messages_on_their_way_wakes_when_an_account_made_a_step(lines: Lines) -> None:
+async def test_whoever_waits_for_messages_on_their_way_wakes_when_an_account_made_a_step(
+    lines: DestinationCredits,
+) -> None:
     inflow = Full()
-    lines._lines["orders"] = Line(inflow, 100, 30)  # type: ignore[arg-type]
+    lines._lines["orders"] = DestinationCredit(inflow, 100, 30)  # type: ignore[arg-type]
     flushing = asyncio.create_task(lines.flush())
     await wait_until(lambda: bool(inflow.steps))
     inflow.step()

@@ -15,7 +15,7 @@ from headgate.namespace.topics import PLACEHOLDER, TopicIndex
 from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate_coordinator.node.conditions import TooManyTopics, condition_of
-from headgate_coordinator.node.ends.pattern_receiver import MOST_TOPICS, LinkCrowd
+from headgate_coordinator.node.ends.pattern_receiver import MOST_TOPICS, PatternReceiver
 from headgate_coordinator.security.document import GrantTable, User
 from headgate_coordinator.security.grants import Action
 from headgate_coordinator.security.store import UserStore
@@ -419,7 +419,7 @@ def test_one_connection_is_on_so_many_topics_by_pattern() -> None:
             feeds={str(number): None for number in range(on)},
         )
         outlet: Any = SimpleNamespace(connection=SimpleNamespace(ends=ends), started=True)
-        one = LinkCrowd(outlet, topics)
+        one = PatternReceiver(outlet, topics)
         one.reach = on
         ends[len(ends)] = outlet
         return one

@@ -12,7 +12,7 @@ from rich.console import Console
 from headgate import Explanation, PoolState
 from headgate.explain.views import Limit
 from headgate_coordinator.operate.fitting import LEAST, shares
-from headgate_coordinator.operate.status import Picture
+from headgate_coordinator.operate.status import StatusData
 from headgate_coordinator.operate.top import frame
 
 pytestmark = pytest.mark.one_server
@@ -60,7 +60,7 @@ def test_a_picture_of_very_many_rows_has_a_part_of_each_and_its_keys(width: int,
     found = [destination(f"q{at:03}", "open" if at % 50 else "blocked") for at in range(300)]
     pools = [pool(f"pool{at}") for at in range(30)]
     text = io.StringIO()
-    picture = Picture(found, (), pools, [link(at) for at in range(50)], 400)
+    picture = StatusData(found, (), pools, [link(at) for at in range(50)], 400)
     console = Console(width=width, file=text)
     console.print(frame(picture, "shop", "blocked", width=width, most=height, keys=True))
     lines = text.getvalue().splitlines()

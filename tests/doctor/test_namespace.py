@@ -12,7 +12,7 @@ from headgate_coordinator.doctor.collect import collect
 from headgate_coordinator.doctor.deployment import Deployment, ServerFacts
 from headgate_coordinator.doctor.findings import Finding
 from headgate_coordinator.doctor.namespace import LOOKED_AT, NamespaceFacts, check_namespace_facts, look_at
-from headgate_coordinator.doctor.redis_permissions import Rights
+from headgate_coordinator.doctor.redis_permissions import RolePermissions
 from headgate_coordinator.fleet.node_facts import NodeFacts
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.security.acl import ROLES
@@ -84,6 +84,6 @@ async def test_it_is_read_from_redis_as_nodes_and_clients_wrote_it(redis_url: st
     facts = await look_at(headgate.connect(redis_url, namespace=cleanup_namespace))
     assert facts == NamespaceFacts((("node:5672", __version__),), 2, 3 * MIB, 1)
     assert LOOKED_AT >= 1000
-    deployment = await collect(redis_url, cleanup_namespace, Rights(cleanup_namespace, ROLES, ""))
+    deployment = await collect(redis_url, cleanup_namespace, RolePermissions(cleanup_namespace, ROLES, ""))
     assert deployment.local
     assert not deployment.encrypted

@@ -212,7 +212,7 @@ async def test_strangers_who_fill_the_port_make_room(monkeypatch: pytest.MonkeyP
     bounds = {"grpc.max_allowed_incoming_connections": 40}
     monkeypatch.setattr(rpc, "OPTIONS", list((dict(rpc.OPTIONS) | bounds).items()))
     monkeypatch.setattr(strangers, "MOST", 10)
-    crowd = strangers.Strangers()
+    crowd = strangers.UnauthenticatedConnections()
     limits = RateLimits(cast("Decisions", Known()), "sesame", crowd.know)
     server = RpcServer([limits.handler], token="sesame", strangers=crowd)
     await server.start()

@@ -11,7 +11,7 @@ from redis.crc import key_slot
 import headgate
 from headgate.limiting import limiter as limiter_module
 from headgate.redis.keys import Address, forwarder_id
-from headgate_coordinator.links.endpoints import Place
+from headgate_coordinator.links.endpoints import LinkEndpoint
 from headgate_coordinator.links.removal import end_link
 from headgate_coordinator.node.ends import sender
 from headgate_coordinator.node.node import Node
@@ -229,7 +229,7 @@ async def test_a_link_ends_once_every_replica_of_its_target_knows_what_it_commit
     async with headgate.connect(master.url, namespace=namespace) as client:
         for name in ("here", "there"):
             await client.apply(name, kind="queue")
-        source, target = (Place(client, Address.of(namespace, name)) for name in ("here", "there"))
+        source, target = (LinkEndpoint(client, Address.of(namespace, name)) for name in ("here", "there"))
         link = forwarder_id(namespace, "here>there")
         with stopped(replica), pytest.raises(headgate.CoordinatorUnavailable, match="0 of 1 replicas of the target"):
             await end_link(link, source, target, fence=2, ttl_ms=10_000)

@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.policy.line_numbers import json_lines
 from headgate_coordinator.imports.reading import HIDDEN
-from headgate_coordinator.imports.report import Row
+from headgate_coordinator.imports.report import SettingReport
 from headgate_coordinator.imports.xml_tree import Element, read_xml
 
 Setting = tuple[int, str, str]
@@ -26,9 +26,9 @@ def settings_of(file: Path) -> list[Setting]:
     return list(_of_lines(file.read_text()))
 
 
-def silent(settings: Sequence[Setting], rows: Sequence[Row]) -> list[Setting]:
+def silent(settings: Sequence[Setting], rows: Sequence[SettingReport]) -> list[Setting]:
     """Return the settings that no row is about: none of its line has the name, the value, or hides it."""
-    by_line: dict[int, list[Row]] = {}
+    by_line: dict[int, list[SettingReport]] = {}
     for row in rows:
         by_line.setdefault(row.line, []).append(row)
 

@@ -9,7 +9,7 @@ from headgate import policy as documents
 from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, words
 from headgate.errors import InvalidValue
 from headgate_coordinator.imports.activemq.broker import read
-from headgate_coordinator.imports.report import Imported, Row
+from headgate_coordinator.imports.report import Imported, SettingReport
 from headgate_coordinator.policy.lint import lint
 from tests.support.servers import newest_server
 from tests.support.shared import SharedServers
@@ -27,7 +27,7 @@ def of(tmp_path: Path, inside: str) -> Imported:
     return read([file])
 
 
-def entry(tmp_path: Path, text: str, parts: str = "") -> tuple[Imported, list[Row]]:
+def entry(tmp_path: Path, text: str, parts: str = "") -> tuple[Imported, list[SettingReport]]:
     policies = f"<policyMap><policyEntries><policyEntry {text}>{parts}</policyEntry></policyEntries></policyMap>"
     imported = of(tmp_path, f"<destinationPolicy>{policies}</destinationPolicy>")
     return imported, list(imported.rows)

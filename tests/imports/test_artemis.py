@@ -13,7 +13,7 @@ from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, words
 from headgate.errors import InvalidValue
 from headgate_coordinator.cli.commands import command_line
 from headgate_coordinator.imports.artemis.broker import read
-from headgate_coordinator.imports.report import Imported, Row
+from headgate_coordinator.imports.report import Imported, SettingReport
 from headgate_coordinator.policy.lint import lint
 from tests.docs.imports_page import PRODUCTS, page
 from tests.support.servers import newest_server
@@ -54,7 +54,7 @@ def of_address(tmp_path: Path, inside: str) -> Imported:
     return of(tmp_path, f"<address-settings>{rule}</address-settings>")
 
 
-def setting(tmp_path: Path, name: str, value: str) -> tuple[Imported, Row]:
+def setting(tmp_path: Path, name: str, value: str) -> tuple[Imported, SettingReport]:
     imported = of_address(tmp_path, f"<{name}>{value}</{name}>")
     return imported, imported.rows[-1]
 

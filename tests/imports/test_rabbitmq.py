@@ -13,7 +13,7 @@ from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, words
 from headgate.errors import InvalidValue
 from headgate_coordinator.imports.rabbitmq.definitions import read
 from headgate_coordinator.imports.rabbitmq.patterns import finds, globs_of, pattern_of
-from headgate_coordinator.imports.report import Imported, Row
+from headgate_coordinator.imports.report import Imported, SettingReport
 from headgate_coordinator.policy.lint import lint
 from tests.support.servers import newest_server
 from tests.support.shared import SharedServers
@@ -55,7 +55,7 @@ def fields(imported: Imported, name: str) -> dict[str, str]:
     return {key: value for key, value in found.items() if value}
 
 
-def row_of(imported: Imported, setting: str) -> Row:
+def row_of(imported: Imported, setting: str) -> SettingReport:
     return next(row for row in imported.rows if row.setting == setting)
 
 

@@ -21,7 +21,7 @@ from headgate.redis.server import Server
 from headgate.redis.stores.links import LinkStore
 from headgate.redis.url import parse_url
 from headgate_coordinator.links.rules import Forwarding
-from headgate_coordinator.links.worker import End, LinkWorker
+from headgate_coordinator.links.worker import LinkSide, LinkWorker
 from tests.links.worker_process import LINK, Plan
 from tests.support.waiting import wait_until
 
@@ -229,7 +229,7 @@ async def linked(here: headgate.Client, url: str, *, fence: int = 1) -> AsyncIte
     wakes = [server.wake_ups() for server in servers]
     for server in servers:
         await server.open()
-    source, target = (End(LinkStore(server), orders, wake) for server, wake in zip(servers, wakes, strict=True))
+    source, target = (LinkSide(LinkStore(server), orders, wake) for server, wake in zip(servers, wakes, strict=True))
     worker = LinkWorker(LINK, source, target, Forwarding("a", "b", window=1000, messages=20), fence=fence, ttl=1.0)
     task = asyncio.create_task(worker.run())
     try:

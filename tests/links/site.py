@@ -10,7 +10,7 @@ from headgate.redis.server import Server
 from headgate.redis.store import Store
 from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.links.rules import Forwarding
-from headgate_coordinator.links.worker import End, LinkWorker
+from headgate_coordinator.links.worker import LinkSide, LinkWorker
 
 LINK = link_id("from one site to another")
 TTL_MS = 10_000
@@ -33,8 +33,8 @@ class Site:
     def address(self, name: str) -> Address:
         return Address.of(self.namespace, name)
 
-    def end(self, name: str, *, hints: bool = False) -> End:
-        return End(LinkStore(self.server), self.address(name), self.server.wake_ups() if hints else None)
+    def end(self, name: str, *, hints: bool = False) -> LinkSide:
+        return LinkSide(LinkStore(self.server), self.address(name), self.server.wake_ups() if hints else None)
 
     async def make(self, name: str, kind: str = "queue", limit: int | str = "unlimited", **more: int | str) -> None:
         self.made.add(name)

@@ -10,7 +10,7 @@ from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate_coordinator.links.listing import LinkState, list_links
 from headgate_coordinator.links.supervisor import Supervisor
-from headgate_coordinator.security.policy_reach import Reach
+from headgate_coordinator.security.policy_reach import PolicyReach
 from tests.support.leaks import delete_namespace
 from tests.support.waiting import wait_until
 
@@ -33,7 +33,7 @@ class SiteOf:
     client: headgate.Client
     url: str
     supervisors: list[Supervisor] = field(default_factory=list)
-    reach: Reach = field(default_factory=Reach)
+    reach: PolicyReach = field(default_factory=PolicyReach)
 
     async def govern(self, policy: str, *others: "SiteOf") -> None:
         """Apply a policy; others are the sites that it may name."""
@@ -93,10 +93,10 @@ class SiteOf:
             await wait_until(subscribed, timeout=60, description=f"a link of {name} at {self.name}")
 
 
-def reach_of(*urls: str) -> Reach:
+def reach_of(*urls: str) -> PolicyReach:
     """Return what lets a policy name these URLs."""
     ends = (end for url in urls for end in place_of(url).ends)
-    return Reach(hosts=tuple(end if isinstance(end, str) else "{}:{}".format(*end) for end in ends))
+    return PolicyReach(hosts=tuple(end if isinstance(end, str) else "{}:{}".format(*end) for end in ends))
 
 
 def route(site: str, what: str, more: str = "") -> str:

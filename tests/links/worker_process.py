@@ -44,7 +44,7 @@ from headgate.redis.stores.links import LinkStore
 from headgate.redis.url import parse_url
 from headgate_coordinator.links.forwarder import Forwarder
 from headgate_coordinator.links.rules import Forwarding
-from headgate_coordinator.links.worker import End, LinkWorker
+from headgate_coordinator.links.worker import LinkSide, LinkWorker
 from tests.support.waiting import wait_until
 
 LINK: Final = link_id("from one site to another")
@@ -186,11 +186,11 @@ async def live(plan: Plan, doom: Doom, fence: int) -> None:
     orders = Address.of(plan.namespace, "orders")
     worker = DoomedWorker(
         LINK,
-        End(LinkStore(source), orders, source.wake_ups()),
-        End(LinkStore(target), orders, target.wake_ups()),
+        LinkSide(LinkStore(source), orders, source.wake_ups()),
+        LinkSide(LinkStore(target), orders, target.wake_ups()),
         Forwarding("here", "there", window=plan.window, messages=20, replicas=plan.replicas),
         fence=fence,
-        dead=End(LinkStore(source), Address.of(plan.namespace, "dead")),
+        dead=LinkSide(LinkStore(source), Address.of(plan.namespace, "dead")),
         ttl=plan.ttl,
     )
     worker.doom = doom

@@ -9,8 +9,8 @@ import pytest
 from starlette.datastructures import Headers
 
 import headgate
-from headgate_coordinator.admin.authentication import Callers
-from headgate_coordinator.keda.authentication import Callers as CallersOfKeda
+from headgate_coordinator.admin.authentication import Authenticator
+from headgate_coordinator.keda.authentication import Authenticator as CallersOfKeda
 from headgate_coordinator.rpc import peer_of
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.document import User
@@ -45,7 +45,7 @@ class Context:
 
 
 def over_http(users: Users, _client: headgate.Client) -> Ask:
-    callers = Callers(users, "token")
+    callers = Authenticator(users, "token")
 
     async def ask(name: str, password: str, place: str) -> object:
         host, _, port = place.rpartition(":")

@@ -4,13 +4,13 @@ import ast
 import re
 from pathlib import Path
 
-from headgate_coordinator.node.ends.browser import Browsing
+from headgate_coordinator.node.ends.browser import LinkBrowser
 from headgate_coordinator.node.ends.end import LinkEnd
-from headgate_coordinator.node.ends.reattaching import Reattaching
-from headgate_coordinator.node.ends.receiver import Outlet
+from headgate_coordinator.node.ends.reattaching import SubscriptionCloser
+from headgate_coordinator.node.ends.receiver import LinkReceiver
 from headgate_coordinator.node.ends.relay import Relay
-from headgate_coordinator.node.ends.sender import Inlet
-from headgate_coordinator.node.ends.temporary import OwnInlet
+from headgate_coordinator.node.ends.sender import LinkSender
+from headgate_coordinator.node.ends.temporary import TemporarySender
 from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.gateway.replies import Replies
 from headgate_coordinator.security import Action
@@ -19,16 +19,16 @@ from tests.support.extent import each
 ROOT = Path(__file__).resolve().parents[2]
 NODE = ROOT / "coordinator" / "headgate_coordinator" / "node"
 NEEDS = {
-    Inlet: Action.PRODUCE,
-    OwnInlet: Action.PRODUCE,
-    Outlet: Action.CONSUME,
-    Browsing: Action.BROWSE,
+    LinkSender: Action.PRODUCE,
+    TemporarySender: Action.PRODUCE,
+    LinkReceiver: Action.CONSUME,
+    LinkBrowser: Action.BROWSE,
 }
 BY_THEMSELVES = {
     Relay: "each message",
     Gateway: "each call and channel",
     Replies: "nothing but answers to calls",
-    Reattaching: "each topic and pattern, when it is looked at and when the subscription ends",
+    SubscriptionCloser: "each topic and pattern, when it is looked at and when the subscription ends",
 }
 
 

@@ -13,7 +13,7 @@ from joserfc.jwk import OctKey, RSAKey
 
 from headgate import InvalidValue
 from headgate.amqp.sasl import MAX_TOKEN
-from headgate_coordinator.security.tokens import LEEWAY, MOST_KEYS, TokenOptions, TokenRefused, Tokens, read_keys
+from headgate_coordinator.security.tokens import LEEWAY, MOST_KEYS, TokenOptions, TokenRefused, TokenVerifier, read_keys
 from tests.security.certificates import AUDIENCE, ISSUER, make_key, token_of, write_keys
 from tests.support.waiting import wait_until
 
@@ -21,15 +21,15 @@ NOW = 1_800_000_000.0
 KEY, OTHER = make_key(), make_key()
 
 
-async def started(file: Path, *keys: Any, now: float = NOW, claim: str = "sub") -> Tokens:
-    tokens = Tokens(TokenOptions(write_keys(file, *keys), ISSUER, AUDIENCE, claim), now=lambda: now)
+async def started(file: Path, *keys: Any, now: float = NOW, claim: str = "sub") -> TokenVerifier:
+    tokens = TokenVerifier(TokenOptions(write_keys(file, *keys), ISSUER, AUDIENCE, claim), now=lambda: now)
     await tokens.start(lambda _: None)
     await tokens.close()
     return tokens
 
 
 @pytest.fixture
-async def tokens(tmp_path: Path) -> Tokens:
+async def tokens(tmp_path: Path) -> TokenVerifier:
     return await started(tmp_path / "keys.json", KEY)
 
 
@@ -84,7 +84,7 @@ CLAIMS: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("claims", "why"), CLAIMS)
-async def test_each_claim_is_heeded(tokens: Tokens, claims: dict[str, object], why: str) -> None:
+async def test_each_claim_is_heeded(tokens: TokenVerifier, claims: dict[str, object], why: str) -> None:
     """Mutants: each check taken away."""
     user = claims.get("sub", "ann")
     rest = {name: value for name, value in claims.items() if name != "sub"}
@@ -92,13 +92,13 @@ async def test_each_claim_is_heeded(tokens: Tokens, claims: dict[str, object], w
         tokens.check(token_of(KEY, user, algorithm="", **({"exp": NOW + 60} | rest)))
 
 
-async def test_clocks_may_be_off_by_some_seconds(tokens: Tokens) -> None:
+async def test_clocks_may_be_off_by_some_seconds(tokens: TokenVerifier) -> None:
     tokens.check(told(exp=NOW - LEEWAY + 1))
     tokens.check(told(nbf=NOW + LEEWAY))
     tokens.check(told(aud=["other", AUDIENCE]))
 
 
-async def test_what_another_key_signed_is_refused(tokens: Tokens) -> None:
+async def test_what_another_key_signed_is_refused(tokens: TokenVerifier) -> None:
     """Its kid is the same. Mutant: the signature is not looked at."""
     with pytest.raises(TokenRefused, match="no key of the file"):
         tokens.check(token_of(OTHER, exp=NOW + 60))
@@ -111,7 +111,7 @@ async def test_what_another_key_signed_is_refused(tokens: Tokens) -> None:
 
 
 @pytest.mark.parametrize("word", ["none", "None", "NONE", "nOnE", "", "HS256", "HS512"])
-async def test_a_token_that_nobody_signed_is_refused_however_it_says_so(tokens: Tokens, word: str) -> None:
+async def test_a_token_that_nobody_signed_is_refused_however_it_says_so(tokens: TokenVerifier, word: str) -> None:
     """Mutants: the list of algorithms left out; the header believed."""
     claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": NOW + 60}
     for header in ({"alg": word}, {"alg": word, "kid": "one"}, {"kid": "one"}, {"alg": None}, {"alg": ["none"]}):
@@ -132,7 +132,7 @@ async def test_the_public_key_is_no_shared_secret(tmp_path: Path) -> None:
             tokens.check(forged)
 
 
-async def test_a_token_brings_no_key_of_its_own(tokens: Tokens) -> None:
+async def test_a_token_brings_no_key_of_its_own(tokens: TokenVerifier) -> None:
     mine = OTHER.as_dict(private=False)
     for header in ({"jwk": mine}, {"jku": "http://127.0.0.1:1/keys"}, {"x5u": "http://127.0.0.1:1/x"}, {"kid": "two"}):
         with pytest.raises(TokenRefused):
@@ -142,7 +142,7 @@ async def test_a_token_brings_no_key_of_its_own(tokens: Tokens) -> None:
     tokens.check(token_of(KEY, header={"nonce": "x", "typ": "at+jwt"}, exp=NOW + 60))
 
 
-async def test_garbage_is_refused_and_costs_little(tokens: Tokens) -> None:
+async def test_garbage_is_refused_and_costs_little(tokens: TokenVerifier) -> None:
     deep = b"[" * 5000
     hostile = [
         "", ".", "..", "...", "a.b.c", "é.é.é", "x" * MAX_TOKEN, "." * MAX_TOKEN, "x" * (1 << 20),
@@ -165,7 +165,7 @@ async def test_garbage_is_refused_and_costs_little(tokens: Tokens) -> None:
     assert (time.process_time() - began) / len(hostile) < 0.01
 
 
-async def test_numbers_that_json_has_not_are_refused(tokens: Tokens) -> None:
+async def test_numbers_that_json_has_not_are_refused(tokens: TokenVerifier) -> None:
     for word in ("Infinity", "NaN", "-Infinity", "9" * 5000):
         claims = f'{{"iss": "{ISSUER}", "aud": "{AUDIENCE}", "sub": "ann", "exp": {word}}}'.encode()
         signed = jws.serialize_compact({"alg": "ES256", "kid": "one"}, claims, KEY, algorithms=["ES256"])
@@ -173,7 +173,7 @@ async def test_numbers_that_json_has_not_are_refused(tokens: Tokens) -> None:
             tokens.check(signed)
 
 
-async def test_no_refusal_repeats_the_token(tokens: Tokens) -> None:
+async def test_no_refusal_repeats_the_token(tokens: TokenVerifier) -> None:
     for claims, _ in CLAIMS:
         rest = {name: value for name, value in claims.items() if name != "sub"}
         signed = token_of(KEY, claims.get("sub", "ann"), algorithm="", **({"exp": NOW + 60} | rest))
@@ -186,7 +186,7 @@ async def test_keys_rotate_with_their_file(tmp_path: Path) -> None:
     """The new one is taken without a restart, the old one is not any more; a broken file changes nothing."""
     file = write_keys(tmp_path / "keys.json", KEY)
     changes: list[frozenset[str]] = []
-    tokens = Tokens(TokenOptions(file, ISSUER, AUDIENCE), now=lambda: NOW)
+    tokens = TokenVerifier(TokenOptions(file, ISSUER, AUDIENCE), now=lambda: NOW)
     await tokens.start(changes.append)
     try:
         tokens.check(told())

@@ -11,7 +11,7 @@ from headgate.redis.stores.sliced_reads import every_slice
 from headgate_coordinator.fleet.node_facts import NodeFacts
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.fleet.reply_queues import reply_queue
-from headgate_coordinator.service.sweep import Sweep, Turn, within
+from headgate_coordinator.service.sweep import Sweep, SweepTurn, within
 from tests.sdk.observing import GUARD
 from tests.support.waiting import wait_until
 
@@ -112,7 +112,7 @@ async def test_a_reply_queue_of_a_dead_node_goes_after_two_rounds_of_whoever_saw
 
 
 async def test_a_turn_is_taken_once() -> None:
-    turn = Turn()
+    turn = SweepTurn()
     turn.add([1, 2])
     turn.add([2, 3])
     assert sorted(turn.take()) == [1, 2, 3]

@@ -9,21 +9,21 @@ from headgate_coordinator.workers.machine import (
     LONGEST,
     STEADY,
     Abandon,
+    AllEnded,
     Begin,
     Drain,
     Kill,
-    Machine,
     Order,
-    Over,
     Replace,
-    Rolled,
+    RestartDone,
+    WorkerMachine,
 )
 from tests.support.extent import each, examples
 
 
-def running(count: int) -> Machine:
+def running(count: int) -> WorkerMachine:
     """Return a machine whose workers all listen: 1 to `count`, at the places of the same numbers."""
-    machine = Machine(count, patience=10.0)
+    machine = WorkerMachine(count, patience=10.0)
     assert machine.begin(0.0) == [Begin(1, 1)]
     begun = machine.listens(1, 1.0)
     assert begun == [Begin(number, number) for number in range(2, count + 1)]
@@ -34,9 +34,9 @@ def running(count: int) -> Machine:
 
 
 def test_the_first_begins_alone_and_if_it_cannot_no_other_does() -> None:
-    machine = Machine(3, patience=10.0)
+    machine = WorkerMachine(3, patience=10.0)
     machine.begin(0.0)
-    assert machine.ended(1, 0.5) == [Over(1)]
+    assert machine.ended(1, 0.5) == [AllEnded(1)]
 
 
 def test_one_that_ends_by_itself_is_replaced_later_and_later() -> None:
@@ -74,7 +74,7 @@ def test_a_rolling_restart_takes_one_place_after_the_other_and_never_leaves_one_
     """Mutants: it drains before the next one listens; or goes on before the last one has ended."""
     machine = running(3)
     orders, now, drained = machine.roll(2.0), 2.0, []
-    while orders and orders != [Rolled()]:
+    while orders and orders != [RestartDone()]:
         now += 1
         (order,) = orders
         assert machine.unserved() == []
@@ -86,7 +86,7 @@ def test_a_rolling_restart_takes_one_place_after_the_other_and_never_leaves_one_
             assert order.others
             drained.append(order.worker)
             orders = machine.ended(order.worker, now)
-    assert orders == [Rolled()]
+    assert orders == [RestartDone()]
     assert drained == [1, 2, 3]
     assert sorted(machine.states) == [4, 5, 6]
 
@@ -106,7 +106,7 @@ def test_a_restart_asked_for_during_one_follows_it() -> None:
     assert machine.roll(2.0) == [Begin(2, 1)]
     assert machine.roll(2.1) == []
     assert machine.listens(2, 3.0) == [Drain(1, others=True)]
-    assert machine.ended(1, 4.0) == [Rolled(), Begin(3, 1)]
+    assert machine.ended(1, 4.0) == [RestartDone(), Begin(3, 1)]
 
 
 def test_one_that_dies_while_its_successor_begins_needs_no_other() -> None:
@@ -114,7 +114,7 @@ def test_one_that_dies_while_its_successor_begins_needs_no_other() -> None:
     machine.roll(2.0)
     assert machine.ended(1, 2.5) == []
     assert machine.unserved() == [1]
-    assert machine.listens(2, 3.0) == [Rolled()]
+    assert machine.listens(2, 3.0) == [RestartDone()]
 
 
 def test_a_successor_that_dies_after_its_predecessor_is_replaced() -> None:
@@ -123,14 +123,14 @@ def test_a_successor_that_dies_after_its_predecessor_is_replaced() -> None:
     machine.ended(1, 2.5)
     assert machine.ended(2, 3.0) == [Replace(2, 1, FIRST)]
     (begin,) = machine.due(4.0)
-    assert machine.listens(begin.worker, 5.0) == [Rolled()]  # type: ignore[union-attr]
+    assert machine.listens(begin.worker, 5.0) == [RestartDone()]  # type: ignore[union-attr]
 
 
 def test_all_drain_when_it_stops_and_it_is_over_when_the_last_has_ended() -> None:
     machine = running(2)
     assert machine.stop(5.0) == [Drain(1, others=False), Drain(2, others=False)]
     assert machine.ended(1, 6.0) == []
-    assert machine.ended(2, 6.0) == [Over()]
+    assert machine.ended(2, 6.0) == [AllEnded()]
     assert machine.roll(7.0) == []
 
 
@@ -141,7 +141,7 @@ def test_one_that_does_not_end_is_killed_after_its_time() -> None:
     assert machine.due(14.9) == []
     assert machine.due(15.0) == [Kill(1)]
     assert machine.due(16.0) == []
-    assert machine.ended(1, 16.0) == [Over()]
+    assert machine.ended(1, 16.0) == [AllEnded()]
 
 
 def test_nobody_is_begun_again_once_it_stops() -> None:
@@ -150,15 +150,15 @@ def test_nobody_is_begun_again_once_it_stops() -> None:
     machine.stop(2.01)
     assert machine.next_due() == pytest.approx(12.01)
     assert machine.due(5.0) == []
-    assert machine.ended(1, 6.0) == [Over()]
+    assert machine.ended(1, 6.0) == [AllEnded()]
 
 
 def test_it_stops_while_the_first_begins() -> None:
-    machine = Machine(2, patience=10.0)
+    machine = WorkerMachine(2, patience=10.0)
     machine.begin(0.0)
     assert machine.stop(0.1) == [Drain(1, others=False)]
     assert machine.listens(1, 0.2) == [], "it has its order already"
-    assert machine.ended(1, 0.3) == [Over()]
+    assert machine.ended(1, 0.3) == [AllEnded()]
 
 
 class World:
@@ -167,17 +167,17 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.count = self.random.randint(1, 4)
-        self.machine = Machine(self.count, patience=10.0)
+        self.machine = WorkerMachine(self.count, patience=10.0)
         self.now = 0.0
         self.alive: dict[int, int] = {}
-        self.over: list[Over] = []
+        self.over: list[AllEnded] = []
 
     def obey(self, orders: list[Order]) -> None:
         for order in orders:
             match order:
                 case Begin(worker, place):
                     self.alive[worker] = place
-                case Over():
+                case AllEnded():
                     self.over.append(order)
                 case Drain(worker) | Kill(worker):
                     assert worker in self.alive
@@ -221,5 +221,5 @@ def test_whatever_happens_when(seed: int) -> None:
     world.obey(world.machine.stop(world.now))
     for worker in list(world.alive):
         world.end(worker)
-    assert world.over == [Over()]
+    assert world.over == [AllEnded()]
     assert world.machine.next_due() is None

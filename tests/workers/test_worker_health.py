@@ -7,42 +7,42 @@ import sys
 
 import pytest
 
-from headgate_coordinator.workers.worker_health import EVERY, HUNG, STOPPED, Glimpse, Watch, glimpse
+from headgate_coordinator.workers.worker_health import EVERY, HUNG, STOPPED, ProcessSample, WorkerHealth, glimpse
 from tests.support.waiting import wait_for
 
 
-def looks(watch: Watch, *states: str, ran: float = 0.0, spoke: bool = False) -> list[str | None]:
+def looks(watch: WorkerHealth, *states: str, ran: float = 0.0, spoke: bool = False) -> list[str | None]:
     """Look at one that runs so long between two looks."""
-    return [watch.look(Glimpse(state, (number + 1) * ran), spoke=spoke) for number, state in enumerate(states)]
+    return [watch.look(ProcessSample(state, (number + 1) * ran), spoke=spoke) for number, state in enumerate(states)]
 
 
 def test_one_that_is_stopped_is_given_up_within_three_seconds_and_once() -> None:
     """Mutant: only those that are silent are looked at; one that is stopped waits like one that thinks for long."""
-    found = looks(Watch(), *"T" * 20)
+    found = looks(WorkerHealth(), *"T" * 20)
     assert found == [None] * (STOPPED - 1) + ["is stopped"] + [None] * (20 - STOPPED)
     assert STOPPED * EVERY < 3
 
 
 def test_one_that_goes_on_in_time_stays() -> None:
     """Mutant: looks are added up."""
-    assert set(looks(Watch(), *("T" * (STOPPED - 1) + "S") * 5)) == {None}
+    assert set(looks(WorkerHealth(), *("T" * (STOPPED - 1) + "S") * 5)) == {None}
 
 
 def test_one_that_gets_no_processor_is_never_given_up() -> None:
     """Mutant: silence counts as such, so that a busy machine kills its nodes and is busier."""
-    assert set(looks(Watch(), *"R" * HUNG * 100)) == {None}
-    assert set(looks(Watch(), *"R" * HUNG * 100, ran=EVERY / 3)) == {None}
+    assert set(looks(WorkerHealth(), *"R" * HUNG * 100)) == {None}
+    assert set(looks(WorkerHealth(), *"R" * HUNG * 100, ran=EVERY / 3)) == {None}
 
 
 @pytest.mark.parametrize(("state", "ran"), [("S", 0.0), ("R", EVERY)])
 def test_one_whose_loop_hangs_is_given_up(state: str, ran: float) -> None:
-    found = looks(Watch(), *state * HUNG * 2, ran=ran)
+    found = looks(WorkerHealth(), *state * HUNG * 2, ran=ran)
     assert found.index("does not answer") in (HUNG - 1, HUNG)
     assert found.count(None) == HUNG * 2 - 1
 
 
 def test_a_beat_begins_the_count_anew() -> None:
-    watch = Watch()
+    watch = WorkerHealth()
     assert set(looks(watch, *"S" * (HUNG - 1))) == {None}
     assert looks(watch, "S", spoke=True) == [None]
     assert set(looks(watch, *"S" * (HUNG - 1))) == {None}
@@ -50,7 +50,7 @@ def test_a_beat_begins_the_count_anew() -> None:
 
 @pytest.mark.parametrize("state", ["t", "D", "Z"])
 def test_one_that_a_debugger_holds_or_a_disk_is_left_alone(state: str) -> None:
-    assert set(looks(Watch(), *state * HUNG * 2)) == {None}
+    assert set(looks(WorkerHealth(), *state * HUNG * 2)) == {None}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc here: nothing is told of processes")

@@ -24,10 +24,10 @@ from headgate.explain.link_view import LinkEnds
 from headgate.redis.keys import Address
 from headgate_coordinator.admin import models
 from headgate_coordinator.admin.answers import limiters, pools, stores
-from headgate_coordinator.admin.destination_state import Figures, from_fields
+from headgate_coordinator.admin.destination_state import DestinationState, from_fields
 from headgate_coordinator.admin.links import LinkWatch
-from headgate_coordinator.admin.namespace_watch import Flow, Once, Picture, Watch
-from headgate_coordinator.admin.operations import Blocking, Call, Listing, Operation, Putting, View
+from headgate_coordinator.admin.namespace_watch import CachedValue, Flow, NamespaceSnapshot, NamespaceWatch
+from headgate_coordinator.admin.operations import BlockRequest, Call, Listing, Operation, PutQuery, ViewQuery
 from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.admin.processes import Processes
 from headgate_coordinator.fleet.node_facts import NodeView
@@ -39,7 +39,7 @@ MOST_LOSSES: Final = 200
 MOST_WAITING: Final = 100
 MOST_CONSUMERS: Final = 100
 MOST_DEADLOCKS: Final = 10
-_SORTS: Final[dict[str, Callable[[Figures, Flow], Any]]] = {
+_SORTS: Final[dict[str, Callable[[DestinationState, Flow], Any]]] = {
     "name": lambda one, _: one.name,
     "state": lambda one, _: (one.state != "open", one.blocked, one.state),
     "pending": lambda one, _: one.pending_bytes,
@@ -56,15 +56,15 @@ _SORTS: Final[dict[str, Callable[[Figures, Flow], Any]]] = {
 class Api:
     """The state that the operations work with: of a client, and of the node that it runs in, where there is one."""
 
-    def __init__(self, client: Client, node: NodeView | None, processes: Processes, watch: Watch) -> None:
+    def __init__(self, client: Client, node: NodeView | None, processes: Processes, watch: NamespaceWatch) -> None:
         self._client = client
         self._node = node
         self._processes = processes
         self._watch = watch
         self._registry = NodeRegistry(client)
-        self._entries = Once(self._list_nodes)
+        self._entries = CachedValue(self._list_nodes)
         self._links = LinkWatch(client, self._entries)
-        self._deadlocks = Once(client.deadlocks)
+        self._deadlocks = CachedValue(client.deadlocks)
         self._compiling = asyncio.Lock()
         self.operations: Final = self._declare()
 
@@ -81,9 +81,9 @@ class Api:
                       (models.Overview,), Listing),
             Operation("GET", "/destinations", "List destinations", self._destinations, (models.Destinations,), Listing),
             Operation("GET", one, "Return a destination", self._destination, (models.Destination,)),
-            Operation("GET", f"{one}/explain", "Say why it is as it is", self._explain, (models.Explained,), View),
+            Operation("GET", f"{one}/explain", "Say why it is as it is", self._explain, (models.Explained,), ViewQuery),
             Operation("POST", f"{one}/block", "Let nobody send to a destination", self._block, (models.Done,),
-                      body=Blocking),
+                      body=BlockRequest),
             Operation("POST", f"{one}/unblock", "Take a block away", self._unblock, (models.Done,)),
             Operation("POST", f"{one}/purge", "Remove all messages of a destination", self._purge, (models.Purged,)),
             Operation("GET", "/pools", "List the pools", self._pools, (pools.Pools,)),
@@ -95,7 +95,7 @@ class Api:
                       (models.Explained,)),
             Operation("GET", "/policy", "Return the policy in force", self._policy, (models.PolicyInForce,)),
             Operation("PUT", "/policy", "Put a policy in force, or say what it would change", self._put_policy,
-                      (models.Applied, models.Planned), Putting, "policy"),
+                      (models.Applied, models.Planned), PutQuery, "policy"),
             Operation("GET", "/deadlocks", "List the deadlocks that nodes saw in the last minute", self._list_deadlocks,
                       (models.Deadlocks,)),
             Operation("GET", "/nodes", "List the broker nodes that are alive", self._nodes, (models.Nodes,)),
@@ -189,7 +189,7 @@ class Api:
     async def _list_nodes(self) -> list[NodeEntry]:
         return await self._registry.list()
 
-    async def _fresh(self) -> Picture:
+    async def _fresh(self) -> NamespaceSnapshot:
         picture = await self._watch.picture()
         if picture.trouble:
             raise Refused(503, "coordinator-unavailable", picture.trouble)
@@ -229,7 +229,7 @@ class Api:
 
     async def _put_policy(self, call: Call) -> BaseModel:
         form: documents.Format = "json" if call.media_type == "application/json" else "toml"
-        query: Putting = call.query
+        query: PutQuery = call.query
         async with self._compiling:  # in a thread, one at a time: the loop has messages to carry
             with _young_garbage_only():
                 policy = await asyncio.to_thread(documents.loads, call.body, query.source or f"admin.{form}", form)
@@ -256,7 +256,7 @@ def _young_garbage_only() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _page(picture: Picture, explained: dict[str, Explanation], query: Listing) -> models.Destinations:
+def _page(picture: NamespaceSnapshot, explained: dict[str, Explanation], query: Listing) -> models.Destinations:
     wanted, flows, sort_by = query.search.casefold(), picture.flows, _SORTS[query.sort]
     found = [
         one
@@ -275,20 +275,20 @@ def _page(picture: Picture, explained: dict[str, Explanation], query: Listing) -
     )
 
 
-def _limiters(picture: Picture, explained: dict[str, Explanation]) -> limiters.Limiters:
+def _limiters(picture: NamespaceSnapshot, explained: dict[str, Explanation]) -> limiters.Limiters:
     found = (limiters.Limiter.of(one) for one in explained.values())
     total = sum(one.kind == "limiter" for one in picture.destinations.values())
     order = sorted((one for one in found if one), key=lambda one: (-one.view.waiting, one.state == "open", one.name))
     return limiters.Limiters(total=total, limiters=order)
 
 
-def _held_up(one: Figures, explained: dict[str, Explanation]) -> bool:
+def _held_up(one: DestinationState, explained: dict[str, Explanation]) -> bool:
     return (explained[one.name].state if one.name in explained else one.state) != "open"
 
 
-def _waiting(explained: dict[str, Explanation]) -> list[models.Waiting]:
+def _waiting(explained: dict[str, Explanation]) -> list[models.WaitingSender]:
     found = [
-        models.Waiting(
+        models.WaitingSender(
             destination=one.destination,
             kind=one.kind,
             session=waiter.session,

@@ -19,11 +19,11 @@ from starlette.routing import Route
 from headgate import Client, HeadgateError, InvalidValue
 from headgate_coordinator.admin import limits, metrics
 from headgate_coordinator.admin.api import Api
-from headgate_coordinator.admin.authentication import Callers
-from headgate_coordinator.admin.fast_path import Straight
-from headgate_coordinator.admin.guard import Guard, Guarded
+from headgate_coordinator.admin.authentication import Authenticator
+from headgate_coordinator.admin.fast_path import FastPath
+from headgate_coordinator.admin.guard import GuardedApp, RequestGuard
 from headgate_coordinator.admin.messages import Messages
-from headgate_coordinator.admin.namespace_watch import Once, Watch
+from headgate_coordinator.admin.namespace_watch import CachedValue, NamespaceWatch
 from headgate_coordinator.admin.openapi import document
 from headgate_coordinator.admin.operations import PREFIX
 from headgate_coordinator.admin.problems import problem, problem_of
@@ -114,10 +114,10 @@ def create_app(
     client.parts.waits.listeners.append(waited.hear)
     client.parts.waits.of_others.append(waited.hear)
     processes = Processes(client, node, waited, siblings)
-    watch = Watch(client)
+    watch = NamespaceWatch(client)
     api = Api(client, node, processes, watch)
     holds = Holds(client, "http", quota)
-    callers = Callers(users, token, read_token)
+    callers = Authenticator(users, token, read_token)
     operations = (*api.operations, *Messages(client, watch).operations, *limits.Limits(holds, charge).operations)
 
     @functools.cache
@@ -126,7 +126,7 @@ def create_app(
         found = document(operations, token=token is not None, open_metrics=open_metrics, rate_limits=with_rates)
         return bytes(JSONResponse(found).body)
 
-    evicts = Once(functools.partial(eviction, client))
+    evicts = CachedValue(functools.partial(eviction, client))
 
     async def live(_: Request) -> Response:
         return JSONResponse(Live().model_dump())
@@ -169,7 +169,7 @@ def create_app(
         await processes.close()
         await watch.close()
 
-    guard = Guard(frozenset({*PROBES, *PAGE, *(("/metrics",) if open_metrics else ())}), callers, hosts)
+    guard = RequestGuard(frozenset({*PROBES, *PAGE, *(("/metrics",) if open_metrics else ())}), callers, hosts)
     return Starlette(
         routes=[
             Route("/live", live),
@@ -181,8 +181,8 @@ def create_app(
             *([Route("/json", as_proxies, methods=["POST"])] if rate_limits is not None else []),
         ],
         middleware=[
-            Middleware(Straight, guard=guard, operations=operations, prefix=limits.PREFIX),
-            Middleware(Guarded, guard=guard),
+            Middleware(FastPath, guard=guard, operations=operations, prefix=limits.PREFIX),
+            Middleware(GuardedApp, guard=guard),
         ],
         exception_handlers={HeadgateError: _failed, HTTPException: _refused, Exception: _failed},
         lifespan=lifespan,

@@ -10,7 +10,7 @@ from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.grants import ALL, EVERYTHING, Action, Grant
-from headgate_coordinator.security.password_queue import NOBODY, Crowded, network_of
+from headgate_coordinator.security.password_queue import NOBODY, PasswordQueueFull, network_of
 from headgate_coordinator.security.tokens import TokenRefused
 
 _CHALLENGE: Final = 'Basic realm="headgate", charset="UTF-8"'
@@ -18,7 +18,7 @@ LONGEST: Final = 2000
 """Characters of a name and a password together, in base64."""
 
 
-class Callers:
+class Authenticator:
     """Finds out who calls.
 
     Args:
@@ -71,7 +71,7 @@ class Callers:
                 network = network_of(f"{peer[0]}:{peer[1]}") if peer else NOBODY
                 try:
                     return await self._users.authenticate(name, password, peer=network)
-                except Crowded as error:
+                except PasswordQueueFull as error:
                     raise Refused(503, "crowded", str(error), headers={"Retry-After": "1"}) from None
         return None
 

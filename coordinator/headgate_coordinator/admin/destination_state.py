@@ -36,7 +36,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class DestinationState:
     """A destination at one instant.
 
     Attributes:
@@ -111,7 +111,7 @@ def named(values: Sequence[bytes | None]) -> dict[str, str]:
     return {field: value.decode() for field, value in zip(FIELDS, values, strict=True) if value is not None}
 
 
-def from_fields(name: str, fields: Mapping[str, str], now_ms: float) -> Figures:
+def from_fields(name: str, fields: Mapping[str, str], now_ms: float) -> DestinationState:
     """Return what a destination's fields say."""
 
     def number(field: str) -> int:
@@ -120,7 +120,7 @@ def from_fields(name: str, fields: Mapping[str, str], now_ms: float) -> Figures:
     published, pending = number("message_seq"), number("pending_messages")
     limits = {unit: _limit(fields.get(f"limit_{unit}")) for unit in ("bytes", "messages")}
     rate = fields.get("rate")
-    return Figures(
+    return DestinationState(
         name=name,
         kind=fields["kind"],
         state=_state(fields, number, limits, now_ms),

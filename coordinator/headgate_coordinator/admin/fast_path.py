@@ -6,8 +6,8 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate import HeadgateError
-from headgate_coordinator.admin.guard import RAW_HEADERS, Guard, headers_of
-from headgate_coordinator.admin.http_connection import EXCHANGE, Exchange
+from headgate_coordinator.admin.guard import RAW_HEADERS, RequestGuard, headers_of
+from headgate_coordinator.admin.http_connection import EXCHANGE, HttpExchange
 from headgate_coordinator.admin.operations import Operation
 from headgate_coordinator.admin.problems import problem_of
 from headgate_coordinator.admin.requests import JSON, respond
@@ -25,7 +25,7 @@ def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 _OF_ALL: Final = _lines(RAW_HEADERS)
 
 
-class Straight:
+class FastPath:
     """Takes what is posted to limiters straight to its operation, by the path alone; all else goes its usual way.
 
     Args:
@@ -35,7 +35,7 @@ class Straight:
         prefix: of their paths.
     """
 
-    def __init__(self, app: ASGIApp, guard: Guard, operations: tuple[Operation, ...], prefix: str) -> None:
+    def __init__(self, app: ASGIApp, guard: RequestGuard, operations: tuple[Operation, ...], prefix: str) -> None:
         self._app, self._guard = app, guard
         self._prefix = prefix.removesuffix("{name}").encode()
         self._by_word = {
@@ -58,7 +58,7 @@ class Straight:
         except HeadgateError as error:
             problem = problem_of(error)
             status, raw, body = problem.status_code, problem.raw_headers, bytes(problem.body)
-        exchange: Exchange | None = scope.get(EXCHANGE)
+        exchange: HttpExchange | None = scope.get(EXCHANGE)
         if exchange is not None:
             await exchange.answer(status, _lines(raw) + _OF_ALL, body)
         else:

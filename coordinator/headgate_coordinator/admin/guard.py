@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate_coordinator.admin.authentication import Callers
+from headgate_coordinator.admin.authentication import Authenticator
 from headgate_coordinator.admin.problems import Refused, problem_of
 from headgate_coordinator.security import EVERYTHING, Action
 from headgate_coordinator.security.access import Access
@@ -45,7 +45,7 @@ IDENTIFIES: Final = "headgate.identifies"
 HARMLESS: Final = ("GET", "HEAD", "OPTIONS")
 
 
-class Guard:
+class RequestGuard:
     """Says which requests may be answered.
 
     Args:
@@ -54,7 +54,7 @@ class Guard:
         hosts: names by which requests may call this host, beside localhost and addresses, where there is no token.
     """
 
-    def __init__(self, open_paths: frozenset[str], callers: Callers, hosts: tuple[str, ...] = ()) -> None:
+    def __init__(self, open_paths: frozenset[str], callers: Authenticator, hosts: tuple[str, ...] = ()) -> None:
         self._open = open_paths
         self._callers = callers
         self._hosts = frozenset(host.lower() for host in ("localhost", *hosts) if host)
@@ -92,7 +92,7 @@ class Guard:
         return name in self._hosts or (name != "" and _is_address(name.strip("[]")))
 
 
-class Guarded:
+class GuardedApp:
     """Lets requests through to an application that may be answered, and has all answers bear the headers.
 
     Args:
@@ -100,7 +100,7 @@ class Guarded:
         guard: of it.
     """
 
-    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+    def __init__(self, app: ASGIApp, guard: RequestGuard) -> None:
         self._app, self._guard = app, guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

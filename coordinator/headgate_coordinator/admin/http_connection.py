@@ -24,10 +24,10 @@ SLOW_READER: Final = 30.0
 LARGEST_WRITE: Final = 1 << 16
 """Bytes of answers that are not put off until the turn of the loop ends."""
 EXCHANGE: Final = "headgate.exchange"
-"""Stands in the scope of a request with its :class:`Exchange`."""
+"""Stands in the scope of a request with its :class:`HttpExchange`."""
 
 
-class Visit(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """A connection whose waiting is bounded, for a request and for its client to read the answer, and its requests."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -59,12 +59,12 @@ class Visit(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait; the oldest of too many goes."""
-        self.both = Together(cast("asyncio.Transport", transport), self.loop)
+        self.both = JoinedWrites(cast("asyncio.Transport", transport), self.loop)
         super().connection_made(cast("asyncio.Transport", self.both))
         self.since = self.loop.time()
         self._wait()
         if len(self.connections) > MOST:
-            visits = (cast("Visit", visit) for visit in self.connections)
+            visits = (cast("HttpConnection", visit) for visit in self.connections)
             oldest = min((visit for visit in visits if visit.idle), key=lambda visit: visit.since)
             self.connections.discard(oldest)  # it is not there any more for the next that comes in this turn
             oldest.transport.abort()
@@ -133,7 +133,7 @@ class Visit(HttpToolsProtocol):
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
             raise HttpParserError("a request names one host")
         super().on_headers_complete()
-        self.scope[EXCHANGE] = Exchange(self, self.cycle)  # type: ignore[typeddict-unknown-key]
+        self.scope[EXCHANGE] = HttpExchange(self, self.cycle)  # type: ignore[typeddict-unknown-key]
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body."""
@@ -211,7 +211,7 @@ class Visit(HttpToolsProtocol):
             self.transport.abort()
 
 
-class Exchange:
+class HttpExchange:
     """One request and its answer, past the messages of ASGI: each of those would cost as much as what is asked for.
 
     Args:
@@ -221,7 +221,7 @@ class Exchange:
 
     __slots__ = ("_cycle", "_visit")
 
-    def __init__(self, visit: Visit, cycle: RequestResponseCycle) -> None:
+    def __init__(self, visit: HttpConnection, cycle: RequestResponseCycle) -> None:
         self._visit, self._cycle = visit, cycle
 
     @property
@@ -256,7 +256,7 @@ class Exchange:
 class Parser(HttpRequestParser):
     """Reads the requests of one connection; it stops at a head that asks for another protocol, and goes on anew."""
 
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit: HttpConnection) -> None:
         super().__init__(visit)
         self.set_dangerous_leniencies(lenient_data_after_close=True)  # the last request is answered, as by uvicorn
         self._visit = visit
@@ -269,7 +269,7 @@ class Parser(HttpRequestParser):
             self._visit.decline_upgrade(data[asked.args[0] :])
 
 
-class Together:
+class JoinedWrites:
     """A transport that sends what is written in one turn of the loop at once: an answer's head with its body.
 
     It does not go on to read either while its owner has enough to read.

@@ -25,7 +25,7 @@ from headgate.explain.levels import LimitState
 from headgate.http import fields
 from headgate.limiting.hold import read_ttl
 from headgate.redis.stores.limiters import HoldCall
-from headgate_coordinator.admin.operations import Answer, Call, NoQuery, Operation, Query
+from headgate_coordinator.admin.operations import AnswerWithHeaders, Call, NoQuery, Operation, Query
 from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.holds import Holds, InProgress, see_held
 from headgate_coordinator.security import Action
@@ -62,7 +62,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Admitting(_Body):
+class AdmitRequest(_Body):
     """An admission that is asked for."""
 
     amounts: Amounts = Field(min_length=1, description="what is reserved, by the names of limits")
@@ -75,14 +75,14 @@ class Admitting(_Body):
     fail_if_late: bool = Field(False, description="refuse at once what would not be admitted in time")
 
 
-class Renewing(_Body):
+class RenewRequest(_Body):
     """A hold that is to stay."""
 
     hold: HoldId = Field(description="its id")
     ttl: float = Field(TTL, ge=1, le=3600, allow_inf_nan=False, description="seconds of its lease from now on")
 
 
-class Settling(_Body):
+class SettleRequest(_Body):
     """The amounts that a hold used."""
 
     hold: HoldId = Field(description="its id")
@@ -91,14 +91,14 @@ class Settling(_Body):
     outcome: Outcome | None = Field(None, description=OUTCOME)
 
 
-class Releasing(_Body):
+class ReleaseRequest(_Body):
     """A hold that ends."""
 
     hold: HoldId = Field(description="its id")
     outcome: Outcome | None = Field(None, description=OUTCOME)
 
 
-class HoldingOff(_Body):
+class HoldOffRequest(_Body):
     """A pause of all admissions."""
 
     seconds: float = Field(ge=0, le=86_400, allow_inf_nan=False, description="from now on; 0 ends a hold-off")
@@ -106,7 +106,7 @@ class HoldingOff(_Body):
     key: Key = Field(None, description="of which alone; all without one")
 
 
-class Looking(Query):
+class LevelsQuery(Query):
     """A look at levels."""
 
     key: str | None = Field(None, max_length=255, description="a key, whose own limits are in the answer too")
@@ -176,16 +176,20 @@ class Limits:
         self._holds, self._charge = holds, charge
         self._in_line: Counter[str] = Counter()
         self.operations: Final = (
-            _operation("GET", "", "Return how much of a limiter is taken", self._state, State, query=Looking),
-            _operation("POST", "/admit", "Reserve amounts under all limits at once", self._admit, Admitted, Admitting),
-            _operation("POST", "/renew", "Begin a hold's lease again", self._renew, Renewed, Renewing),
-            _operation("POST", "/settle", "Say what a hold used", self._settle, Settled, Settling),
-            _operation("POST", "/release", "End a hold", self._release, Released, Releasing),
-            _operation("POST", "/hold-off", "Have nothing admitted for a while", self._hold_off, HeldOff, HoldingOff),
+            _operation("GET", "", "Return how much of a limiter is taken", self._state, State, query=LevelsQuery),
+            _operation(
+                "POST", "/admit", "Reserve amounts under all limits at once", self._admit, Admitted, AdmitRequest
+            ),
+            _operation("POST", "/renew", "Begin a hold's lease again", self._renew, Renewed, RenewRequest),
+            _operation("POST", "/settle", "Say what a hold used", self._settle, Settled, SettleRequest),
+            _operation("POST", "/release", "End a hold", self._release, Released, ReleaseRequest),
+            _operation(
+                "POST", "/hold-off", "Have nothing admitted for a while", self._hold_off, HeldOff, HoldOffRequest
+            ),
         )
 
-    async def _admit(self, call: Call) -> Answer:
-        body: Admitting = call.body
+    async def _admit(self, call: Call) -> AnswerWithHeaders:
+        body: AdmitRequest = call.body
         if self._charge is not None and (why := await self._charge(call.access.user)):
             raise Refused(429, "quota-exceeded", why, headers={"Retry-After": "1"})
         wait = body.wait if "wait" in body.model_fields_set else min(call.patience or 0.0, LONGEST_WAIT)
@@ -214,8 +218,8 @@ class Limits:
             if not self._in_line[user]:
                 del self._in_line[user]
 
-    async def _admitted(self, call: Call, wait: float) -> Answer:
-        body: Admitting = call.body
+    async def _admitted(self, call: Call, wait: float) -> AnswerWithHeaders:
+        body: AdmitRequest = call.body
         try:
             limiter, hold = await self._holds.admit(
                 call.access,
@@ -236,7 +240,7 @@ class Limits:
             await self._holds.ask(call.access, call.name, HoldCall("release", hold.id))
             raise Refused(403, "access-denied", call.access.refusal(Action.PRODUCE, call.name))
         admitted = Admitted(limiter=call.name, hold=hold.id, key=body.key, amounts=dict(hold.amounts), ttl=body.ttl)
-        return Answer(admitted, _policy(tuple(limiter.limits.values())))
+        return AnswerWithHeaders(admitted, _policy(tuple(limiter.limits.values())))
 
     async def _exceeded(self, call: Call, error: CreditTimeout) -> Refused:
         limiter = await self._holds.limiter(call.access, error.destination)
@@ -249,14 +253,14 @@ class Limits:
             waited=error.waited, retry_after=after, **fields.violated(error.limit),
         )  # fmt: skip
 
-    async def _renew(self, call: Call) -> Answer:
-        body: Renewing = call.body
+    async def _renew(self, call: Call) -> AnswerWithHeaders:
+        body: RenewRequest = call.body
         answer = await self._holds.ask(call.access, call.name, HoldCall("renew", body.hold, ttl_ms=read_ttl(body.ttl)))
         see_held(call.name, body.hold, answer)
-        return Answer(Renewed(limiter=call.name, hold=body.hold, ttl=body.ttl))
+        return AnswerWithHeaders(Renewed(limiter=call.name, hold=body.hold, ttl=body.ttl))
 
-    async def _settle(self, call: Call) -> Answer:
-        body: Settling = call.body
+    async def _settle(self, call: Call) -> AnswerWithHeaders:
+        body: SettleRequest = call.body
         limiter = await self._holds.limiter(call.access, call.name)
         used = amounts_text(check_amounts(body.used, limiter.limits))
         answer = await self._holds.ask(call.access, call.name, HoldCall("settle", body.hold, amounts=used))
@@ -265,28 +269,28 @@ class Limits:
         if last:
             await self._holds.ask(call.access, call.name, *last)
         settled = Settled(limiter=call.name, hold=body.hold, counted=answer == "ok", released=body.release)
-        return Answer(settled)
+        return AnswerWithHeaders(settled)
 
-    async def _release(self, call: Call) -> Answer:
-        body: Releasing = call.body
+    async def _release(self, call: Call) -> AnswerWithHeaders:
+        body: ReleaseRequest = call.body
         answer = await self._holds.ask(call.access, call.name, *_reported(body), HoldCall("release", body.hold))
-        return Answer(Released(limiter=call.name, hold=body.hold, held=answer == "ok"))
+        return AnswerWithHeaders(Released(limiter=call.name, hold=body.hold, held=answer == "ok"))
 
-    async def _hold_off(self, call: Call) -> Answer:
-        body: HoldingOff = call.body
+    async def _hold_off(self, call: Call) -> AnswerWithHeaders:
+        body: HoldOffRequest = call.body
         limiter = await self._holds.limiter(call.access, call.name)
         seconds = await limiter.hold_off(body.seconds, reason=body.reason, key=body.key)
-        return Answer(HeldOff(limiter=call.name, key=body.key, seconds=seconds))
+        return AnswerWithHeaders(HeldOff(limiter=call.name, key=body.key, seconds=seconds))
 
-    async def _state(self, call: Call) -> Answer:
+    async def _state(self, call: Call) -> AnswerWithHeaders:
         limiter = await self._holds.limiter(call.access, call.name)
         state = await limiter.state(key=call.query.key)
         facts: dict[str, Any] = {name: getattr(state, name) for name in State.model_fields if name != "limiter"}
         answer = State(limiter=call.name, **facts)
-        return Answer(answer, fields.policy(limiter.limits.values()) | fields.levels(state))
+        return AnswerWithHeaders(answer, fields.policy(limiter.limits.values()) | fields.levels(state))
 
 
-def _repeated(word: str, body: Admitting) -> str:
+def _repeated(word: str, body: AdmitRequest) -> str:
     """Return by what a request is known again: one that asks for something else is another, whatever its word says."""
     if not word:
         return ""
@@ -298,7 +302,7 @@ def _policy(limits: tuple[Limit, ...]) -> dict[str, str]:
     return fields.policy(limits)
 
 
-def _reported(body: Settling | Releasing) -> list[HoldCall]:
+def _reported(body: SettleRequest | ReleaseRequest) -> list[HoldCall]:
     """Return the operation that says how a hold went, if the caller gave that; its time is known to the script."""
     return [HoldCall("sample", body.hold, amounts=one_sample(body.outcome))] if body.outcome else []
 
@@ -307,7 +311,7 @@ def _operation(
     method: Literal["GET", "POST"],
     path: str,
     summary: str,
-    run: Callable[[Call], Awaitable[Answer]],
+    run: Callable[[Call], Awaitable[AnswerWithHeaders]],
     answer: type[BaseModel],
     body: type[BaseModel] | None = None,
     *,

@@ -13,7 +13,7 @@ from headgate.core.links.link import ends_of
 from headgate.explain.link_chain import NOBODY
 from headgate.explain.link_view import HELD_UP, Side
 from headgate_coordinator.admin.models import PolicyLink, PolicyLinks
-from headgate_coordinator.admin.namespace_watch import AT_ONCE, MOST_EXPLAINED, PATIENCE, Once, together
+from headgate_coordinator.admin.namespace_watch import AT_ONCE, MOST_EXPLAINED, PATIENCE, CachedValue, together
 from headgate_coordinator.fleet.registry import NodeEntry
 from headgate_coordinator.links.listing import LinkState, list_links
 
@@ -32,9 +32,9 @@ class LinkWatch:
         last: that were read.
     """
 
-    def __init__(self, client: Client, nodes: Once[list[NodeEntry]]) -> None:
+    def __init__(self, client: Client, nodes: CachedValue[list[NodeEntry]]) -> None:
         self._client, self._nodes = client, nodes
-        self._links = Once(self._read)
+        self._links = CachedValue(self._read)
         self.last = PolicyLinks(total=0, links=[])
 
     async def links(self) -> PolicyLinks:

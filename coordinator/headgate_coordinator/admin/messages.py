@@ -12,7 +12,7 @@ from headgate.core.printable import printable
 from headgate.message import decode
 from headgate.redis.keys import Address
 from headgate_coordinator.admin.answers.stores import Answer
-from headgate_coordinator.admin.namespace_watch import Watch
+from headgate_coordinator.admin.namespace_watch import NamespaceWatch
 from headgate_coordinator.admin.operations import Call, Operation, Query
 from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.security import Action
@@ -28,14 +28,14 @@ MOST_VALUES: Final = 4096
 ID: Final = r"^(\d{1,2}:)?\d{1,16}-\d{1,16}$"
 
 
-class Browsing(Query):
+class BrowseQuery(Query):
     """Which messages."""
 
     after: str = Field("", pattern=rf"^$|{ID}", description="the id of a message: those after it")
     limit: int = Field(20, ge=1, le=MOST, description="how many at the most")
 
 
-class Deleting(BaseModel):
+class DeleteRequest(BaseModel):
     """The message to delete."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,7 +43,7 @@ class Deleting(BaseModel):
     id: str = Field(pattern=ID, description="of the message")
 
 
-class Moving(Deleting):
+class MoveRequest(DeleteRequest):
     """The message to move, and where to."""
 
     to: str = Field(min_length=1, max_length=255, description="name of another queue, or of a topic with subscriptions")
@@ -118,20 +118,20 @@ class Messages:
         watch: hears of changes.
     """
 
-    def __init__(self, client: Client, watch: Watch) -> None:
+    def __init__(self, client: Client, watch: NamespaceWatch) -> None:
         self._client, self._watch = client, watch
         path = "/destinations/{name}/messages"
         self.operations: Final = (
-            Operation("GET", path, "Show stored messages", self._browse, (BrowsedMessages,), Browsing,
+            Operation("GET", path, "Show stored messages", self._browse, (BrowsedMessages,), BrowseQuery,
                       right=Action.BROWSE),
             Operation("POST", f"{path}/move", "Move one message of a queue to another destination", self._move,
-                      (Moved,), body=Moving, right=Action.MANAGE),
-            Operation("POST", f"{path}/delete", "Delete one message", self._delete, (Deleted,), body=Deleting,
+                      (Moved,), body=MoveRequest, right=Action.MANAGE),
+            Operation("POST", f"{path}/delete", "Delete one message", self._delete, (Deleted,), body=DeleteRequest,
                       right=Action.MANAGE),
         )  # fmt: skip
 
     async def _browse(self, call: Call) -> BrowsedMessages:
-        query: Browsing = call.query
+        query: BrowseQuery = call.query
         address = Address.of(self._client.namespace, call.name)
         if await self._client.store.snapshot(address, waiters=0, consumers=1) is None:
             raise Refused(404, "unknown-destination", f"there is no destination {call.name!r}", destination=call.name)
@@ -143,7 +143,7 @@ class Messages:
         return BrowsedMessages(destination=call.name, messages=messages, more=len(messages) == query.limit)
 
     async def _move(self, call: Call) -> Moved:
-        wanted: Moving = call.body
+        wanted: MoveRequest = call.body
         if not call.access.may(Action.PRODUCE, wanted.to):
             raise Refused(403, "access-denied", call.access.refusal(Action.PRODUCE, wanted.to))
         try:
@@ -157,7 +157,7 @@ class Messages:
         return Moved(destination=call.name, id=wanted.id, to=wanted.to)
 
     async def _delete(self, call: Call) -> Deleted:
-        wanted: Deleting = call.body
+        wanted: DeleteRequest = call.body
         await self._client.delete_message(call.name, wanted.id)
         _log.warning("message %s of %r was deleted by %s, over admin HTTP", wanted.id, call.name, call.access.user)
         self._watch.changed()

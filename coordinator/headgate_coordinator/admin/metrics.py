@@ -6,20 +6,21 @@ from itertools import accumulate
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from headgate import LimitState, PoolState, StoreState, __version__
 from headgate.explain.limiter_view import BandUse, LimiterView
-from headgate_coordinator.admin.destination_state import Figures
-from headgate_coordinator.admin.namespace_watch import Picture
+from headgate_coordinator.admin.destination_state import DestinationState
+from headgate_coordinator.admin.namespace_watch import NamespaceSnapshot
 from headgate_coordinator.fleet.reports import Address, Series
 from headgate_coordinator.fleet.waits import BOUNDS
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class Metric:
     """A metric: a counter's name here lacks its ``_total``."""
 
     name: str
@@ -32,7 +33,7 @@ class Declared:
         """Its name as Prometheus sees it."""
         return f"{self.name}_total" if self.type == "counter" else self.name
 
-    def family(self, samples: Mapping[tuple[str, ...], float]) -> Metric:
+    def family(self, samples: Mapping[tuple[str, ...], float]) -> MetricFamily:
         """Return it with its samples, by label values."""
         kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
         family = kind(self.name, self.help, labels=self.labels)
@@ -42,9 +43,9 @@ class Declared:
 
 
 def _each(
-    name: str, kind: Literal["gauge", "counter"], meaning: str, value: Callable[[Figures], float | None]
-) -> tuple[Declared, Callable[[Figures], float | None]]:
-    return Declared(f"headgate_{name}", kind, meaning, ("namespace", "destination")), value
+    name: str, kind: Literal["gauge", "counter"], meaning: str, value: Callable[[DestinationState], float | None]
+) -> tuple[Metric, Callable[[DestinationState], float | None]]:
+    return Metric(f"headgate_{name}", kind, meaning, ("namespace", "destination")), value
 
 
 OF_DESTINATIONS: Final = (
@@ -84,8 +85,8 @@ OF_DESTINATIONS: Final = (
 
 def _of_store(
     name: str, meaning: str, value: Callable[[StoreState], float | None]
-) -> tuple[Declared, Callable[[StoreState], float | None]]:
-    return Declared(f"headgate_store_{name}", "gauge", meaning, ("namespace", "store")), value
+) -> tuple[Metric, Callable[[StoreState], float | None]]:
+    return Metric(f"headgate_store_{name}", "gauge", meaning, ("namespace", "store")), value
 
 
 OF_STORES: Final = (
@@ -100,8 +101,8 @@ OF_STORES: Final = (
 
 def _of_pool(
     name: str, meaning: str, value: Callable[[PoolState], float | None]
-) -> tuple[Declared, Callable[[PoolState], float | None]]:
-    return Declared(f"headgate_pool_{name}", "gauge", meaning, ("namespace", "pool")), value
+) -> tuple[Metric, Callable[[PoolState], float | None]]:
+    return Metric(f"headgate_pool_{name}", "gauge", meaning, ("namespace", "pool")), value
 
 
 OF_POOLS: Final = (
@@ -117,8 +118,8 @@ OF_POOLS: Final = (
 
 def _of_limiter(
     name: str, kind: Literal["gauge", "counter"], meaning: str, value: Callable[[LimiterView], float]
-) -> tuple[Declared, Callable[[LimiterView], float]]:
-    return Declared(f"headgate_limiter_{name}", kind, meaning, ("namespace", "destination")), value
+) -> tuple[Metric, Callable[[LimiterView], float]]:
+    return Metric(f"headgate_limiter_{name}", kind, meaning, ("namespace", "destination")), value
 
 
 OF_LIMITERS: Final = (
@@ -138,8 +139,8 @@ OF_LIMITERS: Final = (
 
 def _of_limit(
     name: str, meaning: str, value: Callable[[LimitState, LimiterView], float]
-) -> tuple[Declared, Callable[[LimitState, LimiterView], float]]:
-    return Declared(f"headgate_limit_{name}", "gauge", meaning, ("namespace", "destination", "limit")), value
+) -> tuple[Metric, Callable[[LimitState, LimiterView], float]]:
+    return Metric(f"headgate_limit_{name}", "gauge", meaning, ("namespace", "destination", "limit")), value
 
 
 OF_LIMITS: Final = (
@@ -153,7 +154,7 @@ OF_LIMITS: Final = (
               lambda limit, view: view.waiting_for.get(limit.name, 0)),
 )  # fmt: skip
 """Of each limit of each limiter."""
-FINISHED: Final = Declared(
+FINISHED: Final = Metric(
     "headgate_limit_finished", "counter", "Holds of a limit that adapts, by how they ended: ok, overload or ignore.",
     ("namespace", "destination", "limit", "outcome"),
 )  # fmt: skip
@@ -161,8 +162,8 @@ FINISHED: Final = Declared(
 
 def _of_band(
     name: str, kind: Literal["gauge", "counter"], meaning: str, value: Callable[[BandUse], float]
-) -> tuple[Declared, Callable[[BandUse], float]]:
-    return Declared(f"headgate_limiter_band_{name}", kind, meaning, ("namespace", "destination", "band")), value
+) -> tuple[Metric, Callable[[BandUse], float]]:
+    return Metric(f"headgate_limiter_band_{name}", kind, meaning, ("namespace", "destination", "band")), value
 
 
 OF_BANDS: Final = (
@@ -173,61 +174,61 @@ OF_BANDS: Final = (
              lambda one: one.shed),
 )  # fmt: skip
 """Of each band of a limiter, where callers or keys have any but the usual one."""
-SHADOWED: Final = Declared(
+SHADOWED: Final = Metric(
     "headgate_shadow_limit_would_wait", "counter", "Admissions of a limiter, messages of a queue or topic, "
     "credit of a gate or calls of a bucket that a shadow limit would have kept waiting, or refused; it is of all keys "
     "together, or of each.", ("namespace", "destination", "limit", "of"),
 )  # fmt: skip
-BUILD: Final = Declared("headgate_build_info", "gauge", "1; the version is its label.", ("version",))
-UP: Final = Declared("headgate_redis_up", "gauge", "1 when Redis answered this scrape in time, else 0.")
-EVICTS: Final = Declared(
+BUILD: Final = Metric("headgate_build_info", "gauge", "1; the version is its label.", ("version",))
+UP: Final = Metric("headgate_redis_up", "gauge", "1 when Redis answered this scrape in time, else 0.")
+EVICTS: Final = Metric(
     "headgate_redis_evicts", "gauge", "1 when Redis deletes keys as its memory is full: messages and counters go."
 )
-READ: Final = Declared("headgate_redis_read_seconds", "gauge", "How long reading all destinations took.")
-COUNT: Final = Declared("headgate_destinations", "gauge", "Destinations of the namespace.", ("namespace",))
-OMITTED: Final = Declared(
+READ: Final = Metric("headgate_redis_read_seconds", "gauge", "How long reading all destinations took.")
+COUNT: Final = Metric("headgate_destinations", "gauge", "Destinations of the namespace.", ("namespace",))
+OMITTED: Final = Metric(
     "headgate_destinations_omitted", "gauge", "Destinations without metrics of their own: beyond the bound.",
     ("namespace",),
 )  # fmt: skip
-NODE: Final = Declared("headgate_node_info", "gauge", "1; who the node is.", ("node", "address"))
-STARTED: Final = Declared("headgate_node_start_time_seconds", "gauge", "When the node started, since 1970.")
-READY: Final = Declared("headgate_node_ready", "gauge", "1 when the node lets clients in, 0 when it drains.")
-CONNECTIONS: Final = Declared("headgate_node_connections", "gauge", "Connections of clients that are open.")
-LINKS: Final = Declared("headgate_node_links", "gauge", "Links that are attached.", ("direction",))
-WAITING: Final = Declared("headgate_node_waiting_links", "gauge", "Links that wait for credit.", ("direction",))
-UNSETTLED: Final = Declared("headgate_node_unsettled_messages", "gauge", "Deliveries not settled.", ("direction",))
-MESSAGES: Final = Declared("headgate_node_messages", "counter", "Messages carried.", ("direction",))
-BYTES: Final = Declared("headgate_node_bytes", "counter", "Bytes of these.", ("direction",))
-REJECTED: Final = Declared(
+NODE: Final = Metric("headgate_node_info", "gauge", "1; who the node is.", ("node", "address"))
+STARTED: Final = Metric("headgate_node_start_time_seconds", "gauge", "When the node started, since 1970.")
+READY: Final = Metric("headgate_node_ready", "gauge", "1 when the node lets clients in, 0 when it drains.")
+CONNECTIONS: Final = Metric("headgate_node_connections", "gauge", "Connections of clients that are open.")
+LINKS: Final = Metric("headgate_node_links", "gauge", "Links that are attached.", ("direction",))
+WAITING: Final = Metric("headgate_node_waiting_links", "gauge", "Links that wait for credit.", ("direction",))
+UNSETTLED: Final = Metric("headgate_node_unsettled_messages", "gauge", "Deliveries not settled.", ("direction",))
+MESSAGES: Final = Metric("headgate_node_messages", "counter", "Messages carried.", ("direction",))
+BYTES: Final = Metric("headgate_node_bytes", "counter", "Bytes of these.", ("direction",))
+REJECTED: Final = Metric(
     "headgate_node_rejected", "counter", "Messages, transfers and calls that the node refused.", ("reason",)
 )
-BRIDGES: Final = Declared("headgate_node_bridges", "gauge", "Links of the policy that the node works on.")
-STALLED: Final = Declared("headgate_node_stalled_bridges", "gauge", "Those of them that do not move.")
-FORWARDED: Final = Declared(
+BRIDGES: Final = Metric("headgate_node_bridges", "gauge", "Links of the policy that the node works on.")
+STALLED: Final = Metric("headgate_node_stalled_bridges", "gauge", "Those of them that do not move.")
+FORWARDED: Final = Metric(
     "headgate_node_forwarded_messages", "counter", "Messages forwarded over a link of the policy.", ("source", "target")
 )
-FORWARDED_BYTES: Final = Declared("headgate_node_forwarded_bytes", "counter", "Bytes of these.", ("source", "target"))
-PACKETS: Final = Declared(
+FORWARDED_BYTES: Final = Metric("headgate_node_forwarded_bytes", "counter", "Bytes of these.", ("source", "target"))
+PACKETS: Final = Metric(
     "headgate_node_channel_packets",
     "counter",
     "Packets sent by a channel, heartbeats among them.",
     ("source", "target"),
 )
-BACKLOG: Final = Declared(
+BACKLOG: Final = Metric(
     "headgate_node_channel_backlog", "gauge", "Messages that a channel has to send.", ("source", "target")
 )
-DEADLOCKS: Final = Declared(
+DEADLOCKS: Final = Metric(
     "headgate_node_deadlocks", "gauge", "Deadlocks that there are; 0 at nodes that do not look for them."
 )
-FOUND: Final = Declared(
+FOUND: Final = Metric(
     "headgate_node_found_deadlocks", "counter", "Deadlocks that the node found, by what was to be done.", ("action",)
 )
-WORKERS: Final = Declared("headgate_node_workers", "gauge", "Workers that there are to be at the node's address.")
-ANSWERING: Final = Declared("headgate_node_answering_workers", "gauge", "Those of them that answer.")
-REPLACED: Final = Declared(
+WORKERS: Final = Metric("headgate_node_workers", "gauge", "Workers that there are to be at the node's address.")
+ANSWERING: Final = Metric("headgate_node_answering_workers", "gauge", "Those of them that answer.")
+REPLACED: Final = Metric(
     "headgate_node_replaced_workers", "counter", "Workers that ended without having been asked to, and were replaced."
 )
-WAITS: Final = Declared(
+WAITS: Final = Metric(
     "headgate_wait_seconds", "histogram", "How long clients of the node waited for credit or to be admitted, as a wait "
     "ends; what is in hand takes no wait.", ("namespace", "destination", "kind", "outcome"),
 )  # fmt: skip
@@ -251,7 +252,7 @@ OF_NODES: Final = {
 
 
 def render(
-    picture: Picture, namespace: str, node: Address, *, most: int, accept: str = "", evicts: bool = False
+    picture: NamespaceSnapshot, namespace: str, node: Address, *, most: int, accept: str = "", evicts: bool = False
 ) -> tuple[bytes, str]:
     """Return the text of a scrape, and its media type.
 
@@ -270,14 +271,14 @@ def render(
 
 
 class _Scrape(Collector):
-    def __init__(self, picture: Picture, namespace: str, node: Address, most: int, *, evicts: bool) -> None:
+    def __init__(self, picture: NamespaceSnapshot, namespace: str, node: Address, most: int, *, evicts: bool) -> None:
         self._evicts = evicts
         self._picture = picture
         self._namespace = namespace
         self._node = node
         self._most = most
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[MetricFamily]:
         yield BUILD.family({(__version__,): 1})
         yield UP.family({(): 0 if self._picture.trouble else 1})
         if not self._picture.trouble:
@@ -287,7 +288,7 @@ class _Scrape(Collector):
         if self._node.reports:
             yield from _node(self._node)
 
-    def _waited(self) -> Metric:
+    def _waited(self) -> MetricFamily:
         family = HistogramMetricFamily(WAITS.name, WAITS.help, labels=WAITS.labels)
         edges = [*map(str, BOUNDS), "+Inf"]
         for (word, *labels), numbers in self._node.counts.items():
@@ -296,7 +297,7 @@ class _Scrape(Collector):
                 family.add_metric((self._namespace, *labels), buckets, numbers[-1])
         return family
 
-    def _destinations(self) -> Iterator[Metric]:
+    def _destinations(self) -> Iterator[MetricFamily]:
         shown = list(self._picture.destinations.values())[: self._most]
         yield READ.family({(): self._picture.seconds})
         yield COUNT.family({(self._namespace,): self._picture.total})
@@ -334,7 +335,7 @@ class _Scrape(Collector):
         yield SHADOWED.family({(self._namespace, *of): times for of, times in (of_limiters | of_others).items()})
 
 
-def _node(node: Address) -> Iterator[Metric]:
+def _node(node: Address) -> Iterator[MetricFamily]:
     yield NODE.family({(one.id, one.address): 1 for one in node.reports})
     yield STARTED.family({(): node.started})
     yield READY.family({(): float(any(one.state == "ready" for one in node.reports))})
@@ -345,7 +346,7 @@ def _node(node: Address) -> Iterator[Metric]:
         yield from _families(series)
 
 
-def _families(series: Series) -> Iterator[Metric]:
+def _families(series: Series) -> Iterator[MetricFamily]:
     samples: dict[str, dict[tuple[str, ...], float]] = {}
     for (word, *labels), numbers in series.items():
         samples.setdefault(word, {})[tuple(labels)] = numbers[0]

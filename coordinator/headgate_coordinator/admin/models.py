@@ -12,8 +12,8 @@ from headgate.explain.link_view import Side
 from headgate_coordinator.admin.answers.limiters import Limiters
 from headgate_coordinator.admin.answers.pools import Pool
 from headgate_coordinator.admin.answers.stores import Answer, Store
-from headgate_coordinator.admin.destination_state import Figures
-from headgate_coordinator.admin.namespace_watch import Flow, Picture
+from headgate_coordinator.admin.destination_state import DestinationState
+from headgate_coordinator.admin.namespace_watch import Flow, NamespaceSnapshot
 from headgate_coordinator.fleet.node_facts import LinkFacts
 from headgate_coordinator.fleet.registry import NodeEntry
 
@@ -52,7 +52,7 @@ class Destination(Answer):
     remedy: str = Field(description="what would free it")
 
     @classmethod
-    def of(cls, one: Figures, flow: Flow | None, explanation: Explanation | None) -> "Destination":
+    def of(cls, one: DestinationState, flow: Flow | None, explanation: Explanation | None) -> "Destination":
         """Return it from what was read."""
         why: dict[str, Any] = {word: getattr(explanation, word, "") for word in ("cause", "reason", "remedy")}
         return cls(
@@ -83,7 +83,7 @@ class Loss(Answer):
     messages: int = Field(description="that senders have receipts for, and Redis lost; consumers may have had some")
 
     @classmethod
-    def latest(cls, picture: Picture) -> "list[Loss]":
+    def latest(cls, picture: NamespaceSnapshot) -> "list[Loss]":
         """Return those of the last day: where most was lost first, then the latest."""
         found = [
             cls(destination=one.name, epoch=lost.epoch, at=lost.at, age_seconds=lost.age, messages=lost.messages)
@@ -102,7 +102,7 @@ class Destinations(Answer):
     destinations: list[Destination]
 
 
-class Waiting(Answer):
+class WaitingSender(Answer):
     """A session that waits to send."""
 
     destination: str
@@ -273,7 +273,7 @@ class Totals(Answer):
     out_per_second: float | None
 
     @classmethod
-    def of(cls, picture: Picture) -> "Totals":
+    def of(cls, picture: NamespaceSnapshot) -> "Totals":
         """Return the sums of what was read."""
         all_of_them, flows = picture.destinations.values(), picture.flows.values()
         return cls(
@@ -304,7 +304,9 @@ class Overview(Answer):
     pools: list[Pool] = Field(description="limits that destinations share, by name, the first fifty")
     stores: list[Store] = Field(description="spool stores, by name")
     limiters: Limiters
-    waiting: list[Waiting] = Field(description="the first senders in line of those destinations that hold up most")
+    waiting: list[WaitingSender] = Field(
+        description="the first senders in line of those destinations that hold up most"
+    )
     consumers: list[Consumer] = Field(description="those at capacity or slow")
     deadlocks: list[FoundDeadlock] = Field(description="that nodes saw in the last minute, at most ten")
     links: list[Link] = Field(description="of this node, those that wait first")

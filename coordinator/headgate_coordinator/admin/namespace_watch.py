@@ -19,7 +19,7 @@ from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
 from headgate.redis.stores.sliced_reads import read_whole
 from headgate.spool.states import store_states
-from headgate_coordinator.admin.destination_state import FIELDS, Figures, from_fields, named
+from headgate_coordinator.admin.destination_state import FIELDS, DestinationState, from_fields, named
 
 _log = logging.getLogger("headgate")
 FRESH: Final = 1.0
@@ -55,7 +55,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class NamespaceSnapshot:
     """All destinations of the namespace at one instant.
 
     Attributes:
@@ -69,7 +69,7 @@ class Picture:
         trouble: why Redis could not be asked since; empty when it could.
     """
 
-    destinations: dict[str, Figures] = field(default_factory=dict)
+    destinations: dict[str, DestinationState] = field(default_factory=dict)
     total: int = 0
     flows: dict[str, Flow] = field(default_factory=dict)
     taken: float | None = None
@@ -90,7 +90,7 @@ class Picture:
         return view is not None and (view.held_off > 0 or view.used >= 1)
 
 
-class Once(Generic[T]):
+class CachedValue(Generic[T]):
     """A value that is made anew when it is asked for and older than :data:`FRESH`; once, for all who ask meanwhile."""
 
     def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
@@ -123,20 +123,20 @@ class Once(Generic[T]):
             self._made = time.monotonic()
 
 
-class Watch:
+class NamespaceWatch:
     """A picture of a client's namespace; asks Redis only when somebody asks it, and never raises for Redis."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._picture = Once(self._take)
-        self._explained = Once(self._explain)
-        self._last = Picture()
+        self._picture = CachedValue(self._take)
+        self._explained = CachedValue(self._explain)
+        self._last = NamespaceSnapshot()
         self._names: list[str] = []
         self._stores: list[str] = []
         self._pools: list[str] = []
         self._list_again = 0.0
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> NamespaceSnapshot:
         """Return the destinations; the last ones that were read, with the trouble, when Redis does not answer."""
         return await self._picture.get()
 
@@ -155,7 +155,7 @@ class Watch:
         await self._picture.close()
         await self._explained.close()
 
-    async def _take(self) -> Picture:
+    async def _take(self) -> NamespaceSnapshot:
         began = time.monotonic()
         try:
             async with asyncio.timeout(PATIENCE):
@@ -168,20 +168,20 @@ class Watch:
         else:
             now = time.monotonic()
             flows = self._flows(found, now)
-            self._last = Picture(
+            self._last = NamespaceSnapshot(
                 found, len(self._names), flows, now, now - began, stores=stores, pools=pools, limiters=limiters
             )
             return self._last
         return replace(self._last, flows={}, seconds=time.monotonic() - began, trouble=trouble)
 
-    async def _read(self) -> dict[str, Figures]:
+    async def _read(self) -> dict[str, DestinationState]:
         began = time.monotonic()
         if began >= self._list_again:
             self._names = sorted(await self.client.destinations())
             self._stores = await self.client.parts.registry.spooling.spools.names()
             self._pools = await pool_names(self.client.parts.pools)
             self._list_again = time.monotonic() + LISTING * (time.monotonic() - began)
-        found: dict[str, Figures] = {}
+        found: dict[str, DestinationState] = {}
         names = self._names[:MOST_READ]
         pieces = iter([names[at : at + BURST] for at in range(0, len(names), BURST)])
 
@@ -199,7 +199,7 @@ class Watch:
     async def _read_pools(self) -> tuple[PoolState, ...]:
         return tuple(await pool_states(self.client.parts.pools, self._pools[:MOST_POOLS]))
 
-    async def _read_limiters(self, found: dict[str, Figures]) -> dict[str, LimiterView]:
+    async def _read_limiters(self, found: dict[str, DestinationState]) -> dict[str, LimiterView]:
         store = LimiterStore(self.client.store.server)
         limiters = [one.name for one in found.values() if one.kind == "limiter"][:MOST_LIMITERS]
         names, views = iter(limiters), dict[str, LimiterView]()
@@ -213,7 +213,7 @@ class Watch:
         await together([look() for _ in range(AT_ONCE)])
         return {name: views[name] for name in limiters if name in views}
 
-    async def _burst(self, names: Sequence[str]) -> dict[str, Figures]:
+    async def _burst(self, names: Sequence[str]) -> dict[str, DestinationState]:
         keys = [Address.of(self.client.namespace, name).key.encode() for name in names]
         commands: list[tuple[bytes, Sequence[Any]]] = [(keys[0], ("TIME",))]
         commands += [(key, ("HMGET", key, *FIELDS)) for key in keys]
@@ -231,7 +231,7 @@ class Watch:
                 found[name] = from_fields(name, whole, now_ms)
         return found
 
-    def _flows(self, found: dict[str, Figures], now: float) -> dict[str, Flow]:
+    def _flows(self, found: dict[str, DestinationState], now: float) -> dict[str, Flow]:
         last = self._last
         if last.taken is None or now <= last.taken:
             return {}
@@ -280,7 +280,7 @@ def _heard(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-def _interesting(picture: Picture) -> list[str]:
+def _interesting(picture: NamespaceSnapshot) -> list[str]:
     """Return the names of limiters, of others that are held up, then of those whose consumers have something to do."""
     limiters = [one for one in picture.destinations.values() if one.kind == "limiter"]
     limiters.sort(key=lambda one: (-one.blocked, -_used(picture, one), one.name))
@@ -293,7 +293,7 @@ def _interesting(picture: Picture) -> list[str]:
     return [one.name for one in (limiters[:MOST_LIMITERS_EXPLAINED] + held + busy)[:MOST_EXPLAINED]]
 
 
-def _used(picture: Picture, one: Figures) -> float:
+def _used(picture: NamespaceSnapshot, one: DestinationState) -> float:
     view = picture.limiters.get(one.name)
     return 0.0 if view is None else view.used + bool(view.held_off)
 

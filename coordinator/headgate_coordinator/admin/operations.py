@@ -34,7 +34,7 @@ class Listing(Query):
     limit: int = Field(100, ge=1, le=1000, description="how many at the most")
 
 
-class View(Query):
+class ViewQuery(Query):
     """The party whose view of a destination is asked for."""
 
     producer: str = Field("", max_length=120, description="id of a session: why its sends wait")
@@ -42,7 +42,7 @@ class View(Query):
     key: str | None = Field(None, max_length=255, description="key of a limiter: why its admissions wait")
 
 
-class Putting(Query):
+class PutQuery(Query):
     """How to put a policy in force."""
 
     dry_run: bool = Field(False, description="say what would change, change nothing")
@@ -50,7 +50,7 @@ class Putting(Query):
     source: str = Field("", max_length=100, description="what the policy calls its file")
 
 
-class Blocking(BaseModel):
+class BlockRequest(BaseModel):
     """Why a destination is to be stopped."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -80,7 +80,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerWithHeaders:
     """An answer with headers of its own."""
 
     model: BaseModel
@@ -107,7 +107,7 @@ class Operation:
     method: Literal["GET", "PUT", "POST"]
     path: str
     summary: str
-    run: Callable[[Call], Awaitable[BaseModel | Answer]]
+    run: Callable[[Call], Awaitable[BaseModel | AnswerWithHeaders]]
     answers: tuple[type[BaseModel], ...]
     query: type[Query] = NoQuery
     body: type[BaseModel] | Literal["policy"] | None = None

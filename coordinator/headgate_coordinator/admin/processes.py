@@ -9,7 +9,7 @@ from pydantic import Field
 
 from headgate import Client, HeadgateError
 from headgate_coordinator.admin.answers.stores import Answer
-from headgate_coordinator.admin.namespace_watch import Once
+from headgate_coordinator.admin.namespace_watch import CachedValue
 from headgate_coordinator.fleet.node_facts import NodeView
 from headgate_coordinator.fleet.reports import Address, Report, Siblings, Unready
 from headgate_coordinator.fleet.waits import WaitTimes
@@ -75,9 +75,9 @@ class Processes:
         self._client, self._node, self._waits, self._siblings = client, node, waits, siblings
         self._own = Process(client, node, waits) if node is not None else None
         self._reports = {
-            counted: Once(functools.partial(siblings.reports, counted=counted)) for counted in (True, False)
+            counted: CachedValue(functools.partial(siblings.reports, counted=counted)) for counted in (True, False)
         } if siblings is not None else None  # fmt: skip
-        self._unready = Once(siblings.unready) if siblings is not None else None
+        self._unready = CachedValue(siblings.unready) if siblings is not None else None
         if siblings is not None:
             siblings.oneself = self._own
 

@@ -15,9 +15,9 @@ from starlette.types import Receive, Scope
 
 from headgate import InvalidName
 from headgate_coordinator.admin.guard import headers_of
-from headgate_coordinator.admin.http_connection import EXCHANGE, PATIENCE, Exchange
+from headgate_coordinator.admin.http_connection import EXCHANGE, PATIENCE, HttpExchange
 from headgate_coordinator.admin.openapi import POLICY_TYPES
-from headgate_coordinator.admin.operations import Answer, Call, Operation, Query
+from headgate_coordinator.admin.operations import AnswerWithHeaders, Call, Operation, Query
 from headgate_coordinator.admin.problems import Refused
 from headgate_coordinator.security.access import Access
 
@@ -54,7 +54,7 @@ def routes(operations: tuple[Operation, ...]) -> list[Route]:
 
 async def respond(
     operation: Operation, name: str, scope: Scope, receive: Receive, headers: Mapping[str, str], access: Access
-) -> Answer:
+) -> AnswerWithHeaders:
     """Return the answer to a request.
 
     Args:
@@ -68,7 +68,7 @@ async def respond(
     Raises:
         HeadgateError: it is refused, or failed.
     """
-    exchange: Exchange | None = scope.get(EXCHANGE)
+    exchange: HttpExchange | None = scope.get(EXCHANGE)
     whole = exchange.body if exchange is not None else None
     call = await _read(operation, name, scope, receive if whole is None else whole, headers, access)
     if operation.waits and exchange is not None:
@@ -77,10 +77,10 @@ async def respond(
         result = await _while_heard(exchange, operation.run(call))
     else:
         result = await operation.run(call)
-    return result if isinstance(result, Answer) else Answer(result)
+    return result if isinstance(result, AnswerWithHeaders) else AnswerWithHeaders(result)
 
 
-async def _while_heard(exchange: Exchange, answering: Awaitable[T]) -> T:
+async def _while_heard(exchange: HttpExchange, answering: Awaitable[T]) -> T:
     """Wait for an answer for as long as somebody waits for it: who hangs up leaves the line."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 -- this is a coroutine

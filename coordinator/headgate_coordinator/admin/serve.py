@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from headgate import InvalidValue
-from headgate_coordinator.admin.http_connection import PATIENCE, Visit
+from headgate_coordinator.admin.http_connection import PATIENCE, HttpConnection
 
 GRACE: Final = 2
 """Seconds that requests have to end when it is closed."""
@@ -75,7 +75,7 @@ class AdminServer:
             lifespan="on",
             ws="none",
             server_header=False,
-            http=Visit,
+            http=HttpConnection,
             backlog=A_TURN,
             proxy_headers=False,  # whoever comes from this host would say from where else, and be a crowd of many peers
             timeout_keep_alive=int(PATIENCE),

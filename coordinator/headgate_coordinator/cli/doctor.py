@@ -16,7 +16,7 @@ from headgate_coordinator.doctor.collect import collect
 from headgate_coordinator.doctor.deployment import Deployment
 from headgate_coordinator.doctor.findings import STATUSES, Finding, worst
 from headgate_coordinator.doctor.namespace import check_namespace_facts, look_at
-from headgate_coordinator.doctor.redis_permissions import Rights
+from headgate_coordinator.doctor.redis_permissions import RolePermissions
 from headgate_coordinator.security.acl import ROLES, Role
 
 WIDTH = 110
@@ -55,7 +55,7 @@ def doctor(
     if not redis:
         raise headgate.InvalidValue("which Redis? give --redis URL or set HEADGATE_URL; `headgate up` starts one")
     given = Durability.parse(durability, "--durability") if durability else None
-    rights = Rights(check_namespace(namespace), _roles(role), user)
+    rights = RolePermissions(check_namespace(namespace), _roles(role), user)
     deployment = run(collect(redis, namespace, rights))
     wanted = deployment.asked if given is None else given
     findings = check(deployment, wanted)

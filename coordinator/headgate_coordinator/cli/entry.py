@@ -25,9 +25,9 @@ def main() -> None:
             raise
         print("headgate: the command line is an extra; install it with: pip install 'headgate[node]'", file=sys.stderr)
         sys.exit(USAGE)
-    from headgate_coordinator.operate.terminal import Inert
+    from headgate_coordinator.operate.terminal import InertStream
 
-    sys.stdout, sys.stderr = Inert(sys.stdout), Inert(sys.stderr)  # names are the words of others
+    sys.stdout, sys.stderr = InertStream(sys.stdout), InertStream(sys.stderr)  # names are the words of others
     try:
         app(prog_name="headgate")
     except HeadgateError as error:

@@ -18,7 +18,7 @@ from headgate_coordinator.imports.blazingmq import files as of_blazingmq
 from headgate_coordinator.imports.ems import files as of_ems
 from headgate_coordinator.imports.rabbitmq import definitions as of_rabbitmq
 from headgate_coordinator.imports.report import Imported
-from headgate_coordinator.policy.lint import Known
+from headgate_coordinator.policy.lint import Setup
 from headgate_coordinator.policy.lint import lint as find_traps
 from headgate_coordinator.policy.plan import Plan, plan
 
@@ -76,7 +76,7 @@ for _name, (_read, _help) in _PRODUCTS.items():
 
 def _show(imported: Imported, output: Path | None, *, as_json: bool) -> None:
     name = output.name if output else "policy.toml"
-    traps = find_traps(_policy(imported, name), Known())
+    traps = find_traps(_policy(imported, name), Setup())
     if output is not None:
         try:
             with output.open("x", encoding="utf-8") as file:

@@ -33,7 +33,7 @@ from headgate_coordinator.logs import begin_logging
 
 if TYPE_CHECKING:  # they take long to import, and most commands need none
     from headgate_coordinator.security import Users
-    from headgate_coordinator.security.tokens import Tokens
+    from headgate_coordinator.security.tokens import TokenVerifier
 
 CREDIT = 100
 LOW_CREDIT = 30
@@ -199,9 +199,9 @@ def node(
     asked = ["Envoy"] * envoy + ["KEDA"] * keda
     tell = functools.partial(_tell, asked=asked, namespace=namespace, as_json=as_json)
     if workers is not None and worker is None:
-        from headgate_coordinator.workers.supervisor import Wanted, supervise
+        from headgate_coordinator.workers.supervisor import ServedAddress, supervise
 
-        wanted = Wanted(
+        wanted = ServedAddress(
             workers, name, (host, port), (admin_host, admin_port) if admin else None,
             (grpc_host, grpc_port) if asked else None, drain,
         )  # fmt: skip
@@ -210,7 +210,7 @@ def node(
     from headgate.amqp.limits import Limits
     from headgate_coordinator.node.node import Node  # the extra amqp is needed for this alone
     from headgate_coordinator.node.options import NodeOptions
-    from headgate_coordinator.security.policy_reach import Reach
+    from headgate_coordinator.security.policy_reach import PolicyReach
     from headgate_coordinator.service.run import run as serve
     from headgate_coordinator.service.service import AdminOptions, RpcOptions
     from headgate_coordinator.workers.worker import Worker
@@ -240,7 +240,7 @@ def node(
         held=held,
         limits=Limits(sessions=sessions, links=links, message=max_message, idle=idle),
         forwarding=forwarding,
-        reach=Reach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
+        reach=PolicyReach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
     )
     token = os.environ.get(TOKEN)
     rpc = RpcOptions(envoy, keda, grpc_host, grpc_port, token, shared) if asked else None
@@ -261,7 +261,9 @@ def node(
         raise typer.Exit(FAILED) from None
 
 
-def _users_of(file: Path | None, tokens: "Tokens | None", *, required: bool) -> "Callable[[headgate.Client], Users]":
+def _users_of(
+    file: Path | None, tokens: "TokenVerifier | None", *, required: bool
+) -> "Callable[[headgate.Client], Users]":
     from headgate_coordinator.security import Users
 
     def users_of(client: headgate.Client) -> Users:

@@ -16,7 +16,7 @@ from headgate.units import parse_duration
 from headgate_coordinator.cli.exits import INTERRUPTED
 
 if TYPE_CHECKING:  # it takes long to import, and most commands need none
-    from headgate_coordinator.security.tokens import Tokens
+    from headgate_coordinator.security.tokens import TokenVerifier
 
 T = TypeVar("T")
 CLAIM: Final = "sub"
@@ -127,7 +127,7 @@ TokenClaim = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
-def tokens_of(keys: Path | None, issuer: str, audience: str, claim: str) -> "Tokens | None":
+def tokens_of(keys: Path | None, issuer: str, audience: str, claim: str) -> "TokenVerifier | None":
     """Return the check of tokens that the options ask for; None where they name no keys.
 
     Raises:
@@ -137,9 +137,9 @@ def tokens_of(keys: Path | None, issuer: str, audience: str, claim: str) -> "Tok
         raise headgate.InvalidValue("--token-keys, --token-issuer and --token-audience are given together")
     if keys is None:
         return None
-    from headgate_coordinator.security.tokens import TokenOptions, Tokens
+    from headgate_coordinator.security.tokens import TokenOptions, TokenVerifier
 
-    return Tokens(TokenOptions(keys, issuer, audience, claim))
+    return TokenVerifier(TokenOptions(keys, issuer, audience, claim))
 
 
 class Commands(TyperGroup):

@@ -24,7 +24,7 @@ from headgate.units import parse_size
 from headgate_coordinator.cli.exits import FAILED, USAGE
 from headgate_coordinator.cli.options import Json, Namespace, Redis, connect, print_json, run
 from headgate_coordinator.operate.terminal import show as print_table
-from headgate_coordinator.policy.lint import Known
+from headgate_coordinator.policy.lint import Setup
 from headgate_coordinator.policy.lint import lint as find_traps
 from headgate_coordinator.policy.plan import Plan, plan
 from headgate_coordinator.policy.trial import on_trial
@@ -68,7 +68,7 @@ def lint(
 ) -> None:
     """Report known traps, which are allowed and stall. Exits with 1 if there are any, 2 if the file is wrong."""
     sizes = {"--largest": largest, "--mean": mean}
-    known = Known(producers, *(parse_size(text, option) if text else None for option, text in sizes.items()))
+    known = Setup(producers, *(parse_size(text, option) if text else None for option, text in sizes.items()))
     findings = find_traps(load(file, as_json=as_json), known)
     _note(file)
     if as_json:

@@ -10,7 +10,7 @@ import headgate
 from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.node import TOKEN
 from headgate_coordinator.cli.options import Json, Namespace, SiteHosts, SiteSecrets, StoreRoots, run
-from headgate_coordinator.security.policy_reach import Reach
+from headgate_coordinator.security.policy_reach import PolicyReach
 from headgate_coordinator.service import up as embedded
 
 
@@ -49,10 +49,10 @@ def up(
         admin_port,
         node,
         os.environ.get(TOKEN),
-        Reach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
+        PolicyReach(site_secrets, tuple(site_hosts or ()), tuple(store_roots or ())),
     )
 
-    def tell(running: embedded.Running) -> None:
+    def tell(running: embedded.RunningParts) -> None:
         typer.echo(json.dumps(running.facts()) if as_json else embedded.welcome(running))
 
     try:

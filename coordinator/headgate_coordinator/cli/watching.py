@@ -11,7 +11,7 @@ from headgate_coordinator.links.listing import first_links
 from headgate_coordinator.operate import status as reporting
 from headgate_coordinator.operate import top as live
 from headgate_coordinator.operate.eviction import eviction
-from headgate_coordinator.operate.status import Picture
+from headgate_coordinator.operate.status import StatusData
 from headgate_coordinator.operate.terminal import console, show
 
 MOST_LINKS: Final = 50
@@ -27,21 +27,21 @@ def _sort(by: str) -> str:
     return by
 
 
-async def look(client: headgate.Client, most_links: int | None = None) -> Picture:
+async def look(client: headgate.Client, most_links: int | None = None) -> StatusData:
     """Read all that there is to see; links only where this user may see who works on them, and so many."""
     found = await reporting.collect(client)
     try:
         links, total = await first_links(client, most_links)
     except headgate.AccessDenied:
         links, total = [], 0
-    return Picture(found, await client.stores(), await client.pools(), links, total)
+    return StatusData(found, await client.stores(), await client.pools(), links, total)
 
 
 def status(sort: Sort = "name", redis: Redis = None, namespace: Namespace = "default", as_json: Json = False) -> None:
     """Show all destinations: limits, what is pending and leased, who waits and why; limiters, pools, stores, links."""
     by = _sort(sort)
 
-    async def work(client: headgate.Client) -> tuple[Picture, str]:
+    async def work(client: headgate.Client) -> tuple[StatusData, str]:
         return await look(client), await eviction(client)
 
     picture, evicts = run_with(redis, namespace, work)

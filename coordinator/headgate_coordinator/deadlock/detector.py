@@ -18,7 +18,7 @@ from headgate.core.deadlock import ConfirmedDeadlocks, Deadlock
 from headgate.errors import HeadgateError
 from headgate.namespace.deadlocks import FoundDeadlock, read_deadlocks
 from headgate.redis.stores.notes import NoteStore
-from headgate_coordinator.deadlock.graph import Sight, look
+from headgate_coordinator.deadlock.graph import WaitGraph, look
 from headgate_coordinator.deadlock.resolving import action_of, resolve
 from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.fleet.node_facts import DeadlockFacts
@@ -127,7 +127,7 @@ class Detector:
         self._forget(noted)
         return certain
 
-    async def _treat(self, deadlock: Deadlock, action: str, sight: Sight) -> FoundDeadlock:
+    async def _treat(self, deadlock: Deadlock, action: str, sight: WaitGraph) -> FoundDeadlock:
         now = asyncio.get_running_loop().time()
         one = FoundDeadlock(deadlock, action, "", 0.0)
         known = self._known.get(one.id)

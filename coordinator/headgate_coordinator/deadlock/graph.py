@@ -27,7 +27,7 @@ AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class WaitGraph:
     """One look.
 
     Attributes:
@@ -43,7 +43,7 @@ class Sight:
     holds: Mapping[str, Holds] = field(default_factory=dict)
 
 
-async def look(store: Store, namespace: str, ties: Iterable[Tie]) -> Sight:
+async def look(store: Store, namespace: str, ties: Iterable[Tie]) -> WaitGraph:
     """Read the destinations that the ties are about, as far as they may be part of a cycle.
 
     They are not read at one instant, so two looks are needed: see :class:`headgate.core.deadlock.ConfirmedDeadlocks`.
@@ -74,4 +74,4 @@ async def look(store: Store, namespace: str, ties: Iterable[Tie]) -> Sight:
             snapshots[name] = snapshot
 
     await asyncio.gather(*(read() for _ in range(AT_ONCE if found else 0)))
-    return Sight(graph_of(found, snapshots, holds), found, snapshots, holds)
+    return WaitGraph(graph_of(found, snapshots, holds), found, snapshots, holds)

@@ -10,7 +10,7 @@ from headgate.core.deadlock import Deadlock, Step
 from headgate.explain.wait_edges import waiter
 from headgate.redis.keys import Address
 from headgate.redis.stores.notes import Tie
-from headgate_coordinator.deadlock.graph import Sight
+from headgate_coordinator.deadlock.graph import WaitGraph
 
 DEFAULT: Final = "alert"
 """The setting of a destination that has none."""
@@ -23,13 +23,13 @@ _ABOVE: Final = {
 }
 
 
-def action_of(deadlock: Deadlock, sight: Sight) -> str:
+def action_of(deadlock: Deadlock, sight: WaitGraph) -> str:
     """Return the strongest action that the destinations where somebody waits for room say; those of limits say none."""
     settings = {_setting(step, sight) for step in _sends(deadlock)}
     return next((word for word in STRONGEST if word in settings), DEFAULT)
 
 
-async def resolve(client: Client, deadlock: Deadlock, action: str, sight: Sight) -> str:
+async def resolve(client: Client, deadlock: Deadlock, action: str, sight: WaitGraph) -> str:
     """Do what is to be done; returns what was, in a sentence, empty for nothing.
 
     Raises:
@@ -45,7 +45,7 @@ async def resolve(client: Client, deadlock: Deadlock, action: str, sight: Sight)
     return done
 
 
-async def _give_ticket(client: Client, deadlock: Deadlock, sight: Sight) -> tuple[bool, str]:
+async def _give_ticket(client: Client, deadlock: Deadlock, sight: WaitGraph) -> tuple[bool, str]:
     """Let one message go above the limit; returns whether one does."""
     refused = ""
     for step in _sends(deadlock):
@@ -60,7 +60,7 @@ async def _give_ticket(client: Client, deadlock: Deadlock, sight: Sight) -> tupl
     return False, refused
 
 
-async def _fail_newest(client: Client, deadlock: Deadlock, sight: Sight) -> str:
+async def _fail_newest(client: Client, deadlock: Deadlock, sight: WaitGraph) -> str:
     """Fail the newest of the sends that wait where the setting says ``fail``."""
     candidates = [(tie, step) for tie, step in _ties(deadlock, sight) if _setting(step, sight) == "fail"]
     if not candidates:
@@ -78,7 +78,7 @@ def _sends(deadlock: Deadlock) -> Iterator[Step]:
     return (step for step in deadlock.steps if step.what.kind in ("queue", "topic") and step.who.kind in _SENDERS)
 
 
-def _ties(deadlock: Deadlock, sight: Sight) -> Iterator[tuple[Tie, Step]]:
+def _ties(deadlock: Deadlock, sight: WaitGraph) -> Iterator[tuple[Tie, Step]]:
     """Yield the sends of sessions that hold the cycle up, and their steps."""
     for before, step in zip((deadlock.steps[-1], *deadlock.steps), deadlock.steps, strict=False):
         if step.who.kind == "session" and step.what.kind in ("queue", "topic"):
@@ -87,14 +87,14 @@ def _ties(deadlock: Deadlock, sight: Sight) -> Iterator[tuple[Tie, Step]]:
                     yield tie, step
 
 
-def _setting(step: Step, sight: Sight) -> str:
+def _setting(step: Step, sight: WaitGraph) -> str:
     return sight.snapshots[step.what.name].fields.get("deadlock") or DEFAULT
 
 
-def _session(step: Step, sight: Sight) -> str:
+def _session(step: Step, sight: WaitGraph) -> str:
     """Return the id under which who waits is in line."""
     return next(tie.session for tie in sight.ties if waiter(tie) == step.who)
 
 
-def _since(step: Step, sight: Sight) -> int:
+def _since(step: Step, sight: WaitGraph) -> int:
     return int(dict(sight.snapshots[step.what.name].waiters)[_session(step, sight)]["since"])

@@ -109,7 +109,7 @@ class View(Protocol):
         ...
 
 
-class Silent:
+class SilentView:
     """Shows nothing."""
 
     def __enter__(self) -> Self:
@@ -127,7 +127,7 @@ class Silent:
         """Say nothing."""
 
 
-class Lines(Silent):
+class Lines(SilentView):
     """Prints a line for every event, one every second for the state, and some for what is awaited."""
 
     def __init__(self, console: Console) -> None:
@@ -148,7 +148,7 @@ class Lines(Silent):
         self._console.print(Text(f"{elapsed:5.1f} s  {text}"), soft_wrap=True)
 
 
-class LiveTable(Silent):
+class LiveTable(SilentView):
     """Keeps one table up to date in place."""
 
     def __init__(self, console: Console) -> None:

@@ -22,7 +22,7 @@ from headgate_coordinator.doctor.deployment import (
     ServerFacts,
     parse_nodes,
 )
-from headgate_coordinator.doctor.redis_permissions import Rights
+from headgate_coordinator.doctor.redis_permissions import RolePermissions
 
 SETTINGS: Final = (
     *("appendfsync", "save", "stop-writes-on-bgsave-error", "min-replicas-to-write", "min-replicas-max-lag"),
@@ -37,7 +37,7 @@ _CLOCKS: Final = 3
 Place = tuple[str, int]
 
 
-async def collect(url: str, namespace: str, rights: Rights) -> Deployment:
+async def collect(url: str, namespace: str, rights: RolePermissions) -> Deployment:
     """Return what can be found out about the deployment that a URL leads to.
 
     Args:
@@ -52,7 +52,7 @@ async def collect(url: str, namespace: str, rights: Rights) -> Deployment:
 
 
 class _Examination:
-    def __init__(self, url: str, namespace: str, rights: Rights) -> None:
+    def __init__(self, url: str, namespace: str, rights: RolePermissions) -> None:
         self._url = target(url)
         self._policy = policy_key(namespace)
         self._rights = rights

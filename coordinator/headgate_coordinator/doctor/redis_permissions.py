@@ -55,7 +55,7 @@ Question = tuple[str, Sequence[str]]
 """The rights that a finding names, and the command that stands for each."""
 
 
-class Rights:
+class RolePermissions:
     """The question which roles a user may take in a namespace; to ask of another than oneself takes ACL DRYRUN."""
 
     def __init__(self, namespace: str, roles: Sequence[Role] = ROLES, user: str = "") -> None:

@@ -18,7 +18,7 @@ from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.grants import ALL
 
 
-class Taken:
+class RequestAdmissions:
     """Keeps what the descriptors of one request took so far.
 
     Attributes:
@@ -49,7 +49,7 @@ class Taken:
             undo()
 
 
-class Taking:
+class DescriptorAdmitter:
     """Takes what descriptors ask for.
 
     Args:
@@ -75,7 +75,7 @@ class Taking:
         await self._holds.close()
         await self._session.close()
 
-    async def take(self, rule: Descriptor, entries: Entries, hits: int, taken: Taken) -> Refused | None:
+    async def take(self, rule: Descriptor, entries: Entries, hits: int, taken: RequestAdmissions) -> Refused | None:
         """Take what one descriptor asks for; returns why that is refused."""
         values = dict(entries)
         named = rule.hold or rule.release
@@ -104,7 +104,7 @@ class Taking:
         return None
 
     async def _hold(
-        self, rule: Descriptor, key: str | None, amounts: dict[str, int], name: str, taken: Taken
+        self, rule: Descriptor, key: str | None, amounts: dict[str, int], name: str, taken: RequestAdmissions
     ) -> Refused | None:
         try:
             await self._holds.admit(

@@ -10,10 +10,10 @@ from headgate.core.limits.descriptor import LONGEST
 from headgate.core.policy import Policy
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import Limiter
-from headgate_coordinator.envoy.admissions import Taken, Taking
+from headgate_coordinator.envoy.admissions import DescriptorAdmitter, RequestAdmissions
 from headgate_coordinator.envoy.answers import describe
 from headgate_coordinator.envoy.bounds import check, hits_of
-from headgate_coordinator.envoy.mapping import Rules
+from headgate_coordinator.envoy.mapping import DescriptorRules
 
 REMEMBERED: Final = 10_000
 """Requests of one descriptor that are known again, so that they need not be read again."""
@@ -38,8 +38,8 @@ class Decisions:
     def __init__(self, client: Client) -> None:
         self._policies = client.parts.registry.policies
         self._policy: Policy | None = None
-        self._rules = Rules()
-        self._taking = Taking(client)
+        self._rules = DescriptorRules()
+        self._taking = DescriptorAdmitter(client)
         self._known: dict[bytes, tuple[Limiter, str | None, dict[str, int]]] = {}
 
     async def close(self) -> None:
@@ -74,7 +74,7 @@ class Decisions:
         """
         check(request)
         self._follow(await self._policies.current())
-        answer, taken = RateLimitResponse(overall_code=_OK), Taken()
+        answer, taken = RateLimitResponse(overall_code=_OK), RequestAdmissions()
         try:
             for descriptor in request.descriptors:
                 status = answer.statuses.add(code=_OK)
@@ -102,7 +102,7 @@ class Decisions:
         if policy is not self._policy:
             if not policy.descriptors:
                 _log.warning("the policy has no [[descriptor]]: whatever proxies ask is admitted")
-            self._policy, self._rules = policy, Rules(policy.descriptors)
+            self._policy, self._rules = policy, DescriptorRules(policy.descriptors)
             self._known.clear()
 
     def _remember(self, encoded: bytes, limiter: str, hold: Hold) -> None:

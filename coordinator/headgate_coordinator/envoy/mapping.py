@@ -7,7 +7,7 @@ from headgate.core.limits.descriptor import Descriptor
 Entries = Sequence[tuple[str, str]]
 
 
-class Rules:
+class DescriptorRules:
     """Finds the rule of a descriptor: of those with its domain and keys the most specific whose values it has.
 
     Args:

@@ -12,7 +12,7 @@ Mode = Literal["hold", "known", "alone", "watch", "release", "leave", "forget"]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LeaseAnswer:
     """The answer of ``lua/lease.lua``.
 
     Attributes:
@@ -43,7 +43,7 @@ class LeaseStore:
         held: int = 0,
         total: int = 0,
         above: int = 0,
-    ) -> Held:
+    ) -> LeaseAnswer:
         """Renew and claim, or let go.
 
         Args:
@@ -65,4 +65,4 @@ class LeaseStore:
         reply = await self._server.call(op, self._keys, op.argv(values, names))
         flat = reply[3]
         fences = {flat[i].decode(): int(flat[i + 1]) for i in range(0, len(flat), 2)}
-        return Held(int(reply[1]), int(reply[2]) or None, fences)
+        return LeaseAnswer(int(reply[1]), int(reply[2]) or None, fences)

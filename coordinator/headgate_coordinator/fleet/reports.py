@@ -104,7 +104,7 @@ class Address:
         return int(sum(numbers[0] for key, numbers in self.levels.items() if key[0] == "links"))
 
 
-class Oneself(Protocol):
+class ReportingWorker(Protocol):
     """A worker, as it answers what is asked about it."""
 
     def report(self, *, counted: bool) -> Report:
@@ -123,7 +123,7 @@ class Siblings(Protocol):
         oneself: answers what others ask about this one; None while nobody can.
     """
 
-    oneself: Oneself | None
+    oneself: ReportingWorker | None
 
     async def reports(self, *, counted: bool) -> Address:
         """Return how all of them are, with counts or without; never raises, and leaves out who does not answer."""

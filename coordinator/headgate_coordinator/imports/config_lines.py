@@ -16,7 +16,7 @@ _PARTS: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s,"'])+""")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ConfigLine:
     """One line that says something.
 
     Attributes:
@@ -40,7 +40,7 @@ def unquoted(text: str) -> str:
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
-def read_lines(file: Path) -> Iterator[Line]:
+def read_lines(file: Path) -> Iterator[ConfigLine]:
     """Yield the lines of a file.
 
     Raises:
@@ -63,4 +63,4 @@ def read_lines(file: Path) -> Iterator[Line]:
         if found := _SECTION.fullmatch(line):
             section = found[1].strip()
             line = ""
-        yield Line(number, section, line)
+        yield ConfigLine(number, section, line)

@@ -11,7 +11,7 @@ from headgate.core.printable import printable
 from headgate.errors import InvalidValue
 from headgate_coordinator.imports.draft import Draft, Table
 from headgate_coordinator.imports.names import is_exact
-from headgate_coordinator.imports.report import Imported, Row
+from headgate_coordinator.imports.report import Imported, SettingReport
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Of one file."""
@@ -41,7 +41,7 @@ class Reading:
     """The files that are read, one after the other."""
 
     draft: Draft = field(default_factory=Draft)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[SettingReport] = field(default_factory=list)
     file: str = ""
     _of: list[tuple[str, ...]] = field(default_factory=list, repr=False)
     _became: dict[tuple[str, str], list[int]] = field(default_factory=dict, repr=False)
@@ -62,7 +62,7 @@ class Reading:
             raise InvalidValue(f"{self.place(one)}: more than {MOST_TABLES:,} rules; import a part, or write patterns")
         self._became.setdefault((self.place(one), ours), []).append(len(self.rows))
         self._of.append(self.draft.last)
-        self.rows.append(Row(verdict, self.file, one.line, about, shown, ours, why, word.states))
+        self.rows.append(SettingReport(verdict, self.file, one.line, about, shown, ours, why, word.states))
 
     def plain(self, one: Placed, word: BrokerSetting, value: str, ours: str = "") -> None:
         """Note what the table says of a word."""

@@ -9,7 +9,7 @@ from headgate.brokers import DIFFERS, KEPT, NOT_COVERED, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingReport:
     """One setting, with the place where it was written.
 
     Attributes:
@@ -52,7 +52,7 @@ class Imported:
     """
 
     document: str
-    rows: Sequence[Row]
+    rows: Sequence[SettingReport]
 
     @property
     def place(self) -> str:

@@ -12,7 +12,7 @@ from headgate_coordinator.security.grants import ALL
 from headgate_coordinator.security.password_queue import Network
 
 
-class Callers:
+class Authenticator:
     """Finds out who asks.
 
     Args:

@@ -15,7 +15,7 @@ _FAILED: Final = (rx.RedisError, OSError)
 Dial = Callable[[], Awaitable[Any]]
 
 
-class Changes:
+class KeyChanges:
     """A connection to one server that hears when keys were written.
 
     Args:

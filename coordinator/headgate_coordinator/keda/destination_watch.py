@@ -13,7 +13,7 @@ from headgate._util.tasks import stop
 from headgate.redis.backend import AGAIN
 from headgate.redis.keys import Address
 from headgate.redis.stores.sliced_reads import slices_of
-from headgate_coordinator.keda.changes import Changes
+from headgate_coordinator.keda.changes import KeyChanges
 
 PACE: Final = 0.5
 """Seconds between two looks, where it is written all the time."""
@@ -24,7 +24,7 @@ UNTOLD: Final = 2.0
 _log = logging.getLogger("headgate")
 
 
-class Watch:
+class DestinationWatch:
     """Tells when to look at a destination again: it was written, or what its workers work within has other settings.
 
     Args:
@@ -34,7 +34,7 @@ class Watch:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._slices: list[Address] = []
-        self._changes: list[tuple[Changes, list[tuple[str, bytes]]]] = []
+        self._changes: list[tuple[KeyChanges, list[tuple[str, bytes]]]] = []
         self._woken = asyncio.Event()
         self._looked = float("-inf")
         self._warned = self._moved = False
@@ -96,14 +96,14 @@ class Watch:
         """Whether changes of all slices are reported now."""
         return bool(self._changes) and all(changes.notified for changes, _ in self._changes)
 
-    async def _by_server(self, slices: Sequence[Address]) -> list[tuple[Changes, list[tuple[str, bytes]]]]:
+    async def _by_server(self, slices: Sequence[Address]) -> list[tuple[KeyChanges, list[tuple[str, bytes]]]]:
         """Return a connection to each server where a slice is, and what it reads to hear of those slices."""
-        found: dict[Any, tuple[Changes, list[tuple[str, bytes]]]] = {}
+        found: dict[Any, tuple[KeyChanges, list[tuple[str, bytes]]]] = {}
         for address in slices:
             key = address.shared[0]
             pool = (await self._dial(key)).connection_pool if len(slices) > 1 else None
             place = pool and tuple(pool.connection_kwargs.get(word) for word in ("host", "port"))
-            found.setdefault(place, (Changes(partial(self._dial, key)), []))[1].append(("HLEN", key))
+            found.setdefault(place, (KeyChanges(partial(self._dial, key)), []))[1].append(("HLEN", key))
         return list(found.values())
 
     async def _hang_up(self) -> None:

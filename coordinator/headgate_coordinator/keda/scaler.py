@@ -9,11 +9,11 @@ import grpc
 
 from headgate import Client, CoordinatorUnavailable, HeadgateError, InvalidValue
 from headgate_coordinator.keda import messages
-from headgate_coordinator.keda.authentication import Callers
-from headgate_coordinator.keda.destination_watch import Watch
+from headgate_coordinator.keda.authentication import Authenticator
+from headgate_coordinator.keda.destination_watch import DestinationWatch
 from headgate_coordinator.keda.levels import Levels
 from headgate_coordinator.keda.trigger import Trigger
-from headgate_coordinator.keda.unauthenticated import Unread, parsed
+from headgate_coordinator.keda.unauthenticated import UnreadRequests, parsed
 from headgate_coordinator.rpc import refuse
 from headgate_coordinator.security import Users
 from headgate_coordinator.security.access import Access
@@ -39,10 +39,10 @@ class Scaler:
     ) -> None:
         self._client = client
         self._levels = Levels(client)
-        self._callers = Callers(users, token, know)
-        self._watches: dict[Watch, str] = {}
+        self._callers = Authenticator(users, token, know)
+        self._watches: dict[DestinationWatch, str] = {}
         """Of each open stream, whose it is."""
-        self._unread = Unread()
+        self._unread = UnreadRequests()
         self._over = False
         if users is not None:
             users.on_change(self._wake)
@@ -98,7 +98,7 @@ class Scaler:
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         """Say whether there is anything to do, at once and at each change."""
         request = await self._unread.message(requests, context)
-        watch = Watch(self._client)
+        watch = DestinationWatch(self._client)
         try:
             trigger, access = await self._read(parsed(messages.ScaledObjectRef, request), context)
             crowded = [*self._watches.values()].count(access.user) >= MOST_OF_ONE and not access.manages_all
@@ -127,7 +127,7 @@ class Scaler:
 
         Raises:
             InvalidValue, InvalidName: the metadata cannot be used.
-            HeadgateError: as :meth:`Callers.access`.
+            HeadgateError: as :meth:`Authenticator.access`.
         """
         return Trigger.read(ref.scalerMetadata), await self._callers.access(ref.scalerMetadata, context)
 

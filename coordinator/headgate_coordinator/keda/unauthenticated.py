@@ -18,7 +18,7 @@ WITHIN: Final = 5.0
 """Seconds that a request has to say it."""
 
 
-class Unread:
+class UnreadRequests:
     """The requests at a node that have begun and not sent anything."""
 
     def __init__(self) -> None:

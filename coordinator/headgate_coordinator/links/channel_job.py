@@ -7,10 +7,10 @@ from headgate.core.links.channel import Feed, feed_of
 from headgate.core.links.trouble import Trouble
 from headgate.redis.keys import Address, link_id
 from headgate_coordinator.links.channel_worker import Feeder, Progress
-from headgate_coordinator.links.job import Carried, Job
+from headgate_coordinator.links.job import Job, LinkTotals
 from headgate_coordinator.links.multicast_socket import Multicaster
 from headgate_coordinator.links.removal import end_source
-from headgate_coordinator.links.spooled_reads import Entries
+from headgate_coordinator.links.spooled_reads import SpooledReads
 
 
 class ChannelJob(Job[Feed]):
@@ -32,17 +32,17 @@ class ChannelJob(Job[Feed]):
         return self._trouble or self.progress.trouble
 
     @property
-    def carried(self) -> Carried:
+    def carried(self) -> LinkTotals:
         """Messages and bytes sent so far."""
         sent = self.progress
-        return Carried(sent.committed, sent.committed_bytes, sent.packets, sent.backlog)
+        return LinkTotals(sent.committed, sent.committed_bytes, sent.packets, sent.backlog)
 
     async def _work(self) -> int:
         parts, namespace = self._client.parts, self._client.namespace
         await parts.registry.ensure(Address.of(namespace, self.link.source), ("topic",), recover=False)
         with contextlib.closing(Multicaster(self.link.channel)) as socket:
             self._feeder = feeder = Feeder(
-                parts.store, parts.wake_ups, namespace, self.link, Entries(parts.registry.spooling).whole, socket,
+                parts.store, parts.wake_ups, namespace, self.link, SpooledReads(parts.registry.spooling).whole, socket,
                 self.progress, fence=self.fence,
             )  # fmt: skip
             self._trouble = None

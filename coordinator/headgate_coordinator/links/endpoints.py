@@ -9,7 +9,7 @@ from headgate.redis.keys import Address, forwarder_id
 from headgate_coordinator.links.sites import Sites
 
 
-class Place(NamedTuple):
+class LinkEndpoint(NamedTuple):
     """A destination, and the client of the site where it lies."""
 
     client: Client
@@ -24,7 +24,9 @@ def unknown_site(link: str, site: str) -> str:
     )
 
 
-async def places_of(link: str, client: Client, sites: Sites, known: dict[str, Site]) -> tuple[str, Place, Place]:
+async def places_of(
+    link: str, client: Client, sites: Sites, known: dict[str, Site]
+) -> tuple[str, LinkEndpoint, LinkEndpoint]:
     """Return the id of a link in the state of both ends, its source and its target.
 
     Args:
@@ -43,6 +45,6 @@ async def places_of(link: str, client: Client, sites: Sites, known: dict[str, Si
         if ends.site not in known:
             raise PolicyError(unknown_site(link, ends.site))
         there = await sites.client(known[ends.site])
-    source = Place(client, Address.of(client.namespace, ends.source))
-    target = Place(there, Address.of(there.namespace, ends.target))
+    source = LinkEndpoint(client, Address.of(client.namespace, ends.source))
+    target = LinkEndpoint(there, Address.of(there.namespace, ends.target))
     return forwarder_id(client.namespace, link), source, target

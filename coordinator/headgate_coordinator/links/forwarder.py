@@ -28,7 +28,7 @@ from headgate.core.links.calls import (
 )  # fmt: skip
 from headgate.core.links.trouble import NO_ROOM, PACED, SPOOLS, Trouble
 from headgate_coordinator.links.allowance import LinkAllowance
-from headgate_coordinator.links.rules import Forwarding, Hand, Item, Phase, Refusal, StoreTurn
+from headgate_coordinator.links.rules import Forwarding, Phase, ReadAhead, ReadMessage, Refusal, StoreTurn
 
 BATCH: Final = 256
 """Messages a call."""
@@ -71,7 +71,7 @@ class Forwarder:
         self.refused: dict[str, int] = {}
         self.missing: set[str] = set()
         self.trouble: Trouble | None = None
-        self._hand = Hand()
+        self._hand = ReadAhead()
         self._before = self._after = 0  # numbers of the messages before the first loaded, and last loaded
         self._source_at = self._target_at = 0.0
         self._source_hint = self._target_hint = False  # whether there was one since the source, the target was asked
@@ -211,7 +211,7 @@ class Forwarder:
     def _ask_anew(self) -> None:
         """Forget what is in hand: the target is to say how far the link got."""
         self.mark = None
-        self._hand = Hand()
+        self._hand = ReadAhead()
         self._target_at = 0.0
 
     def _wait_for_source(self, trouble: Trouble | None, now: float) -> None:
@@ -283,7 +283,7 @@ class Forwarder:
         credit, messages = self._credit
         return self._allowed.ask(self._hand.sizes(credit, min(BATCH, messages)), now)
 
-    def _copy(self, born: int, item: Item, now: float) -> Call | None:
+    def _copy(self, born: int, item: ReadMessage, now: float) -> Call | None:
         reason = item.refusal.reason if item.refusal else ""
         if not self.how.has_dead_letters:
             self._target_at = now + LOOK_AGAIN

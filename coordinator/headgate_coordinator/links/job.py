@@ -18,7 +18,7 @@ AGAIN: Final = 0.5
 """Seconds between two tries."""
 
 
-class Carried(NamedTuple):
+class LinkTotals(NamedTuple):
     """Messages and bytes that went over a link.
 
     Attributes:
@@ -33,9 +33,9 @@ class Carried(NamedTuple):
     packets: int = 0
     backlog: int | None = None
 
-    def after(self, earlier: "Carried") -> "Carried":
+    def after(self, earlier: "LinkTotals") -> "LinkTotals":
         """Return the totals with those of a job that ended."""
-        return Carried(
+        return LinkTotals(
             self.messages + earlier.messages, self.bytes + earlier.bytes, self.packets + earlier.packets, self.backlog
         )
 
@@ -63,7 +63,7 @@ class Job(ABC, Generic[_Kind]):
 
     @property
     @abstractmethod
-    def carried(self) -> Carried:
+    def carried(self) -> LinkTotals:
         """Messages and bytes forwarded so far."""
 
     @property

@@ -17,14 +17,14 @@ from headgate.redis.keys import Address, forwarder_id
 from headgate.redis.stores.links import LinkStore
 from headgate.session.session import Session
 from headgate.spool.stores import Spool
-from headgate_coordinator.links.job import Carried, Job
+from headgate_coordinator.links.job import Job, LinkTotals
 from headgate_coordinator.links.rates import LinkRate, quantum
 from headgate_coordinator.links.rules import MAX_HOPS, Forwarding
 from headgate_coordinator.links.selection import judge_by
 from headgate_coordinator.links.sites import Sites
-from headgate_coordinator.links.spooled_reads import Entries
+from headgate_coordinator.links.spooled_reads import SpooledReads
 from headgate_coordinator.links.spooled_writes import Segment, SpooledWrites
-from headgate_coordinator.links.worker import End, LinkWorker
+from headgate_coordinator.links.worker import LinkSide, LinkWorker
 
 
 class LinkJob(Job[Link]):
@@ -60,10 +60,10 @@ class LinkJob(Job[Link]):
         return self._trouble if self._trouble or self._worker is None else self._worker.forwarder.trouble
 
     @property
-    def carried(self) -> Carried:
+    def carried(self) -> LinkTotals:
         """Messages and bytes forwarded so far; nothing until both ends are there."""
         at = self._worker.forwarder if self._worker else None
-        return Carried(at.committed, at.committed_bytes) if at else Carried()
+        return LinkTotals(at.committed, at.committed_bytes) if at else LinkTotals()
 
     @property
     def waits(self) -> str:
@@ -160,7 +160,9 @@ def _room(stack: contextlib.AsyncExitStack, client: Client, name: str) -> Callab
     return room_at
 
 
-async def _end(client: Client, name: str, kinds: tuple[str, ...] = STORES, *, recover: bool = False) -> tuple[End, str]:
+async def _end(
+    client: Client, name: str, kinds: tuple[str, ...] = STORES, *, recover: bool = False
+) -> tuple[LinkSide, str]:
     """Return an end of a link, made if it is not there, and its kind: one of ``kinds``, else the first."""
     parts = client.parts
     address = Address.of(client.namespace, name)
@@ -168,4 +170,6 @@ async def _end(client: Client, name: str, kinds: tuple[str, ...] = STORES, *, re
         kind = await parts.registry.ensure(address, kinds, recover=recover)
     except PolicyError as error:
         raise PolicyError(f"{name!r} cannot be an end of a link: {error}") from None
-    return End(LinkStore(parts.store.server), address, parts.wake_ups, Entries(parts.registry.spooling).whole), kind
+    return LinkSide(
+        LinkStore(parts.store.server), address, parts.wake_ups, SpooledReads(parts.registry.spooling).whole
+    ), kind

@@ -13,7 +13,7 @@ from headgate.redis.keys import Address, forwarder_id, owned_keys
 from headgate.redis.replies import Account
 from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.fleet.leases import LeaseStore
-from headgate_coordinator.links.endpoints import Place
+from headgate_coordinator.links.endpoints import LinkEndpoint
 from headgate_coordinator.links.routed import links_now
 
 _RECORD: Final = re.compile(r"owner=(\S+).*?fence=(\d+)")
@@ -25,7 +25,9 @@ _SETTLED: Final = 0.5
 """Seconds after which a node that was about to claim the lease once more has done so."""
 
 
-async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_ms: int, copies: bool = False) -> None:
+async def end_link(
+    link: str, source: LinkEndpoint, target: LinkEndpoint, *, fence: int, ttl_ms: int, copies: bool = False
+) -> None:
     """End a link that no policy names any more. May be repeated; ends that are gone do not matter.
 
     Both ends hear of the fence first, so that no call of an earlier worker, however late, stores anything after the
@@ -60,7 +62,7 @@ async def end_link(link: str, source: Place, target: Place, *, fence: int, ttl_m
     await target.client.store.acquire(target.address, Account(link, fence, 0, weight=0), ttl_ms=ttl_ms, leave=True)
 
 
-async def _secure(store: LinkStore, target: Place, link: str, fence: int, born: int, ttl_ms: int) -> None:
+async def _secure(store: LinkStore, target: LinkEndpoint, link: str, fence: int, born: int, ttl_ms: int) -> None:
     """Wait until every replica that the target has knows the mark: what is below it leaves the source.
 
     How safe the link was to be, no policy says any more.

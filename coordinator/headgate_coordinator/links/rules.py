@@ -98,7 +98,7 @@ class Forwarding:
 
 
 @dataclass(slots=True)
-class Item:
+class ReadMessage:
     """A message that was read, and is not known to be at the target.
 
     Attributes:
@@ -118,7 +118,7 @@ class Item:
 
 
 @dataclass(slots=True)
-class Hand:
+class ReadAhead:
     """The messages that a worker of a link has read, in order.
 
     Attributes:
@@ -128,19 +128,19 @@ class Hand:
         puts_bytes: bytes of these.
     """
 
-    items: deque[Item] = field(default_factory=deque)
+    items: deque[ReadMessage] = field(default_factory=deque)
     bytes: int = 0
     puts: int = 0
     puts_bytes: int = 0
 
     @property
-    def head(self) -> Item | None:
+    def head(self) -> ReadMessage | None:
         """The oldest of them, None where there is none."""
         return self.items[0] if self.items else None
 
     def add(self, entry: Entry, refusal: Refusal | None) -> None:
         """Append what was read."""
-        self.items.append(Item(entry, refusal))
+        self.items.append(ReadMessage(entry, refusal))
         self.bytes += len(entry.body)
         if refusal is None:
             self.puts, self.puts_bytes = self.puts + 1, self.puts_bytes + len(entry.body)
@@ -192,7 +192,7 @@ class Hand:
         self._paid(self.items[0])
         self.items[0].refusal = refusal
 
-    def taken_up_to(self, mark: int) -> Iterator[Item]:
+    def taken_up_to(self, mark: int) -> Iterator[ReadMessage]:
         """Take out what is at the target or was skipped there: all up to its mark."""
         while self.items and self.items[0].entry.seq <= mark:
             item = self.items.popleft()
@@ -200,7 +200,7 @@ class Hand:
             self._paid(item)
             yield item
 
-    def _paid(self, item: Item) -> None:
+    def _paid(self, item: ReadMessage) -> None:
         if item.refusal is None:
             self.puts, self.puts_bytes = self.puts - 1, self.puts_bytes - len(item.entry.body)
 

@@ -7,7 +7,7 @@ import headgate
 from headgate.client import Client
 from headgate.core.links.link import Site
 from headgate.errors import HeadgateError, PolicyError
-from headgate_coordinator.security.policy_reach import Reach
+from headgate_coordinator.security.policy_reach import PolicyReach
 
 
 class Sites:
@@ -18,7 +18,7 @@ class Sites:
         reach: what the policy may name at this node.
     """
 
-    def __init__(self, namespace: str, reach: Reach) -> None:
+    def __init__(self, namespace: str, reach: PolicyReach) -> None:
         self._namespace = namespace
         self._reach = reach
         self._clients: dict[Site, Client] = {}

@@ -13,7 +13,7 @@ from headgate.spool.reader import UnreadablePayload
 _log = logging.getLogger("headgate")
 
 
-class Entries:
+class SpooledReads:
     """Reads for the links of one client."""
 
     def __init__(self, spooling: Spooling) -> None:

@@ -18,17 +18,17 @@ from headgate.core.links.link import Link, Site, ends_of
 from headgate.core.links.trouble import Trouble
 from headgate.errors import HeadgateError
 from headgate.redis.keys import namespace_channel, owned_keys
-from headgate_coordinator.fleet.leases import Held, LeaseStore, Mode
+from headgate_coordinator.fleet.leases import LeaseAnswer, LeaseStore, Mode
 from headgate_coordinator.fleet.node_facts import BridgeFacts
 from headgate_coordinator.links.channel_job import ChannelJob, end_feed
 from headgate_coordinator.links.endpoints import places_of
-from headgate_coordinator.links.job import AnyJob, Carried
+from headgate_coordinator.links.job import AnyJob, LinkTotals
 from headgate_coordinator.links.link_job import LinkJob
 from headgate_coordinator.links.removal import end_link
 from headgate_coordinator.links.routed import links_now
 from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.links.wait_notes import LinkTies
-from headgate_coordinator.security.policy_reach import Reach
+from headgate_coordinator.security.policy_reach import PolicyReach
 
 _log = logging.getLogger("headgate.explain.links")
 PAGE: Final = 256
@@ -54,13 +54,13 @@ class Supervisor:
         reach: what the policy may name at this node; None for nothing but variables for sites.
     """
 
-    def __init__(self, client: Client, node: str, *, ttl: float, reach: Reach | None = None) -> None:
+    def __init__(self, client: Client, node: str, *, ttl: float, reach: PolicyReach | None = None) -> None:
         self._client, self._node, self._ttl = client, node, ttl
         self._leases = LeaseStore(client.store.server, client.namespace)
-        self._sites = Sites(client.namespace, reach or Reach())
+        self._sites = Sites(client.namespace, reach or PolicyReach())
         self._jobs: dict[str, AnyJob] = {}
         self._ties = LinkTies(client, self._jobs)
-        self._carried: dict[str, Carried] = {}  # by jobs that ended
+        self._carried: dict[str, LinkTotals] = {}  # by jobs that ended
         self._where: dict[str, str] = {}  # targets of links in the policy, for people
         self._facts: dict[str, tuple[object, BridgeFacts]] = {}  # of each link what it was when its facts were made
         self._troubles: dict[str, Trouble] = {}  # of links that could not be ended
@@ -112,7 +112,7 @@ class Supervisor:
         self._facts = current
         return tuple(facts for _, facts in current.values())
 
-    def _facts_of(self, link: str, job: AnyJob | None, carried: Carried, trouble: Trouble | None) -> BridgeFacts:
+    def _facts_of(self, link: str, job: AnyJob | None, carried: LinkTotals, trouble: Trouble | None) -> BridgeFacts:
         ends = ends_of(link)
         return BridgeFacts(
             link,
@@ -126,8 +126,8 @@ class Supervisor:
             backlog=carried.backlog,
         )
 
-    def _total(self, link: str, job: AnyJob | None) -> Carried:
-        now, earlier = job.carried if job else Carried(), self._carried.get(link)
+    def _total(self, link: str, job: AnyJob | None) -> LinkTotals:
+        now, earlier = job.carried if job else LinkTotals(), self._carried.get(link)
         return now.after(earlier) if earlier else now
 
     def _hear(self, words: list[str]) -> None:
@@ -222,7 +222,7 @@ class Supervisor:
         names = (name.decode() for name in await self._client.store.server.command(key, "HKEYS", key))
         return {name for name in names if ">" in name}
 
-    async def _call(self, mode: Mode, names: Sequence[str], *, held: int, total: int) -> Held:
+    async def _call(self, mode: Mode, names: Sequence[str], *, held: int, total: int) -> LeaseAnswer:
         return await self._leases.call(
             self._node, names, mode=mode, ttl_ms=int(self._ttl * 1000), held=held, total=total, above=self._above
         )

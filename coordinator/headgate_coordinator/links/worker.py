@@ -46,7 +46,7 @@ SOON: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class LinkSide:
     """One end of a link.
 
     Attributes:
@@ -86,12 +86,12 @@ class LinkWorker:
     def __init__(
         self,
         link: str,
-        source: End,
-        target: End,
+        source: LinkSide,
+        target: LinkSide,
         how: Forwarding,
         *,
         fence: int,
-        dead: End | None = None,
+        dead: LinkSide | None = None,
         ttl: float = 10.0,
         weight: int = 1,
         pace: Callable[[int, int], Awaitable[None]] | None = None,

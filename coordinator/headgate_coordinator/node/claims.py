@@ -17,7 +17,7 @@ MOST_ANNOUNCED: Final = 500
 Key = tuple[str, str, bool, str]
 
 
-class Claims:
+class LinkClaims:
     """The links of one node. A user, a container, a direction and a name say which link is meant (2.6.1)."""
 
     def __init__(self) -> None:

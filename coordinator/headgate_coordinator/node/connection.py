@@ -21,22 +21,22 @@ from headgate.session.session import Session
 from headgate_coordinator.node.addresses import address_of, kind_asked, subscription_of
 from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.connection_share import NOTHING, REFUSALS, standing_of
-from headgate_coordinator.node.ends.browser import Browsing
+from headgate_coordinator.node.ends.browser import LinkBrowser
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.pattern_receiver import as_meant, by_pattern, refusal_by_pattern
-from headgate_coordinator.node.ends.reattaching import Reattaching
-from headgate_coordinator.node.ends.receiver import Outlet
+from headgate_coordinator.node.ends.reattaching import SubscriptionCloser
+from headgate_coordinator.node.ends.receiver import LinkReceiver
 from headgate_coordinator.node.ends.relay import Relay
 from headgate_coordinator.node.ends.selecting import looks_only, refusal_by_filter
-from headgate_coordinator.node.ends.sender import Inlet
-from headgate_coordinator.node.ends.temporary import OwnInlet, claim, kind_of
+from headgate_coordinator.node.ends.sender import LinkSender
+from headgate_coordinator.node.ends.temporary import TemporarySender, claim, kind_of
 from headgate_coordinator.node.gateway.gateway import Gateway
 from headgate_coordinator.node.gateway.replies import Replies
-from headgate_coordinator.node.home import Home
+from headgate_coordinator.node.home import ConnectionHome
 from headgate_coordinator.node.log_in import log_in, name_of
 from headgate_coordinator.security import Identity
 from headgate_coordinator.security.access import Access
-from headgate_coordinator.security.password_queue import Crowded, network_of
+from headgate_coordinator.security.password_queue import PasswordQueueFull, network_of
 from headgate_coordinator.security.tokens import TokenRefused
 
 _log = logging.getLogger("headgate.node")
@@ -57,7 +57,7 @@ class Connection(Wire):
         leaving: whether it was asked to go elsewhere.
     """
 
-    def __init__(self, node: Home, *, encrypted: bool) -> None:
+    def __init__(self, node: ConnectionHome, *, encrypted: bool) -> None:
         super().__init__(SaslServer(()), handshake=node.options.handshake)
         self.node = node
         self._encrypted = encrypted
@@ -136,7 +136,7 @@ class Connection(Wire):
             if self.identity is not None:
                 await self.node.quotas.enter(self, self.identity.name)
             code = OK if self.identity is not None else REFUSED
-        except Crowded:
+        except PasswordQueueFull:
             self.node.counters.refused("crowd")
         except TokenRefused as error:
             code = REFUSED
@@ -226,13 +226,13 @@ class Connection(Wire):
         if target.coordinator:
             self._refuse(link, amqp.NOT_IMPLEMENTED, "there are no transactions; settle each message by itself")
         elif target.dynamic:
-            self._begin(link, OwnInlet(self, link, claim(self), kind_of(target)))
+            self._begin(link, TemporarySender(self, link, claim(self), kind_of(target)))
         elif address is None:
             self._begin(link, Relay(self, link))
         elif address == GATEWAY:
             self._begin(link, Gateway(self, link))
         else:
-            self._begin(link, Inlet(self, link, address, kind_asked(target)))
+            self._begin(link, LinkSender(self, link, address, kind_asked(target)))
 
     def _outgoing(self, link: Link) -> None:
         source = link.source
@@ -240,22 +240,22 @@ class Connection(Wire):
         if unfit := refusal_by_filter(source):
             self._refuse(link, amqp.NOT_IMPLEMENTED, unfit)
         elif source.dynamic:
-            self._receive(link, Outlet(self, link, claim(self)))
+            self._receive(link, LinkReceiver(self, link, claim(self)))
         elif address is None:
-            self._begin(link, Reattaching(self, link, self._subscription(link)))
+            self._begin(link, SubscriptionCloser(self, link, self._subscription(link)))
         elif address == GATEWAY:
             self._begin(link, Replies(self, link))
         elif is_pattern(name := address.partition("?")[0]):
             if unfit := refusal_by_pattern(name, source):
                 self._refuse(link, amqp.NOT_IMPLEMENTED, unfit)
             else:
-                self._receive(link, Outlet(self, link, as_meant(self.node.client, address), by_pattern))
+                self._receive(link, LinkReceiver(self, link, as_meant(self.node.client, address), by_pattern))
         elif looks_only(source):
-            self._begin(link, Browsing(self, link, address))
+            self._begin(link, LinkBrowser(self, link, address))
         else:
-            self._receive(link, Outlet(self, link, address))
+            self._receive(link, LinkReceiver(self, link, address))
 
-    def _receive(self, link: Link, outlet: Outlet) -> None:
+    def _receive(self, link: Link, outlet: LinkReceiver) -> None:
         source = link.source
         named = source.durable or "shared" in source.capabilities
         subscription = self._subscription(link) if named else None

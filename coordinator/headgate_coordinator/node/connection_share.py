@@ -13,7 +13,7 @@ from headgate_coordinator.security import Action, Identity
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ConnectionShare:
     """Limits of one connection.
 
     Attributes:
@@ -49,16 +49,16 @@ class Standing:
         )
 
 
-SENDS: Final = Standing()
-READS: Final = Standing(calls=4 << 20, message=1 << 20)
-NOTHING: Final = Standing(
+SENDS: Final = ConnectionShare()
+READS: Final = ConnectionShare(calls=4 << 20, message=1 << 20)
+NOTHING: Final = ConnectionShare(
     calls=8 << 10, credit=2, at_once=1, ahead=64 << 10, message=64 << 10, links=16, described=2 << 10, frame=8 << 10
 )
 REFUSALS: Final = 100
 """Links that a connection is refused whose user has no grant; then it is closed."""
 
 
-def standing_of(identity: Identity | None) -> Standing:
+def standing_of(identity: Identity | None) -> ConnectionShare:
     """Return the standing of a user as its grants are now."""
     if identity is None or not identity.actions:
         return NOTHING

@@ -4,11 +4,11 @@ import asyncio
 from typing import Any, Protocol
 
 from headgate_coordinator.node import host
-from headgate_coordinator.node.claims import Claims
-from headgate_coordinator.node.log_throttle import Seldom
+from headgate_coordinator.node.claims import LinkClaims
+from headgate_coordinator.node.log_throttle import LogThrottle
 
 
-class Home(host.Node, Protocol):
+class ConnectionHome(host.Node, Protocol):
     """The node that a connection came to.
 
     Attributes:
@@ -20,11 +20,11 @@ class Home(host.Node, Protocol):
 
     connections: set[Any]
     silent: dict[Any, None]
-    claims: Claims
+    claims: LinkClaims
     emptied: asyncio.Event
 
     @property
-    def refusals(self) -> Seldom:
+    def refusals(self) -> LogThrottle:
         """The log of users who are refused."""
         ...
 

@@ -9,15 +9,15 @@ from headgate.amqp.engine import Engine
 from headgate.amqp.link import Link
 from headgate.client import Client
 from headgate.session.session import Session
-from headgate_coordinator.node.connection_share import Standing
+from headgate_coordinator.node.connection_share import ConnectionShare
 from headgate_coordinator.node.counters import Counters
-from headgate_coordinator.node.credit.credits import Lines
+from headgate_coordinator.node.credit.credits import DestinationCredits
 from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.node.shown_policies import ShownPolicies
 from headgate_coordinator.security import Identity, Users
 from headgate_coordinator.security.access import Access
-from headgate_coordinator.security.creation_quota import Making
+from headgate_coordinator.security.creation_quota import CreationQuota
 
 
 class Node(Protocol):
@@ -44,8 +44,8 @@ class Node(Protocol):
     users: Users
     name: str
     counters: Counters
-    lines: Lines
-    making: Making
+    lines: DestinationCredits
+    making: CreationQuota
     quotas: Quotas
     policies: ShownPolicies
     searching: asyncio.Lock
@@ -85,7 +85,7 @@ class Connection(Protocol):
 
     access: Access
     engine: Engine
-    standing: Standing
+    standing: ConnectionShare
     held: int
     congested: bool
 

@@ -11,7 +11,7 @@ EVERY: Final = 10.0
 """Seconds for which these are enough."""
 
 
-class Seldom:
+class LogThrottle:
     """Warnings of one sort to a log, by a clock in seconds."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:

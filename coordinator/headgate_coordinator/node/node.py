@@ -20,18 +20,18 @@ from headgate.errors import HeadgateError
 from headgate_coordinator.fleet.node_facts import BridgeFacts, DeadlockFacts, NodeFacts
 from headgate_coordinator.fleet.node_facts import Counters as Totals
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
-from headgate_coordinator.node.claims import Claims
+from headgate_coordinator.node.claims import LinkClaims
 from headgate_coordinator.node.connection import Connection
 from headgate_coordinator.node.counters import Counters
-from headgate_coordinator.node.credit.credits import Lines
+from headgate_coordinator.node.credit.credits import DestinationCredits
 from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.door import Door
 from headgate_coordinator.node.ends.end import LinkEnd
-from headgate_coordinator.node.log_throttle import Seldom
+from headgate_coordinator.node.log_throttle import LogThrottle
 from headgate_coordinator.node.options import NodeOptions, place
 from headgate_coordinator.node.shown_policies import ShownPolicies
 from headgate_coordinator.security import Users
-from headgate_coordinator.security.creation_quota import Making
+from headgate_coordinator.security.creation_quota import CreationQuota
 
 _log = logging.getLogger("headgate.node")
 ASK_WITHIN: Final = 0.5
@@ -52,9 +52,9 @@ class Node:
         self.name = options.name or f"{socket.gethostname()}-{secrets.token_hex(2)}"
         self.counters = Counters()
         self.connections: set[Connection] = set()
-        self.claims = Claims()
+        self.claims = LinkClaims()
         self.quotas = Quotas(client, options.ttl)
-        self.making = Making(client, self.quotas.of)
+        self.making = CreationQuota(client, self.quotas.of)
         self.policies = ShownPolicies()
         self.searching = asyncio.Lock()
         """Held by who looks through all destinations."""
@@ -79,13 +79,13 @@ class Node:
         self.admin = ""
         self.rpc = ""
         """Base URL of its admin HTTP; empty when it has none."""
-        self.lines: Lines
+        self.lines: DestinationCredits
         self.emptied = asyncio.Event()
         """Set when the last connection is gone."""
         self.numbers = itertools.count(1)
         """Of its links, in the order in which they came."""
-        self.refusals: Final = Seldom(_log)
-        self._locked_out: Final = Seldom(_log)
+        self.refusals: Final = LogThrottle(_log)
+        self._locked_out: Final = LogThrottle(_log)
         self._door: Door | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.Task[None] | None = None
@@ -114,7 +114,7 @@ class Node:
             OSError: the port cannot be had.
         """
         self._session = self.client.session(self.name, ttl=self.options.ttl)
-        self.lines = Lines(self.client, self._session, self.options)
+        self.lines = DestinationCredits(self.client, self._session, self.options)
         encrypted = self.options.certificate is not None
         context = None
         if self.options.certificate is not None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headgate.amqp.limits import Limits
-from headgate_coordinator.security.policy_reach import Reach
+from headgate_coordinator.security.policy_reach import PolicyReach
 
 
 def place(host: str, port: int) -> str:
@@ -64,4 +64,4 @@ class NodeOptions:
     ttl: float = 5.0
     limits: Limits = field(default_factory=Limits)
     forwarding: bool = True
-    reach: Reach = field(default_factory=Reach)
+    reach: PolicyReach = field(default_factory=PolicyReach)

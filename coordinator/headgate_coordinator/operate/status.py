@@ -66,7 +66,7 @@ class LinkLine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class StatusData:
     """All destinations of a namespace, and what is beside them.
 
     Attributes:
@@ -135,7 +135,7 @@ def ordered(found: Sequence[Explanation], by: str) -> list[Explanation]:
 
 
 def render(
-    picture: Picture, namespace: str, *, by: str = "name", width: int = WIDE, most: int | None = None
+    picture: StatusData, namespace: str, *, by: str = "name", width: int = WIDE, most: int | None = None
 ) -> RenderableType:
     """Return them as a table, and under it why those that are not open are not.
 

@@ -23,7 +23,7 @@ class _Console(Console):
                 yield Segment(inert(segment.text), segment.style)
 
 
-class Inert:
+class InertStream:
     """A stream on which a terminal obeys nothing but the ends of lines."""
 
     def __init__(self, stream: Any) -> None:
@@ -47,7 +47,7 @@ def inert(text: str) -> str:
 
 def console() -> Console:
     """Return where output goes."""
-    behind = sys.stdout.stream if isinstance(sys.stdout, Inert) else None  # colours are ours
+    behind = sys.stdout.stream if isinstance(sys.stdout, InertStream) else None  # colours are ours
     out = _Console(highlight=False, file=behind)
     return out if out.is_terminal else _Console(highlight=False, width=WIDE, file=behind)
 

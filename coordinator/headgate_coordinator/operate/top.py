@@ -17,7 +17,7 @@ from rich.text import Text
 from headgate import CoordinatorUnavailable
 from headgate.explain.views import count
 from headgate_coordinator.operate import status
-from headgate_coordinator.operate.status import Picture
+from headgate_coordinator.operate.status import StatusData
 
 KEYS: Final = {
     "n": "name", "p": "pending", "l": "leased", "b": "blocked", "c": "consumers", "r": "rate", "u": "used",
@@ -28,7 +28,7 @@ QUIT: Final = ("q", "\x03", "\x04")
 
 
 def frame(
-    picture: Picture,
+    picture: StatusData,
     namespace: str,
     by: str,
     *,
@@ -67,7 +67,7 @@ def frame(
 
 
 async def watch(
-    look: Callable[[], Awaitable[Picture]], namespace: str, *, by: str, interval: float, console: Console
+    look: Callable[[], Awaitable[StatusData]], namespace: str, *, by: str, interval: float, console: Console
 ) -> None:
     """Show it until q, Ctrl-C or the end of the input; a Redis that goes away is waited for.
 

@@ -31,7 +31,7 @@ DEFAULT_WINDOW: Final = (float(Window().messages), float("inf"))
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Setup:
     """Facts that traps depend on and the document does not have.
 
     Attributes:
@@ -51,7 +51,7 @@ class _Place:
 
     example: Example
     policy: Policy
-    known: Known
+    known: Setup
 
     def number(self, field: str) -> float | None:
         try:
@@ -361,10 +361,10 @@ CODES: Final = tuple(
 )
 
 
-def lint(policy: Policy, known: Known | None = None) -> list[Finding]:
+def lint(policy: Policy, known: Setup | None = None) -> list[Finding]:
     """Return the traps in a policy, each once, in the order of the document's lines."""
     found: dict[tuple[str, str, str], Finding] = {}
-    known = known or Known()
+    known = known or Setup()
     findings: list[Any] = [*_sum_above_pool(policy), *link_traps(policy), *spool_traps(policy, known.mean)]
     findings += [*descriptor_traps(policy), *lint_limiters.quota_traps(policy.user_limits)]
     for example in examples(policy):

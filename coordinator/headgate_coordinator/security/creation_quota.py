@@ -44,7 +44,7 @@ class _Count:
     gone: Callable[[Sequence[str]], Awaitable[list[str]]]
 
 
-class Making:
+class CreationQuota:
     """Counts what users make where there is nothing. One that is removed, by anybody, makes room for another.
 
     A user who manages the namespace has no bound, and queues for replies have one of their own.

@@ -23,7 +23,7 @@ UNSERVED: Final = 4096
 """Passwords that left the line without an answer, by a part of their marks: who comes again with one is next."""
 
 
-class Crowded(HeadgateError):
+class PasswordQueueFull(HeadgateError):
     """Too many passwords wait to be checked; nothing is known of this one."""
 
 
@@ -45,7 +45,7 @@ class _Check:
     answers: "set[asyncio.Future[bool]]" = field(default_factory=set)
 
 
-class Line:
+class PasswordQueue:
     """Checks of passwords in turn: one of each group after the other, and of a group the newest first.
 
     The newest is the one whose client most likely still waits: under a flood, first come first served would serve none
@@ -113,7 +113,7 @@ class Line:
         self._remember(mark)
         for answer in check.answers:
             if not answer.done():
-                answer.set_exception(Crowded("too many passwords wait to be checked; try again"))
+                answer.set_exception(PasswordQueueFull("too many passwords wait to be checked; try again"))
 
     def _remember(self, mark: bytes) -> None:
         self._unserved[mark[:8]] = None

@@ -23,7 +23,7 @@ _NO_PORT: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class PolicyReach:
     """Places that a policy may name at one node.
 
     Attributes:

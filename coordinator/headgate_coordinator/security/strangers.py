@@ -23,7 +23,7 @@ _FILES: Final = next((path for path in ("/proc/self/fd", "/dev/fd") if os.path.i
 Place = tuple[str, int]
 
 
-class Strangers:
+class UnauthenticatedConnections:
     """Cuts off connections at a port from which nobody came who is known.
 
     The library that reads them says nothing of a connection before there is a request. So they are found among the

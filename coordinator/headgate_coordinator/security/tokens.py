@@ -48,7 +48,7 @@ class TokenOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Borne:
+class VerifiedToken:
     """A token that is right.
 
     Attributes:
@@ -63,7 +63,7 @@ class Borne:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class KeyFile:
     """The keys of a file.
 
     Attributes:
@@ -75,7 +75,7 @@ class Keys:
     thumbprints: frozenset[str]
 
 
-class Tokens:
+class TokenVerifier:
     """Checks tokens by the keys that the file has at that moment.
 
     Raises:
@@ -94,7 +94,7 @@ class Tokens:
         self._registry = jws.JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
         self._registry.max_header_length = MAX_TOKEN
         self._file = FollowedFile(options.keys, read_keys, "the keys of tokens")
-        self._keys = Keys(None, frozenset())
+        self._keys = KeyFile(None, frozenset())
 
     async def start(self, changed: Callable[[frozenset[str]], None]) -> None:
         """Read the keys, and call ``changed`` with the thumbprints whenever the file was changed.
@@ -103,7 +103,7 @@ class Tokens:
             InvalidValue: the file cannot be used.
         """
 
-        def take(keys: Keys) -> None:
+        def take(keys: KeyFile) -> None:
             self._keys = keys
             changed(keys.thumbprints)
 
@@ -114,7 +114,7 @@ class Tokens:
         """Stop following."""
         await self._file.close()
 
-    def check(self, token: str) -> Borne:
+    def check(self, token: str) -> VerifiedToken:
         """Return whom a token names.
 
         Raises:
@@ -129,7 +129,7 @@ class Tokens:
             raise TokenRefused(f"a token that no key of the file has signed: {type(error).__name__}") from None
         return self._heed(found.claims, key.thumbprint())
 
-    def _heed(self, claims: dict[str, Any], key: str) -> Borne:
+    def _heed(self, claims: dict[str, Any], key: str) -> VerifiedToken:
         now, options = self._now(), self._options
         expires, since, audience = claims.get("exp"), claims.get("nbf", now), claims.get("aud")
         if claims.get("iss") != options.issuer:
@@ -149,7 +149,7 @@ class Tokens:
             raise TokenRefused(f"a token whose {options.claim} is no user's name") from None
         if user == ANONYMOUS:
             raise TokenRefused("a token for whoever gives no name")
-        return Borne(user, float(expires) + LEEWAY, key)
+        return VerifiedToken(user, float(expires) + LEEWAY, key)
 
 
 class _Finite(json.JSONDecoder):
@@ -167,7 +167,7 @@ def _is_moment(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
 
 
-def read_keys(file: Path) -> Keys:
+def read_keys(file: Path) -> KeyFile:
     """Return the public keys of a file.
 
     Raises:
@@ -196,7 +196,7 @@ def read_keys(file: Path) -> Keys:
     ids = [each.kid for each in held]
     if len(set(ids)) < len(ids):
         raise InvalidValue(_unusable(file, "two keys have one kid"))
-    return Keys(held, frozenset(each.thumbprint() for each in held))
+    return KeyFile(held, frozenset(each.thumbprint() for each in held))
 
 
 def _unusable(file: Path, why: str) -> str:

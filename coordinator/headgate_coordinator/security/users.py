@@ -15,10 +15,10 @@ from headgate_coordinator.security.document import ANONYMOUS, User
 from headgate_coordinator.security.document import Users as ByName
 from headgate_coordinator.security.file import read_users
 from headgate_coordinator.security.grants import ALL, Grant, Identity
-from headgate_coordinator.security.password_queue import AT_A_TIME, NOBODY, Line, Network
+from headgate_coordinator.security.password_queue import AT_A_TIME, NOBODY, Network, PasswordQueue
 from headgate_coordinator.security.passwords import fits, hashed
 from headgate_coordinator.security.sources import FollowedFile, RedisSource, Source
-from headgate_coordinator.security.tokens import TokenRefused, Tokens
+from headgate_coordinator.security.tokens import TokenRefused, TokenVerifier
 
 REMEMBERED: Final = 1024
 """Passwords that were right and need not be checked again."""
@@ -37,7 +37,7 @@ class Users:
         tokens: that are taken beside passwords; None for none. They are started and closed here.
     """
 
-    def __init__(self, source: Source, *, required: bool = False, tokens: Tokens | None = None) -> None:
+    def __init__(self, source: Source, *, required: bool = False, tokens: TokenVerifier | None = None) -> None:
         self._source = source
         self._required = required
         self._tokens = tokens
@@ -46,8 +46,8 @@ class Users:
         self._key = secrets.token_bytes(32)
         self._right: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         """By user and hash, the mark of the one password that is right."""
-        self._line = Line(self._fits)
-        self._line_of_wrong = Line(self._takes_as_long)
+        self._line = PasswordQueue(self._fits)
+        self._line_of_wrong = PasswordQueue(self._takes_as_long)
         """For passwords that are known to be wrong without a check: they keep nobody waiting whose are not."""
         self._took = 0.05
         """Seconds that a check takes."""
@@ -55,12 +55,12 @@ class Users:
         self._listeners: list[Callable[[], None]] = []
 
     @classmethod
-    def from_file(cls, path: Path, *, required: bool = False, tokens: Tokens | None = None) -> Self:
+    def from_file(cls, path: Path, *, required: bool = False, tokens: TokenVerifier | None = None) -> Self:
         """Return the users of a TOML file; a change is noticed within a second."""
         return cls(FollowedFile(path, read_users, "the users"), required=required, tokens=tokens)
 
     @classmethod
-    def from_redis(cls, client: Client, *, required: bool = False, tokens: Tokens | None = None) -> Self:
+    def from_redis(cls, client: Client, *, required: bool = False, tokens: TokenVerifier | None = None) -> Self:
         """Return the users that Redis keeps for the client's namespace; the client is connected, and stays so."""
         return cls(RedisSource(client), required=required, tokens=tokens)
 

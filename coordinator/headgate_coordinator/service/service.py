@@ -21,7 +21,7 @@ from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions, place
 from headgate_coordinator.security import Users
 from headgate_coordinator.service.spool_sweep import SpoolSweep
-from headgate_coordinator.service.sweep import Sweep, Turn, within
+from headgate_coordinator.service.sweep import Sweep, SweepTurn, within
 from headgate_coordinator.service.takeovers import give_way
 
 if TYPE_CHECKING:  # it takes an extra of its own
@@ -117,7 +117,7 @@ async def service(
             node.admin = f"http://{place(admin.host, port)}"
         registry = NodeRegistry(client)
         node.another = functools.partial(another, node, registry)
-        sweep, spooled = Sweep(client, registry, node.id, node.reply_queues), Turn()
+        sweep, spooled = Sweep(client, registry, node.id, node.reply_queues), SweepTurn()
 
         def hand_out(parts: list[int]) -> None:
             sweep.turn.add(parts)
@@ -153,10 +153,10 @@ async def _begin_rpc(stack: contextlib.AsyncExitStack, node: Node, rpc: RpcOptio
         from headgate_coordinator.envoy.server import RateLimits
         from headgate_coordinator.keda.scaler import Scaler
         from headgate_coordinator.rpc import RpcServer
-        from headgate_coordinator.security.strangers import Strangers
+        from headgate_coordinator.security.strangers import UnauthenticatedConnections
     except ImportError as error:
         raise InvalidValue(f"--envoy and --keda need headgate[envoy]; import says: {error}") from None
-    proxies, services, strangers = None, [], Strangers()
+    proxies, services, strangers = None, [], UnauthenticatedConnections()
     if rpc.envoy:
         proxies = RateLimits(Decisions(node.client), rpc.token, strangers.know)
         stack.push_async_callback(proxies.close)

@@ -39,7 +39,7 @@ def within(parts: Collection[int], names: Iterable[str]) -> list[str]:
     return [name for name in names if zlib.crc32(name.encode()) % PARTS in parts] if parts else []
 
 
-class Turn:
+class SweepTurn:
     """The parts of a sweep that fell to a node, until it takes them."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Sweep:
     """
 
     def __init__(self, client: Client, registry: NodeRegistry, node: str, local: Callable[[], set[str]]) -> None:
-        self.turn = Turn()
+        self.turn = SweepTurn()
         self._client = client
         self._registry = registry
         self._node = node

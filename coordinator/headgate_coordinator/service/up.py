@@ -15,7 +15,7 @@ import headgate
 from headgate import CoordinatorUnavailable, InvalidValue
 from headgate.redis.embedded import EmbeddedRedis
 from headgate.redis.keys import Address
-from headgate_coordinator.security.policy_reach import Reach
+from headgate_coordinator.security.policy_reach import PolicyReach
 from headgate_coordinator.service.node_extra import why_no_node
 
 LOOK: Final = 1.0
@@ -48,11 +48,11 @@ class Options:
     admin_port: int | None = None
     node: bool = True
     token: str | None = None
-    reach: Reach = field(default_factory=Reach)
+    reach: PolicyReach = field(default_factory=PolicyReach)
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningParts:
     """The parts that run; ``amqp`` and ``page`` are None where there is no node, and ``no_node`` says why."""
 
     redis: EmbeddedRedis
@@ -75,7 +75,7 @@ class Running:
         }
 
 
-async def up(options: Options, tell: Callable[[Running], None]) -> None:
+async def up(options: Options, tell: Callable[[RunningParts], None]) -> None:
     """Start Redis and a node, tell about them, and keep them until SIGINT or SIGTERM; the node is drained then.
 
     Raises:
@@ -94,7 +94,7 @@ async def up(options: Options, tell: Callable[[Running], None]) -> None:
     no_node = why_no_node() if options.node else "--no-node was given"
     with EmbeddedRedis.start(port=options.port) as redis:
         if no_node:
-            tell(Running(redis, options.namespace, no_node=no_node))
+            tell(RunningParts(redis, options.namespace, no_node=no_node))
             await _watch(redis, stop)
             return
         async with _node(redis, options) as running:
@@ -103,7 +103,7 @@ async def up(options: Options, tell: Callable[[Running], None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _node(redis: EmbeddedRedis, options: Options) -> AsyncIterator[Running]:
+async def _node(redis: EmbeddedRedis, options: Options) -> AsyncIterator[RunningParts]:
     from headgate_coordinator.node.options import NodeOptions  # needs the extra amqp
     from headgate_coordinator.security import Users
     from headgate_coordinator.service.service import AdminOptions, service
@@ -119,7 +119,7 @@ async def _node(redis: EmbeddedRedis, options: Options) -> AsyncIterator[Running
                 if not tries_left or None not in (options.amqp_port, options.admin_port):
                     raise
                 continue
-            yield Running(redis, options.namespace, f"amqp://{node.address}", f"{node.admin}/")
+            yield RunningParts(redis, options.namespace, f"amqp://{node.address}", f"{node.admin}/")
             await node.drain()  # not when Redis is gone: nothing can be stored any more
             return
 
@@ -132,7 +132,7 @@ async def _watch(redis: EmbeddedRedis, stop: asyncio.Event) -> None:
             raise CoordinatorUnavailable(f"the Redis at {redis.url} has ended")
 
 
-def welcome(running: Running) -> str:
+def welcome(running: RunningParts) -> str:
     """Return what a person needs to use it.
 
     Raises:
@@ -156,7 +156,7 @@ Redis runs at {redis.url}
 It keeps everything in memory. Ctrl-C stops it."""
 
 
-def _about_node(running: Running) -> str:
+def _about_node(running: RunningParts) -> str:
     if running.amqp is None or running.page is None:
         return f"No node runs: {running.no_node}"
     return (

@@ -59,18 +59,18 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True)
-class Rolled:
+class RestartDone:
     """All workers were replaced."""
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class AllEnded:
     """Nobody is left: all drained, or the very first worker could not begin and reported why."""
 
     failed: int | None = None
 
 
-Order = Begin | Drain | Kill | Replace | Abandon | Rolled | Over
+Order = Begin | Drain | Kill | Replace | Abandon | RestartDone | AllEnded
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class _Place:
         return next((worker for worker in self.workers if worker.state == state), None)
 
 
-class Machine:
+class WorkerMachine:
     """The places of all workers.
 
     Args:
@@ -144,9 +144,9 @@ class Machine:
         worker = next(one for one in place.workers if one.number == number)
         place.workers.remove(worker)
         if self._stopping:
-            return [] if self._of else [Over()]
+            return [] if self._of else [AllEnded()]
         if not self._listened:
-            return [Over(number)]
+            return [AllEnded(number)]
         orders: list[Order] = []
         if worker.state == "starting" and place.one("ready") is not None:
             orders.append(Abandon(number, place.number))
@@ -177,7 +177,7 @@ class Machine:
         for place in self._places:
             place.again_at = None
         if not self._of:
-            return [Over()]
+            return [AllEnded()]
         every = [worker for place in self._places for worker in place.workers]
         return [self._drain(worker, now, others=False) for worker in every]
 
@@ -231,5 +231,5 @@ class Machine:
             return []
         if self._roll_again:
             self._roll_again = False
-            return [Rolled(), *self.roll(now)]
-        return [Rolled()]
+            return [RestartDone(), *self.roll(now)]
+        return [RestartDone()]

@@ -21,9 +21,9 @@ from headgate_coordinator.fleet.reports import Series, add, read, written
 from headgate_coordinator.workers import machine
 from headgate_coordinator.workers.notify import READY, STOPPING, VARIABLE, notify, reloading
 from headgate_coordinator.workers.ports import Port
-from headgate_coordinator.workers.supervisor_pipe import REPLY, Line, Message, frame
-from headgate_coordinator.workers.worker import About, Post
-from headgate_coordinator.workers.worker_health import EVERY, Watch, glimpse
+from headgate_coordinator.workers.supervisor_pipe import REPLY, Message, PipeEnd, frame
+from headgate_coordinator.workers.worker import About, WorkerAssignment
+from headgate_coordinator.workers.worker_health import EVERY, WorkerHealth, glimpse
 
 _log = logging.getLogger("headgate.node")
 TELL_WITHIN: Final = 1.0
@@ -36,7 +36,7 @@ OPTION: Final = "--worker"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ServedAddress:
     """An address that is to be served, and by how many.
 
     Attributes:
@@ -65,10 +65,12 @@ class Supervisor:
         tell: called once all listen, with the name, what the first reported of addresses, and how many there are.
     """
 
-    def __init__(self, command: list[str], count: int, post: Post, drain: float, tell: Callable[[Facts], None]) -> None:
+    def __init__(
+        self, command: list[str], count: int, post: WorkerAssignment, drain: float, tell: Callable[[Facts], None]
+    ) -> None:
         self._command, self._count, self._post = command, count, post
         self._tell = tell
-        self._machine = machine.Machine(count, drain + BESIDE_DRAIN)
+        self._machine = machine.WorkerMachine(count, drain + BESIDE_DRAIN)
         self._workers: dict[int, _Process] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -146,10 +148,10 @@ class Supervisor:
                         self._post.name, place,
                     )  # fmt: skip
                     notify(READY)
-                case machine.Rolled():
+                case machine.RestartDone():
                     _log.info("node %s: all workers were restarted", self._post.name)
                     notify(READY)
-                case machine.Over(failed):
+                case machine.AllEnded(failed):
                     if not self._over.done():
                         self._over.set_result(0 if failed is None else self._failed)
         if self._timer is not None:
@@ -254,12 +256,12 @@ class _Process:
         """The last that it reported."""
         self.left = False
         """Whether these are the last."""
-        self.watch = Watch()
+        self.watch = WorkerHealth()
         self.spoke = False
         """Whether it sent something since the last look."""
         self._asked: dict[int, asyncio.Future[Message | None]] = {}
         self._process: asyncio.subprocess.Process | None = None
-        self._line: Line | None = None
+        self._line: PipeEnd | None = None
         self._unsaid: list[tuple[str, dict[str, object]]] = []
 
     @property
@@ -267,7 +269,7 @@ class _Process:
         """Its process id; 0 before there is one."""
         return self._process.pid if self._process is not None else 0
 
-    async def start(self, command: list[str], post: Post) -> None:
+    async def start(self, command: list[str], post: WorkerAssignment) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.sendall(frame("begin", **asdict(post) | {"place": self.place, "name": self.name}))
@@ -277,7 +279,7 @@ class _Process:
                 *command, OPTION, str(theirs.fileno()), env=environment, pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
-        self._line = await Line.over(ours)
+        self._line = await PipeEnd.over(ours)
         for word, facts in self._unsaid:
             self._line.say(word, **facts)
 
@@ -334,7 +336,7 @@ class _Process:
                 reply.set_result(None)
 
 
-def supervise(wanted: Wanted, tell: Callable[[Facts], None], arguments: list[str]) -> int:
+def supervise(wanted: ServedAddress, tell: Callable[[Facts], None], arguments: list[str]) -> int:
     """Run workers until they are to stop; returns the exit code.
 
     Args:
@@ -352,7 +354,7 @@ def supervise(wanted: Wanted, tell: Callable[[Facts], None], arguments: list[str
 
         name = wanted.name or f"{socket.gethostname()}-{secrets.token_hex(2)}"
         amqp = stack.enter_context(contextlib.closing(Port(*wanted.amqp, "AMQP"))).number
-        post = Post(0, name, amqp, port(wanted.admin, "admin HTTP"), port(wanted.grpc, "the gRPC port"))
+        post = WorkerAssignment(0, name, amqp, port(wanted.admin, "admin HTTP"), port(wanted.grpc, "the gRPC port"))
         # -P: the current directory is the user's, and may hold a file with the name of a module.
         command = [sys.executable, "-P", "-m", "headgate_coordinator", *arguments]
         return asyncio.run(Supervisor(command, wanted.workers, post, wanted.drain, tell).run())

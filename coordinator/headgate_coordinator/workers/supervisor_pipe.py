@@ -20,7 +20,7 @@ _SIZE: Final = struct.Struct(">I")
 Message = dict[str, Any]
 
 
-class Line:
+class PipeEnd:
     """One end of it, in the event loop."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

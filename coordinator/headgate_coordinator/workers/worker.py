@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, Self
 
 from headgate import InvalidValue
 from headgate._util.tasks import stop
-from headgate_coordinator.fleet.reports import Address, Oneself, Report, Unready, read, written
-from headgate_coordinator.workers.supervisor_pipe import REPLY, Line, Message, hear_first
+from headgate_coordinator.fleet.reports import Address, Report, ReportingWorker, Unready, read, written
+from headgate_coordinator.workers.supervisor_pipe import REPLY, Message, PipeEnd, hear_first
 from headgate_coordinator.workers.worker_health import BEAT
 
 _log = logging.getLogger("headgate.node")
@@ -30,7 +30,7 @@ About = Literal["figures", "links", "ready"]
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class WorkerAssignment:
     """Facts that a worker is given as it begins.
 
     Attributes:
@@ -62,15 +62,15 @@ class Worker:
 
     def __init__(self, end: socket.socket) -> None:
         _die_with_parent()
-        self.oneself: Oneself | None = None
+        self.oneself: ReportingWorker | None = None
         self._end = end
         first = hear_first(end)
-        self.post = Post(**{name: first[name] for name in Post.__dataclass_fields__})
+        self.post = WorkerAssignment(**{name: first[name] for name in WorkerAssignment.__dataclass_fields__})
         self._order: Callable[[Order], None] = _ignore
         self._early: list[Order] = []
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Future[Message]] = {}
-        self._line: Line
+        self._line: PipeEnd
         self._listening: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
 
@@ -91,7 +91,7 @@ class Worker:
 
     async def start(self) -> None:
         """Begin to hear the supervisor."""
-        self._line = await Line.over(self._end)
+        self._line = await PipeEnd.over(self._end)
         self._listening = asyncio.create_task(self._listen(), name="headgate worker's line")
         self._beating = asyncio.create_task(self._beat(), name="headgate worker's beat")
 

@@ -22,7 +22,7 @@ Verdict = Literal["is stopped", "does not answer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Glimpse:
+class ProcessSample:
     """Facts of a process at one moment.
 
     Attributes:
@@ -34,24 +34,24 @@ class Glimpse:
     ran: float
 
 
-def glimpse(pid: int) -> Glimpse | None:
+def glimpse(pid: int) -> ProcessSample | None:
     """Return how a process is; None where the system does not tell, or it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
     state, *figures = text.rpartition(b")")[2].split()  # before it is the command's name, which may hold anything
-    return Glimpse(state.decode(), (int(figures[10]) + int(figures[11])) / os.sysconf("SC_CLK_TCK"))
+    return ProcessSample(state.decode(), (int(figures[10]) + int(figures[11])) / os.sysconf("SC_CLK_TCK"))
 
 
-class Watch:
+class WorkerHealth:
     """The looks at one worker; each takes what was seen, and whether it sent something since the one before."""
 
     def __init__(self) -> None:
         self._stopped = self._silent = 0
         self._ran = 0.0
 
-    def look(self, seen: Glimpse | None, *, spoke: bool) -> Verdict | None:
+    def look(self, seen: ProcessSample | None, *, spoke: bool) -> Verdict | None:
         """Return why it is to be replaced, once; None otherwise."""
         if seen is None:
             return None

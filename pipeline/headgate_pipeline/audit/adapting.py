@@ -13,7 +13,7 @@ from headgate.core.limits.limit import Limit
 Violated = Callable[[str, str, object, object], None]
 
 
-class Steps:
+class AdaptiveSteps:
     """The course of the one limit of a limiter that adapts.
 
     Args:

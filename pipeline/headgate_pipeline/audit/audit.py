@@ -117,10 +117,10 @@ def _cores(spark: SparkSession) -> int:
 
 def _replayed(settings: dict[tuple[str, str], Settings]) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
-        from headgate_pipeline.audit.entry_runs import Stream, unpacked
-        from headgate_pipeline.audit.proof import Proof
+        from headgate_pipeline.audit.entry_runs import EntryStream, unpacked
+        from headgate_pipeline.audit.proof import DestinationAudit
 
-        place, proof, stream = None, Proof(), Stream(lambda _: None)
+        place, proof, stream = None, DestinationAudit(), EntryStream(lambda _: None)
         for batch in batches:
             *columns, packed = batch.columns
             for *of, epoch, seq, run in zip(*(column.to_pylist() for column in columns), packed, strict=True):
@@ -129,8 +129,8 @@ def _replayed(settings: dict[tuple[str, str], Settings]) -> Callable[[Batches], 
                         stream.finish()
                         yield _batch(place, proof.finish())
                     place = (of[0], of[1])
-                    proof = Proof(settings.get(place))
-                    stream = Stream(proof.follow)
+                    proof = DestinationAudit(settings.get(place))
+                    stream = EntryStream(proof.follow)
                 stream.add(epoch, seq, unpacked(run.as_buffer()))
         if place is not None:
             stream.finish()

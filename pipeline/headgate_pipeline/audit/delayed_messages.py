@@ -8,7 +8,7 @@ Violated = Callable[[str, str, object, object], None]
 EVENTS: Final = ("waits", "due", "gone")
 
 
-class Later:
+class Delayed:
     """Counts what waits at one destination: how many are due at which moment, in ms of Redis' clock."""
 
     def __init__(self, violated: Violated) -> None:

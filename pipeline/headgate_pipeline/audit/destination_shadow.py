@@ -10,7 +10,7 @@ from headgate_pipeline.ledger.limiter_course import read_limits
 TRIED_EVENTS: Final = ("shadow", "would-block")
 
 
-class Tried:
+class DestinationShadows:
     """Shadow limits follow what is stored, granted or taken, and are compared with what the ledger notes of it.
 
     Of what is pending both are known to the byte. Of rates the earliest moment is followed at which a burst can be

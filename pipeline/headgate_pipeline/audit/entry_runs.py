@@ -127,7 +127,7 @@ def _numbers(column: pa.Array | pa.ChunkedArray) -> Numbers:
     return np.asarray(pc.fill_null(column, -1).to_numpy(), np.int64)
 
 
-class Stream:
+class EntryStream:
     """The entries of one destination, in order of epoch and number, out of runs in order of their first entry.
 
     Runs that reach into each other, because an entry is there twice, are merged. Only what may still be reached into is

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from headgate.core.limits.limit import Limit
-from headgate_pipeline.audit.adapting import Steps
+from headgate_pipeline.audit.adapting import AdaptiveSteps
 from headgate_pipeline.audit.bands import Bands
-from headgate_pipeline.audit.limiter_shadow import Shadows
+from headgate_pipeline.audit.limiter_shadow import LimiterShadows
 from headgate_pipeline.audit.rates import SLACK_MS
 from headgate_pipeline.ledger.limiter_course import NO_KEY, read_amounts, read_sides
 
@@ -34,7 +34,7 @@ class Holds:
 
     def __init__(self, violated: Violated) -> None:
         self._violated = violated
-        self._shadows = Shadows(violated)
+        self._shadows = LimiterShadows(violated)
         self._bands = Bands(violated)
         self._handlers: dict[str, Callable[[list[str]], None]] = {
             "limiter": self._set, "clock": self._tick, "would-wait": self._shadows.note,
@@ -58,7 +58,7 @@ class Holds:
         self._all: dict[str, tuple[str, float, float]] = {}
         self._each: dict[str, tuple[str, float, float]] = {}
         self._shadows.adopt({}, {})
-        self._steps = Steps(self._violated, whole=whole)
+        self._steps = AdaptiveSteps(self._violated, whole=whole)
         self._new: set[str] = set()
         self._paid: set[str] = set()
 

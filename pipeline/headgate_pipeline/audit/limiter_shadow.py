@@ -12,7 +12,7 @@ MOST_KEYS: Final = 100_000
 """Keys whose rates are followed; beyond, they are followed anew."""
 
 
-class Shadows:
+class LimiterShadows:
     """Shadow limits follow each admission, and are compared with what the ledger notes of it.
 
     Of what is held at once both are known to the unit. Of rates the earliest moment is followed at which a burst can be

@@ -33,7 +33,7 @@ SHORT: Final = 100
 """In the time that columns take to begin with, this many entries are replayed one by one."""
 
 
-class Proof:
+class DestinationAudit:
     """The audit of one destination: batches in, findings out."""
 
     def __init__(self, settings: Settings | None = None) -> None:

@@ -15,7 +15,7 @@ SLACK_MS: Final = 2
 """Entries tell milliseconds, scripts reckon in microseconds: an entry may be this much later or earlier."""
 
 
-class Takes:
+class BucketRate:
     """A bucket: every token costs the same time, and that time is the rate."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Takes:
         return [("P8", "tokens were taken faster than the rate", f"{rate:.6g} tokens/s", f"{self.least:.6g}", self.row)]
 
 
-class Sends:
+class SendRate:
     """The rate of all senders, as GCRA over the entries since the last `apply`: before it other rates held."""
 
     def __init__(self, settings: Settings) -> None:

@@ -9,12 +9,12 @@ from math import inf
 from typing import Any, Final
 
 from headgate_pipeline.audit.accounts import Accounts
-from headgate_pipeline.audit.delayed_messages import Later
-from headgate_pipeline.audit.destination_shadow import TRIED_EVENTS, Tried
+from headgate_pipeline.audit.delayed_messages import Delayed
+from headgate_pipeline.audit.destination_shadow import TRIED_EVENTS, DestinationShadows
 from headgate_pipeline.audit.findings import Finding, Settings, as_text
 from headgate_pipeline.audit.holds import HOLD_EVENTS, Holds
 from headgate_pipeline.audit.overtaking import PRIORITY_EVENTS, Overtaking
-from headgate_pipeline.audit.rates import Sends, Takes
+from headgate_pipeline.audit.rates import BucketRate, SendRate
 
 Row = tuple[Any, ...]
 
@@ -38,9 +38,9 @@ class Replay:
         self.unclosed: list[int] = []  # findings whose next neighbour is still to come
         self.row: Row | None = None
         self.last: Row | None = None
-        self.accounts, self.holds, self.later = Accounts(self._violated), Holds(self._violated), Later(self._violated)
-        self.overtaking, self.tried = Overtaking(self._violated), Tried(self._violated)
-        self.takes, self.sends = Takes(), Sends(settings or Settings())
+        self.accounts, self.holds, self.later = Accounts(self._violated), Holds(self._violated), Delayed(self._violated)
+        self.overtaking, self.tried = Overtaking(self._violated), DestinationShadows(self._violated)
+        self.takes, self.sends = BucketRate(), SendRate(settings or Settings())
         self.limit: float | None = None
         self.limit_m: float | None = None
         self.limit_asked = False

@@ -26,7 +26,7 @@ PIECE: Final = 1000
 
 
 @dataclass
-class Span:
+class MessageRange:
     """Messages of a slice with numbers from ``first`` to ``last``."""
 
     slice: int
@@ -40,13 +40,13 @@ class Span:
 
 
 @dataclass
-class Spans(InputPartition):
+class BrowsePartition(InputPartition):
     """Messages that one task looks at; mostly one span."""
 
-    spans: list[Span]
+    spans: list[MessageRange]
 
 
-class Look(DataSourceReader):
+class BrowseReader(DataSourceReader):
     """Of ``read``: messages that are stored as the job begins, unless they are settled before their task looks."""
 
     def __init__(self, options: Options) -> None:
@@ -58,22 +58,22 @@ class Look(DataSourceReader):
         link = connection(self._options)
         spans = []
         for slice_, last in link.run(newest(link.client, self._options)).items():
-            if oldest := link.run(self._piece(link.client, Span(slice_, 1, last), 1)):
-                spans.append(Span(slice_, at_slice(number_of(oldest[0][0]))[1], last))
+            if oldest := link.run(self._piece(link.client, MessageRange(slice_, 1, last), 1)):
+                spans.append(MessageRange(slice_, at_slice(number_of(oldest[0][0]))[1], last))
         if self._options.limit:  # which is of all together
-            return [Spans(spans)] if spans else []
+            return [BrowsePartition(spans)] if spans else []
         size = -(-sum(span.last - span.first + 1 for span in spans) // self._options.parts)
         return [
-            Spans([Span(span.slice, at, min(at + size - 1, span.last))])
+            BrowsePartition([MessageRange(span.slice, at, min(at + size - 1, span.last))])
             for span in spans
             for at in range(span.first, span.last + 1, size)
         ]
 
     def read(self, partition: InputPartition | None) -> "Iterator[pa.RecordBatch]":
         """Yield the rows of one partition; runs on an executor. Spark sends None where there are none."""
-        return batches_of(self._stored(partition.spans)) if isinstance(partition, Spans) else iter(())
+        return batches_of(self._stored(partition.spans)) if isinstance(partition, BrowsePartition) else iter(())
 
-    def _stored(self, spans: list[Span]) -> Iterator[Stored]:
+    def _stored(self, spans: list[MessageRange]) -> Iterator[Stored]:
         link = connection(self._options)
         left = self._options.limit or LARGEST
         for span in spans:
@@ -84,9 +84,9 @@ class Look(DataSourceReader):
                 left -= len(found)
                 if len(found) < asked:
                     break
-                span = Span(span.slice, at_slice(number_of(found[-1][0]))[1] + 1, span.last)  # noqa: PLW2901
+                span = MessageRange(span.slice, at_slice(number_of(found[-1][0]))[1] + 1, span.last)  # noqa: PLW2901
 
-    async def _piece(self, client: Client, span: Span, count: int) -> list[Stored]:
+    async def _piece(self, client: Client, span: MessageRange, count: int) -> list[Stored]:
         """Return up to so many of the first messages of a span."""
         after = shown_id(slice_name(self._options.destination, span.slice), f"{span.first - 1}-{LARGEST}")
         browsed = client.browse(self._options.destination, after=after, limit=count)

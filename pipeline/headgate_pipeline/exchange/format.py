@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from headgate import InvalidValue
-from headgate_pipeline.exchange.browse import Look
+from headgate_pipeline.exchange.browse import BrowseReader
 from headgate_pipeline.exchange.messages import MESSAGE
 from headgate_pipeline.exchange.options import Options
 from headgate_pipeline.exchange.sink import BatchWriter, StreamWriter
@@ -29,9 +29,9 @@ class HeadgateDataSource(DataSource):
         """Return the columns of what is read."""
         return MESSAGE
 
-    def reader(self, schema: StructType) -> Look:  # noqa: ARG002 - it is ours
+    def reader(self, schema: StructType) -> BrowseReader:  # noqa: ARG002 - it is ours
         """Return what reads in a batch."""
-        return Look(self._options())
+        return BrowseReader(self._options())
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: ARG002, N802 - Spark's name
         """Return what reads in a stream."""

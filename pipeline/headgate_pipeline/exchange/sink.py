@@ -42,7 +42,7 @@ Row = tuple[bytes | str, dict[str, str] | None]
 
 
 @dataclass
-class Sent(WriterCommitMessage):
+class TaskReport(WriterCommitMessage):
     """A task's report to the driver.
 
     Attributes:
@@ -100,7 +100,7 @@ class Sending:
         self._key = key
         self._bucket: Bucket | None = None
 
-    def send(self, rows: Iterator[Row]) -> Sent:
+    def send(self, rows: Iterator[Row]) -> TaskReport:
         """Send all rows that earlier attempts did not, and wait until they are stored.
 
         Raises:
@@ -125,7 +125,7 @@ class Sending:
             run(self._rest(0))
         finally:
             run(session.close())
-        return Sent(done, resumed)
+        return TaskReport(done, resumed)
 
     async def _session(self) -> Session:
         return self._connection.client.session("spark", ttl=self._options.ttl, resume=self._key)
@@ -158,7 +158,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._job = job
         self._body, self._headers = columns(schema, options)
 
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Sent:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> TaskReport:
         """Send one partition; runs on an executor."""
         key = f"{self._job}/{_task().partitionId()}"
         return Sending(self._options, key).send(rows_of(iterator, self._body, self._headers))
@@ -171,7 +171,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._body, self._headers = columns(schema, options)
 
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Sent:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> TaskReport:
         """Send one partition of one batch; runs on an executor."""
         task = _task()
         query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)

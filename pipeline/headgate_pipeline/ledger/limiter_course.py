@@ -55,7 +55,7 @@ class Admission:
 
 
 @dataclass(slots=True)
-class Course:
+class LimiterHistory:
     """All that happened at one limiter.
 
     Attributes:
@@ -88,7 +88,7 @@ class Course:
     levels: list[tuple[int, dict[str, int]]] = field(default_factory=list)
 
 
-def course(rows: Iterable[Row]) -> Course:
+def course(rows: Iterable[Row]) -> LimiterHistory:
     """Return the course that entries tell, in order: (epoch, ms, detail) of each."""
     return _Follower().follow(rows)
 
@@ -117,7 +117,7 @@ def read_amounts(text: str) -> dict[str, int]:
 
 class _Follower:
     def __init__(self) -> None:
-        self.course = Course()
+        self.course = LimiterHistory()
         self._open: dict[str, Admission] = {}
         self._lost: dict[str, Admission] = {}
         self._ms = self._epoch = 0
@@ -127,7 +127,7 @@ class _Follower:
             "would-wait": self._would_wait, "refused": self._refused, "off": self._off, "levels": self._levels,
         }  # fmt: skip
 
-    def follow(self, rows: Iterable[Row]) -> Course:
+    def follow(self, rows: Iterable[Row]) -> LimiterHistory:
         for epoch, ms, detail in rows:
             if not self.course.first_ms:
                 self.course.first_ms, self._epoch = ms, epoch

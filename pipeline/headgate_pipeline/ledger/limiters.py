@@ -8,14 +8,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
 from headgate_pipeline.ledger.events import ORDER, PLACE
-from headgate_pipeline.ledger.limiter_course import Course, course
+from headgate_pipeline.ledger.limiter_course import LimiterHistory, course
 
 LIMITS: Final = r"(?:^|;)limiter:([^:;]*):([^:;]*)"
 """A pattern whose groups are the limits of all keys together, and of each."""
 
 
 def each_limiter(
-    entries: DataFrame, work: Callable[[str, Course], Iterable[Mapping[str, Any]]], schema: str
+    entries: DataFrame, work: Callable[[str, LimiterHistory], Iterable[Mapping[str, Any]]], schema: str
 ) -> DataFrame:
     """Return what ``work`` makes of the course of each limiter, one task a limiter.
 

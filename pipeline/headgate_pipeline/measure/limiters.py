@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
 from headgate.core.limits.limit import Limit
-from headgate_pipeline.ledger.limiter_course import NO_KEY, Course
+from headgate_pipeline.ledger.limiter_course import NO_KEY, LimiterHistory
 from headgate_pipeline.ledger.limiters import each_limiter
 
 TOP_KEYS: Final = 10
@@ -91,7 +91,7 @@ class _Cell:
     lasted: list[int] = field(default_factory=list)
 
 
-def _of_limits(course: Course, size: int, begin: int = 0) -> Iterator[dict[str, Any]]:
+def _of_limits(course: LimiterHistory, size: int, begin: int = 0) -> Iterator[dict[str, Any]]:
     cells = _cells(course, size)
     use = {name: _Use(course, limit) for name, limit in course.limits.items()}
     for (name, of, start), found in sorted(cells.items()):
@@ -113,7 +113,7 @@ def _ranks(prefix: str, values: Sequence[int]) -> dict[str, float | None]:
     return {f"{prefix}{name}": float(rank) for name, rank in zip(_TIMES, ranks, strict=True)}
 
 
-def _cells(course: Course, size: int) -> dict[tuple[str, str, int], _Cell]:
+def _cells(course: LimiterHistory, size: int) -> dict[tuple[str, str, int], _Cell]:
     cells: dict[tuple[str, str, int], _Cell] = {}
 
     def cell(name: str, of: str, ms: int) -> _Cell:
@@ -149,7 +149,7 @@ def _cells(course: Course, size: int) -> dict[tuple[str, str, int], _Cell]:
 class _Use:
     """The taken part of one limit over time, from what entries say is taken after them."""
 
-    def __init__(self, course: Course, limit: Limit) -> None:
+    def __init__(self, course: LimiterHistory, limit: Limit) -> None:
         self._limit = limit
         self._last = course.last_ms
         self._at = np.array([ms for ms, _ in course.levels], dtype=np.float64)
@@ -175,7 +175,7 @@ class _Use:
         return np.maximum(0.0, level / 1000 - moments) * self._limit.rate / 1000
 
 
-def _of_keys(course: Course, size: int) -> Iterator[dict[str, Any]]:
+def _of_keys(course: LimiterHistory, size: int) -> Iterator[dict[str, Any]]:
     amounts: dict[int, dict[str, Counter[str]]] = {}
     counts: dict[tuple[int, str], Counter[str]] = {}
     for one in course.admissions:

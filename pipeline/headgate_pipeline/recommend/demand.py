@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
 from headgate_pipeline.ledger import events
 from headgate_pipeline.ledger.events import ORDER, PLACE
-from headgate_pipeline.recommend.limiter_demand import LimitNeed, limit_needs
+from headgate_pipeline.recommend.limiter_demand import LimitDemand, limit_needs
 from headgate_pipeline.simulate import gate_demand as gates
 from headgate_pipeline.simulate import time_bins
 from headgate_pipeline.simulate.flow import replay
@@ -23,7 +23,7 @@ _SCHEMA: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class DestinationDemand:
     """Of one destination. Where nothing was seen of something, it is None.
 
     Attributes:
@@ -95,11 +95,11 @@ class Need:
     settles: int = 0
     tokens: float | None = None
     refused: float = 0
-    limits: tuple[LimitNeed, ...] = ()
+    limits: tuple[LimitDemand, ...] = ()
     tried: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
-def needs(entries: DataFrame) -> list[Need]:
+def needs(entries: DataFrame) -> list[DestinationDemand]:
     """Return what each destination of one namespace needed, by name."""
     prepared = events.prepare(entries).persist()
     waits = events.waits(prepared).persist()
@@ -152,10 +152,10 @@ def needs(entries: DataFrame) -> list[Need]:
     return [_need(row) for row in rows.values()]
 
 
-def _need(row: dict[str, Any]) -> Need:
+def _need(row: dict[str, Any]) -> DestinationDemand:
     numbers = ("senders", "windows", "waited", "waited_m", "round_trips", "settles", "refused")
     values: dict[str, Any] = {key: value or 0 if key in numbers else value for key, value in row.items()}
-    return Need(name=values.pop("destination"), **values)
+    return DestinationDemand(name=values.pop("destination"), **values)
 
 
 def _any(rows: Mapping[str, Mapping[str, Any]], kind: str) -> bool:

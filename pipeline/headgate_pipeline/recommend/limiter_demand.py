@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from headgate.core.limits.limit import WINDOWS, Limit
 from headgate.core.limits.shadow import is_unlimited
 from headgate.core.names import decode_name
-from headgate_pipeline.ledger.limiter_course import NO_KEY, Admission, Course
+from headgate_pipeline.ledger.limiter_course import NO_KEY, Admission, LimiterHistory
 from headgate_pipeline.ledger.limiters import each_limiter
 from headgate_pipeline.simulate.model import CONFIDENCE, QUANTILE, bound
 
@@ -32,7 +32,7 @@ _SCHEMA: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class LimitNeed:
+class LimitDemand:
     """Of one limit of a limiter; of ``holds``, the times of all holds. Where nothing was seen of something, it is None.
 
     Attributes:
@@ -96,17 +96,17 @@ class LimitNeed:
     lapsed: int = 0
 
 
-def limit_needs(entries: DataFrame) -> dict[str, tuple[LimitNeed, ...]]:
+def limit_needs(entries: DataFrame) -> dict[str, tuple[LimitDemand, ...]]:
     """Return what the limits of each limiter of one namespace needed, by its name."""
-    found: dict[str, tuple[LimitNeed, ...]] = {}
+    found: dict[str, tuple[LimitDemand, ...]] = {}
     for row in each_limiter(entries, lambda _, course: needs_of(course), _SCHEMA).drop("namespace").collect():
         values = {key: value for key, value in row.asDict().items() if value is not None}
         name = values.pop("destination")
-        found[name] = (*found.get(name, ()), LimitNeed(**values))
+        found[name] = (*found.get(name, ()), LimitDemand(**values))
     return found
 
 
-def needs_of(course: Course) -> Iterator[dict[str, Any]]:
+def needs_of(course: LimiterHistory) -> Iterator[dict[str, Any]]:
     """Yield what each limit of a limiter needed, and how long holds lasted."""
     by_key: Counter[str] = Counter(one.key for one in course.admissions if one.key != NO_KEY)
     keys = {key for key, _ in by_key.most_common(TOP_KEYS)}
@@ -139,7 +139,7 @@ def _looked_at(limits: Mapping[str, Limit], shadows: Mapping[str, Limit]) -> dic
     return {**limits, **shadows, **real}
 
 
-def _in_shadow(course: Course, of: str, shadow: Limit | None) -> dict[str, Any]:
+def _in_shadow(course: LimiterHistory, of: str, shadow: Limit | None) -> dict[str, Any]:
     if shadow is None:
         return {"shadow": "", "would_wait": 0, "would_keys": ""}
     keys = Counter(
@@ -151,7 +151,7 @@ def _in_shadow(course: Course, of: str, shadow: Limit | None) -> dict[str, Any]:
     return {"shadow": str(shadow), "would_wait": keys.total(), "would_keys": ", ".join(named)}
 
 
-def _need(course: Course, limit: Limit, parts: Iterable[Sequence[Admission]]) -> Mapping[str, Any]:
+def _need(course: LimiterHistory, limit: Limit, parts: Iterable[Sequence[Admission]]) -> Mapping[str, Any]:
     parts = [part for part in parts if part]
     span = max(course.last_ms - course.first_ms, 1)
     if not parts:
@@ -179,7 +179,7 @@ def _need(course: Course, limit: Limit, parts: Iterable[Sequence[Admission]]) ->
     }  # fmt: skip
 
 
-def _spent(course: Course, limit: Limit, parts: Iterable[Sequence[Admission]], span: int) -> Mapping[str, Any]:
+def _spent(course: LimiterHistory, limit: Limit, parts: Iterable[Sequence[Admission]], span: int) -> Mapping[str, Any]:
     """Return a quota's demand in whole windows of its length, or in a shorter history."""
     size = WINDOWS[limit.window] * 60_000.0
     windows = max(1, int(span // size))
@@ -190,7 +190,7 @@ def _spent(course: Course, limit: Limit, parts: Iterable[Sequence[Admission]], s
     return {"windows": windows, "need": need, "confidence": confidence, "size_ms": size}
 
 
-def _came(course: Course, limit: Limit, part: Sequence[Admission], size: float, windows: int) -> Any:
+def _came(course: LimiterHistory, limit: Limit, part: Sequence[Admission], size: float, windows: int) -> Any:
     """Return a rate's demand a second in each window, as far as its outcome is known."""
     amounts = np.zeros(windows)
     for one in part:
@@ -198,7 +198,7 @@ def _came(course: Course, limit: Limit, part: Sequence[Admission], size: float, 
     return amounts * 1000 / size
 
 
-def _at_once(course: Course, limit: Limit, part: Sequence[Admission], size: float, windows: int) -> Any:
+def _at_once(course: LimiterHistory, limit: Limit, part: Sequence[Admission], size: float, windows: int) -> Any:
     """Return the most in each window that was held and waited for at the same time."""
     changes = sorted(
         change

@@ -6,12 +6,12 @@ from math import ceil
 from typing import Final
 
 from headgate_pipeline.formatting import count, span
-from headgate_pipeline.recommend.demand import Need
-from headgate_pipeline.recommend.limiter_demand import HOLDS, LimitNeed
+from headgate_pipeline.recommend.demand import DestinationDemand
+from headgate_pipeline.recommend.limiter_demand import HOLDS, LimitDemand
 from headgate_pipeline.recommend.proposals import REACHED, SEEN, Bounds, Proposal, a_second, how_sure, make, round_rate
 
 
-def propose_limits(need: Need, bounds: Bounds) -> Iterator[Proposal]:
+def propose_limits(need: DestinationDemand, bounds: Bounds) -> Iterator[Proposal]:
     """Yield what is proposed for each limit of a limiter, what stays included, and the time of a hold's lease.
 
     Args:
@@ -25,11 +25,11 @@ def propose_limits(need: Need, bounds: Bounds) -> Iterator[Proposal]:
             yield _OF_FORM[one.form](need, one, bounds)
 
 
-def _place(one: LimitNeed) -> str:
+def _place(one: LimitDemand) -> str:
     return f"per_key.{one.limit}" if one.of == "key" else f"limit.{one.limit}"
 
 
-def _at_once(need: Need, one: LimitNeed, bounds: Bounds) -> Proposal:
+def _at_once(need: DestinationDemand, one: LimitDemand, bounds: Bounds) -> Proposal:
     wanted = (one.need or 0.0) * (1 + bounds.room)
     reason = (
         f"held and waited for at the same time{_by(one)} were at most {count(one.need)} in {_of(one)}; and "
@@ -46,7 +46,7 @@ def _at_once(need: Need, one: LimitNeed, bounds: Bounds) -> Proposal:
     )
 
 
-def _rate(need: Need, one: LimitNeed, bounds: Bounds) -> Proposal:
+def _rate(need: DestinationDemand, one: LimitDemand, bounds: Bounds) -> Proposal:
     demand, now = one.need or 0.0, one.rate or 0.0
     wanted = demand * (1 + bounds.room)
     reason = f"{a_second(demand)}{_by(one)} were asked for at most, as they were settled, in {_of(one)}"
@@ -57,7 +57,7 @@ def _rate(need: Need, one: LimitNeed, bounds: Bounds) -> Proposal:
     return make(f"{_place(one)}.rate", wanted, now, (1e-6, 1 << 40), bounds, reason, round_rate, _as(need, one))
 
 
-def _quota(need: Need, one: LimitNeed, bounds: Bounds) -> Proposal:
+def _quota(need: DestinationDemand, one: LimitDemand, bounds: Bounds) -> Proposal:
     demand, now = one.need or 0.0, one.most
     wanted = demand * (1 + bounds.room)
     is_reached = demand >= REACHED * now or one.waits + one.refused > 0
@@ -73,7 +73,7 @@ def _quota(need: Need, one: LimitNeed, bounds: Bounds) -> Proposal:
     return make(key, max(wanted, one.largest), now, ends, bounds, reason, _whole, _as(need, one))
 
 
-def _ttl(one: LimitNeed, bounds: Bounds) -> Proposal:
+def _ttl(one: LimitDemand, bounds: Bounds) -> Proposal:
     """Propose the lease of holds that nobody renews; the SDK renews those in its hands."""
     key = "ttl of admit, s"
     if one.holds < SEEN:
@@ -87,17 +87,17 @@ def _ttl(one: LimitNeed, bounds: Bounds) -> Proposal:
     return Proposal(key, max(1.0, round_rate(wanted)), None, reason)
 
 
-def _by(one: LimitNeed) -> str:
+def _by(one: LimitDemand) -> str:
     return f" by one key of {count(one.keys)}" if one.of == "key" else ""
 
 
-def _waits(one: LimitNeed) -> str:
+def _waits(one: LimitDemand) -> str:
     if one.shadow:
         return f"{_real_waits(one)}. {_shadow(one)}"
     return _real_waits(one)
 
 
-def _shadow(one: LimitNeed) -> str:
+def _shadow(one: LimitDemand) -> str:
     """Say beside the real limit what its shadow would have done."""
     if not one.would_wait:
         return f"Its shadow, {one.shadow}, would have kept nobody waiting"
@@ -105,18 +105,18 @@ def _shadow(one: LimitNeed) -> str:
     return f"Its shadow, {one.shadow}, would have kept {share} waiting: {one.would_keys} most"
 
 
-def _real_waits(one: LimitNeed) -> str:
+def _real_waits(one: LimitDemand) -> str:
     if not one.waits and not one.refused:
         return "Nobody waited for it"
     text = f"{count(one.waits)} waited for it {span(one.waited)} in all, {count(one.unserved)} of them in vain"
     return f"{text}; {count(one.refused)} calls did not wait and were refused" if one.refused else text
 
 
-def _of(one: LimitNeed) -> str:
+def _of(one: LimitDemand) -> str:
     return f"99 % of {count(one.windows)} windows of {span(one.size_ms)} ({how_sure(one.confidence)})"
 
 
-def _as(need: Need, one: LimitNeed) -> Need:
+def _as(need: DestinationDemand, one: LimitDemand) -> DestinationDemand:
     return replace(need, windows=one.windows, confidence=one.confidence)
 
 

@@ -12,7 +12,7 @@ from headgate.core.limits.zones import zone_named
 from headgate.core.names import decode_name, encode_name
 from headgate.errors import HeadgateError
 from headgate_pipeline.formatting import moment
-from headgate_pipeline.recommend.demand import Need
+from headgate_pipeline.recommend.demand import DestinationDemand
 from headgate_pipeline.recommend.limiter_proposals import propose_limits
 from headgate_pipeline.recommend.proposals import Bounds, Fields, Proposal, propose
 
@@ -21,7 +21,10 @@ _LINK_RATE: Final = re.compile(r"(bridge|route) (.+): (messages|bytes)/s")
 
 
 def document(
-    needs: Sequence[Need], bounds: Bounds, settings: Mapping[str, Fields] | None = None, base: str | None = None
+    needs: Sequence[DestinationDemand],
+    bounds: Bounds,
+    settings: Mapping[str, Fields] | None = None,
+    base: str | None = None,
 ) -> str:
     """Return the policy document, in TOML.
 
@@ -40,7 +43,7 @@ def document(
     return "\n".join(([base.rstrip("\n"), ""] if base else []) + lines) + "\n"
 
 
-def _head(needs: Sequence[Need], bounds: Bounds, base: str | None) -> Iterator[str]:
+def _head(needs: Sequence[DestinationDemand], bounds: Bounds, base: str | None) -> Iterator[str]:
     yield "# Proposed by `headgate pipeline recommend`. Nothing is in force: read it, then"
     yield "# `headgate policy apply FILE --dry-run` shows what would change and who would block."
     if base is None:
@@ -54,7 +57,7 @@ def _head(needs: Sequence[Need], bounds: Bounds, base: str | None) -> Iterator[s
     yield f"# No value is more than {bounds.step:g} times, or less than 1/{bounds.step:g} of, what it is now."
 
 
-def _rule(need: Need, proposals: list[Proposal]) -> Iterator[str]:
+def _rule(need: DestinationDemand, proposals: list[Proposal]) -> Iterator[str]:
     if not proposals:
         yield f"# {_quoted(need.name)}: nothing was sent, granted, taken or admitted, so nothing is proposed."
         return
@@ -86,7 +89,7 @@ def _rule(need: Need, proposals: list[Proposal]) -> Iterator[str]:
             yield f"{proposal.key} = {_number(proposal.value, mark='_')}"
 
 
-def _limiter(need: Need, proposals: list[Proposal], fields: Fields) -> Iterator[str]:
+def _limiter(need: DestinationDemand, proposals: list[Proposal], fields: Fields) -> Iterator[str]:
     """Yield the rule of a limiter, whose limits come from one rule as a whole.
 
     Weights of keys are in no ledger, and the state keeps offsets of a time zone: where settings are missing, or no zone

@@ -8,7 +8,7 @@ from typing import Final
 from headgate.core.limits.limit import limits_of
 from headgate.options import DEFAULT_WINDOW
 from headgate_pipeline.formatting import count, size, span
-from headgate_pipeline.recommend.demand import Need
+from headgate_pipeline.recommend.demand import DestinationDemand
 from headgate_pipeline.simulate.model import CONFIDENCE, QUANTILE
 
 SEEN: Final = 20
@@ -65,7 +65,7 @@ class Proposal:
     reason: str
 
 
-def propose(need: Need, bounds: Bounds, fields: Fields | None = None) -> list[Proposal]:
+def propose(need: DestinationDemand, bounds: Bounds, fields: Fields | None = None) -> list[Proposal]:
     """Return what is proposed for a destination, what stays included.
 
     Args:
@@ -84,7 +84,7 @@ def propose(need: Need, bounds: Bounds, fields: Fields | None = None) -> list[Pr
     return [*_of_real(need, bounds, fields), *_of_shadows(need, fields)]
 
 
-def _of_shadows(need: Need, fields: Fields) -> Iterator[Proposal]:
+def _of_shadows(need: DestinationDemand, fields: Fields) -> Iterator[Proposal]:
     """Yield the shadow limits with what they would have done: nothing is proposed for these."""
     for name, limit in limits_of(fields.get("shadow", "")).items():
         times, over = need.tried.get(name, (0, 0))
@@ -92,7 +92,7 @@ def _of_shadows(need: Need, fields: Fields) -> Iterator[Proposal]:
         yield Proposal(f"shadow.{name}", None, limit.rate or limit.most, f"it would have kept {would}")
 
 
-def _of_real(need: Need, bounds: Bounds, fields: Fields) -> list[Proposal]:
+def _of_real(need: DestinationDemand, bounds: Bounds, fields: Fields) -> list[Proposal]:
     if need.kind == "bucket":
         return list(_bucket(need, bounds, fields))
     if need.kind == "gate":
@@ -110,7 +110,7 @@ def _of_real(need: Need, bounds: Bounds, fields: Fields) -> list[Proposal]:
     return proposals
 
 
-def _limit(need: Need, bounds: Bounds) -> Proposal:
+def _limit(need: DestinationDemand, bounds: Bounds) -> Proposal:
     demand = need.need or 0.0
     wanted = demand * (1 + bounds.room)
     reason = (
@@ -125,7 +125,7 @@ def _limit(need: Need, bounds: Bounds) -> Proposal:
     return make("limit.bytes", wanted, _finite(need.limit), bounds.limit, bounds, reason, _round_size, need)
 
 
-def _limit_m(need: Need, bounds: Bounds) -> Iterator[Proposal]:
+def _limit_m(need: DestinationDemand, bounds: Bounds) -> Iterator[Proposal]:
     """A limit in messages: where one binds, or where bytes do not say how many messages wait."""
     now, varied = _finite(need.limit_m), (need.large or 0) / max(need.small or 0, 1)
     if now is None and not need.waited_m and varied < VARIED:
@@ -148,7 +148,7 @@ def _limit_m(need: Need, bounds: Bounds) -> Iterator[Proposal]:
     yield make("limit.messages", wanted, now, (2, 1 << 40), bounds, reason, _round_count, need)
 
 
-def _gate(need: Need, bounds: Bounds) -> Proposal:
+def _gate(need: DestinationDemand, bounds: Bounds) -> Proposal:
     reason = (
         f"held and waited for at the same time were at most {size(need.need)} in {_of(need)}; and {bounds.room:.0%} "
         f"more. On average {size(need.mean)} were held and {size(need.lacked)} waited for (Little's law: what comes a "
@@ -159,7 +159,7 @@ def _gate(need: Need, bounds: Bounds) -> Proposal:
     return make("limit.bytes", wanted, _finite(need.limit), ends, bounds, reason, _round_count, need)
 
 
-def _window(need: Need, bounds: Bounds, fields: Fields, limit: float | None) -> Proposal:
+def _window(need: DestinationDemand, bounds: Bounds, fields: Fields, limit: float | None) -> Proposal:
     trip, how = _round_trip(need, bounds)
     sends = need.rate or 0.0
     reason = (
@@ -178,7 +178,7 @@ def _window(need: Need, bounds: Bounds, fields: Fields, limit: float | None) -> 
     )
 
 
-def _rates(need: Need, bounds: Bounds, fields: Fields) -> Iterator[Proposal]:
+def _rates(need: DestinationDemand, bounds: Bounds, fields: Fields) -> Iterator[Proposal]:
     """Rates: where one is set, what it should be; where none is, only if that is asked for."""
     of_all, of_each = need.sent_m or 0.0, need.rate_m or 0.0
     sure = {"sure": need.confidence}
@@ -200,7 +200,7 @@ def _rates(need: Need, bounds: Bounds, fields: Fields) -> Iterator[Proposal]:
         yield make(key, wanted, now, (0.01, 1 << 40), bounds, reason, round_rate, need, **kept)
 
 
-def _prefetch(need: Need, bounds: Bounds, fields: Fields) -> Proposal:
+def _prefetch(need: DestinationDemand, bounds: Bounds, fields: Fields) -> Proposal:
     key, text = "consumer.window.messages", fields.get("consumer_window") or str(_CONSUMER_WINDOW)
     text = text.partition("/")[0]
     now = float(text) if text.isdigit() else None
@@ -217,7 +217,7 @@ def _prefetch(need: Need, bounds: Bounds, fields: Fields) -> Proposal:
     return make(key, 2 * trip / each + 1, now, bounds.prefetch, bounds, reason, ceil, None)
 
 
-def _bucket(need: Need, bounds: Bounds, fields: Fields) -> Iterator[Proposal]:
+def _bucket(need: DestinationDemand, bounds: Bounds, fields: Fields) -> Iterator[Proposal]:
     text = fields.get("rate", "")
     now = float(text) if text else None
     demand = need.tokens or 0.0
@@ -239,11 +239,11 @@ def _bucket(need: Need, bounds: Bounds, fields: Fields) -> Iterator[Proposal]:
         )
 
 
-def _of(need: Need, confidence: float | None = None) -> str:
+def _of(need: DestinationDemand, confidence: float | None = None) -> str:
     return f"{QUANTILE:.0%} of {count(need.windows)} windows ({how_sure(confidence or need.confidence)})"
 
 
-def _round_trip(need: Need, bounds: Bounds) -> tuple[float, str]:
+def _round_trip(need: DestinationDemand, bounds: Bounds) -> tuple[float, str]:
     if need.round_trip is None or need.round_trips < SEEN:
         return bounds.round_trip, f"a round trip of {bounds.round_trip:g} ms (too few were seen: taken as given)"
     return need.round_trip, f"a round trip of {need.round_trip:g} ms (95 % of {count(need.round_trips)})"
@@ -279,7 +279,7 @@ def make(
     bounds: Bounds,
     reason: str,
     rounded: Callable[[float], float],
-    need: Need | None,
+    need: DestinationDemand | None,
     *,
     sure: float | None = None,
 ) -> Proposal:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from headgate_pipeline.formatting import count, share, size, span
-from headgate_pipeline.report.report_data import Figures, Row
+from headgate_pipeline.report.report_data import ReportData, Row
 
 _MOST_ROWS = 20
 
 
-def advise(figures: Figures, labels: dict[tuple[str, str], str]) -> list[str]:
+def advise(figures: ReportData, labels: dict[tuple[str, str], str]) -> list[str]:
     """Return what should be looked at in a period, the most pressing first, under these labels of destinations."""
     advice = [*_broken(figures)]
     for row in figures.destinations:
@@ -36,7 +36,7 @@ def advise(figures: Figures, labels: dict[tuple[str, str], str]) -> list[str]:
     return advice[:_MOST_ROWS]
 
 
-def _broken(figures: Figures) -> Iterator[str]:
+def _broken(figures: ReportData) -> Iterator[str]:
     if figures.verdict and not figures.verdict.held:
         yield "A promise did not hold in this period: read the verdict before anything else here."
     if figures.problems:
@@ -47,7 +47,7 @@ def _broken(figures: Figures) -> Iterator[str]:
         )
 
 
-def _places(figures: Figures) -> str:
+def _places(figures: ReportData) -> str:
     names = list(dict.fromkeys(str(row["destination"]) for row in figures.problems))
     return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
 
@@ -67,7 +67,7 @@ def _turned_away(row: Row, name: str) -> Iterator[str]:
         )
 
 
-def _limited(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[str]:
+def _limited(figures: ReportData, labels: dict[tuple[str, str], str]) -> Iterator[str]:
     for row in figures.limits[:3]:
         if not row["waited_ms"] or row["limit"] in ("line", "hold_off"):
             continue
@@ -79,7 +79,7 @@ def _limited(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[s
         )
 
 
-def _shadowed(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[str]:
+def _shadowed(figures: ReportData, labels: dict[tuple[str, str], str]) -> Iterator[str]:
     """Say of shadow limits, beside the real ones, how often they would have kept somebody waiting."""
     for row in [row for row in figures.limits if row["would_wait"]][:3]:
         name = labels.get((row["namespace"], row["destination"]), row["destination"])
@@ -90,7 +90,7 @@ def _shadowed(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[
         )
 
 
-def _tried(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[str]:
+def _tried(figures: ReportData, labels: dict[tuple[str, str], str]) -> Iterator[str]:
     """Say the same of queues, topics, gates and buckets."""
     waited = {(row["namespace"], row["destination"]): row["sessions"] for row in figures.destinations}
     for row in figures.tried[:3]:
@@ -139,7 +139,7 @@ def _bound(row: Row) -> bool:
     return row["limit"] is not None and row["limit"] != float("inf")
 
 
-def _slow(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[str]:
+def _slow(figures: ReportData, labels: dict[tuple[str, str], str]) -> Iterator[str]:
     for row in figures.consumers[:5]:
         name = labels.get((row["namespace"], row["destination"]), row["destination"])
         yield (
@@ -149,7 +149,7 @@ def _slow(figures: Figures, labels: dict[tuple[str, str], str]) -> Iterator[str]
         )
 
 
-def _behind(figures: Figures) -> Iterator[str]:
+def _behind(figures: ReportData) -> Iterator[str]:
     for row in figures.links[:5]:
         took = max(row["last_ms"] - row["first_ms"], 1)
         rate = row["forwarded"] / took * 1000

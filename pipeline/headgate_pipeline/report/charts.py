@@ -8,7 +8,7 @@ from typing import Final
 import plotly.graph_objects as go
 
 from headgate_pipeline.formatting import size
-from headgate_pipeline.report.report_data import Figures, Row
+from headgate_pipeline.report.report_data import ReportData, Row
 
 PENDING: Final = "#2a7d9c"
 LEASED: Final = "#9fd0e0"
@@ -28,7 +28,7 @@ _CLOCK: Final = [
 _COLOURS: Final = ("#2a7d9c", "#b3261e", "#d9822b", "#6a4aa8", "#22754a", "#98a6b3")
 
 
-def _figure(title: str, figures: Figures, height: int = 260) -> go.Figure:
+def _figure(title: str, figures: ReportData, height: int = 260) -> go.Figure:
     """Return an empty figure in the style of the page; ``title`` may hold what others wrote."""
     figure = go.Figure()
     figure.update_layout(
@@ -50,7 +50,7 @@ def _figure(title: str, figures: Figures, height: int = 260) -> go.Figure:
     return figure
 
 
-def levels(name: str, rows: list[Row], figures: Figures) -> go.Figure:
+def levels(name: str, rows: list[Row], figures: ReportData) -> go.Figure:
     """Return pending and leased bytes of a destination under its limit."""
     figure = _figure(name, figures)
     rows = _filled(rows, figures)
@@ -95,7 +95,7 @@ def _ticks(most: float) -> list[int]:
     return [*range(0, int(most) + 1, step)]
 
 
-def _filled(rows: list[Row], figures: Figures) -> list[Row]:
+def _filled(rows: list[Row], figures: ReportData) -> list[Row]:
     """Return the windows, and where a gap begins one in which nothing happened: what was left then, holds."""
     filled: list[Row] = []
     for row in (*rows, {**rows[-1], "window": figures.last_ms + figures.step}):
@@ -107,7 +107,7 @@ def _filled(rows: list[Row], figures: Figures) -> list[Row]:
     return filled
 
 
-def blocked(figures: Figures) -> go.Figure:
+def blocked(figures: ReportData) -> go.Figure:
     """Return how many sessions waited, by cause."""
     figure = _figure("Waiting sessions, by cause", figures, 280)
     for cause, (name, colour) in CAUSES.items():
@@ -118,7 +118,7 @@ def blocked(figures: Figures) -> go.Figure:
     return _stacked(figure, figures.step)
 
 
-def blocked_by(figures: Figures, labels: dict[tuple[str, str], str]) -> go.Figure:
+def blocked_by(figures: ReportData, labels: dict[tuple[str, str], str]) -> go.Figure:
     """Return how many sessions waited, for those destinations where most did."""
     figure = _figure("Waiting sessions, by destination", figures, 280)
     by: dict[tuple[str, str], list[Row]] = {}
@@ -139,7 +139,7 @@ def _stacked(figure: go.Figure, step: int) -> go.Figure:
     return figure
 
 
-def lags(figures: Figures) -> go.Figure:
+def lags(figures: ReportData) -> go.Figure:
     """Return how many messages each link has still to forward."""
     figure = _figure("Messages still to forward", figures, 280)
     for colour, row in zip(_COLOURS, figures.links, strict=False):

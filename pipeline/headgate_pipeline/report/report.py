@@ -6,7 +6,7 @@ from typing import Final
 from headgate_pipeline.formatting import count, size, span
 from headgate_pipeline.report import charts, page
 from headgate_pipeline.report.advice import advise, utilisation
-from headgate_pipeline.report.report_data import Figures, Row, has_level
+from headgate_pipeline.report.report_data import ReportData, Row, has_level
 
 TITLE: Final = "Headgate report"
 _WAITS: Final = {"line": "its turn, behind others", "hold_off": "the end of a hold-off"}
@@ -14,7 +14,7 @@ _WAITS: Final = {"line": "its turn, behind others", "hold_off": "the end of a ho
 Cells = Iterator[tuple[str, ...]]
 
 
-def render(figures: Figures) -> str:
+def render(figures: ReportData) -> str:
     """Return the report as HTML that needs no network and no other file. Names of others are escaped."""
     problems = [(row["destination"] or "-", row["problem"], count(row["times"])) for row in figures.problems]
     if not figures.entries:
@@ -53,7 +53,7 @@ def render(figures: Figures) -> str:
     )
 
 
-def labels_of(figures: Figures) -> dict[tuple[str, str], str]:
+def labels_of(figures: ReportData) -> dict[tuple[str, str], str]:
     """Return what to call each destination: its name, with the namespace where there are several."""
     several = len({row["namespace"] for row in figures.destinations}) > 1
     return {
@@ -64,7 +64,7 @@ def labels_of(figures: Figures) -> dict[tuple[str, str], str]:
     }
 
 
-def _facts(figures: Figures) -> list[tuple[str, str]]:
+def _facts(figures: ReportData) -> list[tuple[str, str]]:
     waited = sum(row["waited"] for row in figures.blocked)
     return [
         ("period", span(figures.span_ms)),
@@ -76,7 +76,7 @@ def _facts(figures: Figures) -> list[tuple[str, str]]:
     ]
 
 
-def _producers(figures: Figures, labels: dict[tuple[str, str], str]) -> Cells:
+def _producers(figures: ReportData, labels: dict[tuple[str, str], str]) -> Cells:
     for row in figures.producers:
         yield (
             row["session"], _label(row, labels), span(row["waited"]), span(row["longest"]), count(row["waits"]),
@@ -84,14 +84,14 @@ def _producers(figures: Figures, labels: dict[tuple[str, str], str]) -> Cells:
         )  # fmt: skip
 
 
-def _consumers(figures: Figures, labels: dict[tuple[str, str], str]) -> Cells:
+def _consumers(figures: ReportData, labels: dict[tuple[str, str], str]) -> Cells:
     for row in figures.consumers:
         yield (
             row["consumer"], _label(row, labels), span(row["slow"]), count(row["times"]), count(row["messages"] or 0)
         )  # fmt: skip
 
 
-def _links(figures: Figures) -> Cells:
+def _links(figures: ReportData) -> Cells:
     for row in figures.links:
         yield (
             row["link"], row["source"] or "elsewhere", row["target"] or "elsewhere", count(row["forwarded"]),
@@ -99,7 +99,7 @@ def _links(figures: Figures) -> Cells:
         )  # fmt: skip
 
 
-def _limits(figures: Figures, labels: dict[tuple[str, str], str]) -> Cells:
+def _limits(figures: ReportData, labels: dict[tuple[str, str], str]) -> Cells:
     for row in figures.limits:
         waits_for = _WAITS.get(row["limit"], row["limit"])
         yield (

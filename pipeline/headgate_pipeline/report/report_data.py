@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ReportData:
     """All numbers of a report.
 
     Attributes:
@@ -76,7 +76,7 @@ def has_level(row: Row) -> bool:
     return bool(limited or row["peak_held"] or row["published_messages"] or row["waited"])
 
 
-def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None) -> Figures:
+def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None) -> ReportData:
     """Return the numbers of a report.
 
     Args:
@@ -92,7 +92,7 @@ def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None
     try:
         of_all = prepared.agg(F.count("*"), F.min("ms"), F.max("ms"), F.count_distinct(*PLACE)).collect()[0]
         if not of_all[0]:
-            return Figures(problems=wrong, verdict=verdict)
+            return ReportData(problems=wrong, verdict=verdict)
         step = timeline.step_for(of_all[2] - of_all[1])
         by_wait = [
             F.desc("waited"),
@@ -109,7 +109,7 @@ def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None
         drawn = F.broadcast(drawn)
         stalls = timeline.blocked(waits, step)
         links = _rows(timeline.links(prepared, top))
-        return Figures(
+        return ReportData(
             entries=of_all[0],
             first_ms=of_all[1],
             last_ms=of_all[2],

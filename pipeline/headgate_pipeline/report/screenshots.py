@@ -9,7 +9,7 @@ from typing import Final
 from headgate import HeadgateError
 from headgate_pipeline.report import charts, page
 from headgate_pipeline.report.report import labels_of
-from headgate_pipeline.report.report_data import Figures
+from headgate_pipeline.report.report_data import ReportData
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _FLAGS: Final = (
@@ -24,7 +24,7 @@ class NoChromium(HeadgateError):
     """Pictures need a Chromium, and there is none, or it failed."""
 
 
-def save(figures: Figures, folder: Path) -> list[Path]:
+def save(figures: ReportData, folder: Path) -> list[Path]:
     """Write ``blocked.png``, ``links.png`` and ``destination-<n>.png`` to a folder; those that there is something for.
 
     Returns:

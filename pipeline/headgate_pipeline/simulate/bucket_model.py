@@ -10,7 +10,7 @@ from headgate_pipeline.simulate.rules import Bucket
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class BucketOutcome:
     """The outcome of a replay.
 
     Attributes:
@@ -30,7 +30,7 @@ class Taken:
     refused: float
 
 
-def recorded(ms: Array, taken: Array, refused: Array, tat: Array, bucket: Bucket | None) -> Taken:
+def recorded(ms: Array, taken: Array, refused: Array, tat: Array, bucket: Bucket | None) -> BucketOutcome:
     """Return what came of it in fact; where the rate is not known, no waits are known either.
 
     Args:
@@ -44,7 +44,7 @@ def recorded(ms: Array, taken: Array, refused: Array, tat: Array, bucket: Bucket
     return _outcome(ms, taken, waits, bucket.rate if bucket else 0.0, float(refused.sum()))
 
 
-def replay(ms: Array, asked: Array, bucket: Bucket | None) -> Taken:
+def replay(ms: Array, asked: Array, bucket: Bucket | None) -> BucketOutcome:
     """Return the outcome under another rate, if nobody is refused and everybody waits."""
     waits = np.zeros(len(ms))
     if bucket:
@@ -55,14 +55,14 @@ def replay(ms: Array, asked: Array, bucket: Bucket | None) -> Taken:
     return _outcome(ms, asked, waits, bucket.rate if bucket else 0.0, 0.0)
 
 
-def _outcome(ms: Array, tokens: Array, waits: Array, rate: float, refused: float) -> Taken:
+def _outcome(ms: Array, tokens: Array, waits: Array, rate: float, refused: float) -> BucketOutcome:
     order = np.argsort(waits)
     so_far = np.cumsum(tokens[order])
     total = float(so_far[-1]) if len(so_far) else 0.0
     p99 = float(waits[order][np.searchsorted(so_far, QUANTILE * total)]) if total else 0.0
     mean = float((waits * tokens).sum() / total) if total else 0.0
     took = float((ms + waits).max() - ms[0] + 1) if len(ms) else 0.0
-    return Taken(float(waits.sum()), mean, p99, float(waits.max(initial=0.0)) * rate / 1000, took, refused)
+    return BucketOutcome(float(waits.sum()), mean, p99, float(waits.max(initial=0.0)) * rate / 1000, took, refused)
 
 
 def arrays(*columns: Sequence[float]) -> tuple[Array, ...]:

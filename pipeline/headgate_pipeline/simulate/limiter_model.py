@@ -12,7 +12,7 @@ import numpy as np
 
 from headgate.core.limits.limit import Limit
 from headgate.core.limits.limiter_forms import weight_among
-from headgate_pipeline.ledger.limiter_course import NO_KEY, Admission, Course
+from headgate_pipeline.ledger.limiter_course import NO_KEY, Admission, LimiterHistory
 from headgate_pipeline.simulate.model import QUANTILE
 from headgate_pipeline.simulate.quota_windows import window_of
 
@@ -23,7 +23,7 @@ Unit = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class LimiterOutcome:
     """The outcome of a replay.
 
     Attributes:
@@ -45,7 +45,7 @@ class Admitted:
     causes: Mapping[str, float] = field(default_factory=dict)
 
 
-def recorded(course: Course) -> Admitted:
+def recorded(course: LimiterHistory) -> LimiterOutcome:
     """Return what came of it in fact."""
     waits = [(one.asked, one.waited or 0, _cause(one)) for one in course.admissions if one.asked is not None]
     unserved = sum(one.end == "quit" for one in course.admissions)
@@ -53,8 +53,12 @@ def recorded(course: Course) -> Admitted:
 
 
 def replay(
-    course: Course, limits: Mapping[str, Limit], key_limits: Mapping[str, Limit], weights: str = "", zone: str = ""
-) -> Admitted:
+    course: LimiterHistory,
+    limits: Mapping[str, Limit],
+    key_limits: Mapping[str, Limit],
+    weights: str = "",
+    zone: str = "",
+) -> LimiterOutcome:
     """Return what would have come of it under other limits; holds-off were as they were.
 
     An admission that gave up in fact gives up after as long a wait; served before, it is held as long as others.
@@ -80,7 +84,12 @@ class _Replay:
     """
 
     def __init__(
-        self, course: Course, limits: Mapping[str, Limit], key_limits: Mapping[str, Limit], weights: str, zone: str
+        self,
+        course: LimiterHistory,
+        limits: Mapping[str, Limit],
+        key_limits: Mapping[str, Limit],
+        weights: str,
+        zone: str,
     ) -> None:
         self._course = course
         self._limits, self._key_limits = limits, key_limits
@@ -105,7 +114,7 @@ class _Replay:
         lasted = [one.lasted for one in course.admissions if one.lasted is not None]
         self._usual = float(np.mean(lasted)) if lasted else 0.0
 
-    def run(self) -> Admitted:
+    def run(self) -> LimiterOutcome:
         asked = [one for one in self._course.admissions if one.asked is not None]
         for number, one in enumerate(asked):
             self._events.append((float(one.asked or 0), 1, "asks", number))
@@ -273,7 +282,7 @@ def _unit(one: Admission) -> Unit:
     return one.key, tuple(sorted(one.amounts))
 
 
-def _outcome(course: Course, waits: Sequence[tuple[float, float, str]], refused: float) -> Admitted:
+def _outcome(course: LimiterHistory, waits: Sequence[tuple[float, float, str]], refused: float) -> LimiterOutcome:
     causes: dict[str, float] = {}
     for _, waited, cause in waits:
         if waited:
@@ -282,7 +291,7 @@ def _outcome(course: Course, waits: Sequence[tuple[float, float, str]], refused:
     ends = [end for since, waited, _ in waits if waited for end in ((since, 1), (since + waited, -1))]
     peak = np.cumsum([step for _, step in sorted(ends)]).max(initial=0) if ends else 0
     took = max((since + waited for since, waited, _ in waits), default=course.first_ms) - course.first_ms
-    return Admitted(
+    return LimiterOutcome(
         float(lengths.sum()), float(lengths.mean()), float(np.quantile(lengths, QUANTILE)), float(peak), float(took),
         float(refused), causes,
     )  # fmt: skip

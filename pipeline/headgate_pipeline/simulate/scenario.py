@@ -9,7 +9,7 @@ from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue
 from headgate.options import DEFAULT_WINDOW
 from headgate_pipeline.ledger.limiter_course import read_sides
-from headgate_pipeline.live_settings import InForce
+from headgate_pipeline.live_settings import SettingsInForce
 from headgate_pipeline.simulate.rules import Rules, pools_of, rules_of, unjudged
 
 _KINDS: Final = {"bucket": "takes", "queue": "sends", "gate": "grants", "limiter": "admits"}
@@ -18,7 +18,7 @@ _HIDDEN: Final = {"gate": "permits of a gate are not in the ledger", "": "nothin
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedDestination:
     """A destination of a ledger.
 
     Attributes:
@@ -38,7 +38,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Question:
+class Scenario:
     """The rules to replay, by name of the destination.
 
     Attributes:
@@ -77,12 +77,12 @@ class Question:
 
 
 def ask(
-    seen: Iterable[Seen],
+    seen: Iterable[ObservedDestination],
     policy: Policy | None,
     limits: Mapping[str, float],
-    now: InForce | None = None,
+    now: SettingsInForce | None = None,
     of_limiters: Mapping[str, Mapping[str, str]] | None = None,
-) -> Question:
+) -> Scenario:
     """Return the question whether a policy, or single limits, would do better.
 
     Args:
@@ -96,7 +96,7 @@ def ask(
     Raises:
         InvalidValue: one of these is no limit there, or is not written as one of its form.
     """
-    question = Question(pools=pools_of(policy) if policy else {}, same_pools=dict(now.pools) if now else {})
+    question = Scenario(pools=pools_of(policy) if policy else {}, same_pools=dict(now.pools) if now else {})
     if policy is None:
         question.pools = question.same_pools
     for destination in seen:
@@ -135,7 +135,9 @@ def _unjudged_ways(policy: Policy | None) -> Iterator[tuple[str, str]]:
             yield what, f"{count} in this policy; what they carry is replayed as it was"
 
 
-def _of_limiter(seen: Seen, same: Rules, asked: Rules, singles: Mapping[str, str]) -> tuple[Rules, Rules]:
+def _of_limiter(
+    seen: ObservedDestination, same: Rules, asked: Rules, singles: Mapping[str, str]
+) -> tuple[Rules, Rules]:
     """Return the rules of a limiter as its ledger tells them, and as asked, with single limits written anew."""
     name = seen.name
     if seen.limits[0]:
@@ -159,17 +161,19 @@ def _unjudged_limits(name: str, rules: Rules) -> Iterator[tuple[str, str]]:
             yield name, f"{limit}: no time zone is known, so its windows are taken for those of UTC"
 
 
-def _resolved(policy: Policy | None, destination: Seen, fields: Mapping[str, str] | None) -> Resolved | None:
+def _resolved(
+    policy: Policy | None, destination: ObservedDestination, fields: Mapping[str, str] | None
+) -> Resolved | None:
     if policy is None or not policy.matching(destination.name):
         return None
     kind = (fields or {}).get("kind") or {"queue": None, "": None}.get(destination.kind, destination.kind)
     return policy.resolve(destination.name, kind)
 
 
-def seen_of(rows: Iterable[Mapping[str, Any]]) -> list[Seen]:
+def seen_of(rows: Iterable[Mapping[str, Any]]) -> list[ObservedDestination]:
     """Return the destinations of rows of :func:`headgate_pipeline.simulate.what_if.look`."""
     return [
-        Seen(
+        ObservedDestination(
             row["destination"],
             next((kind for kind, column in _KINDS.items() if row.get(column)), ""),
             inf if row["limit"] is None else row["limit"],

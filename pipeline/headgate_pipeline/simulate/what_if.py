@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
 from headgate_pipeline.ledger import events
 from headgate_pipeline.ledger.events import ORDER, PLACE
-from headgate_pipeline.ledger.limiter_course import Course
+from headgate_pipeline.ledger.limiter_course import LimiterHistory
 from headgate_pipeline.ledger.limiters import LIMITS, each_limiter
 from headgate_pipeline.simulate import bucket_model as takes
 from headgate_pipeline.simulate import limiter_model as limiters
@@ -18,7 +18,7 @@ from headgate_pipeline.simulate import time_bins
 from headgate_pipeline.simulate.flow import replay_all
 from headgate_pipeline.simulate.model import Period, recorded
 from headgate_pipeline.simulate.rules import Rules
-from headgate_pipeline.simulate.scenario import Question
+from headgate_pipeline.simulate.scenario import Scenario
 
 CASES: Final = ("recorded", "same rules", "what if")
 """The recorded past; the model's account of the rules then in force, which shows how far to trust it; and of
@@ -50,7 +50,7 @@ def look(prepared: DataFrame) -> DataFrame:
     )
 
 
-def what_if(prepared: DataFrame, question: Question) -> DataFrame:
+def what_if(prepared: DataFrame, question: Scenario) -> DataFrame:
     """Return three rows for each destination of a namespace that is asked about, one for each of :data:`CASES`.
 
     Returns:
@@ -88,7 +88,7 @@ def what_if(prepared: DataFrame, question: Question) -> DataFrame:
             cases.append(_row(case, rule, {}, takes.replay(ms, taken + refused, rule.tokens)))
         return pd.DataFrame([{"namespace": place[0], "destination": place[1], **row} for row in cases])
 
-    def limiter(name: str, course: Course) -> Iterator[dict[str, Any]]:
+    def limiter(name: str, course: LimiterHistory) -> Iterator[dict[str, Any]]:
         yield _row("recorded", question.same[name], {}, limiters.recorded(course))
         for case, rules, _ in _cases(question):
             rule = rules[name]
@@ -104,14 +104,14 @@ def what_if(prepared: DataFrame, question: Question) -> DataFrame:
     return replayed.unionByName(tokens.groupBy(*PLACE).applyInPandas(bucket, schema))
 
 
-def _cases(question: Question) -> tuple[tuple[str, Mapping[str, Rules], Mapping[str, float]], ...]:
+def _cases(question: Scenario) -> tuple[tuple[str, Mapping[str, Rules], Mapping[str, float]], ...]:
     return (CASES[1], question.same, question.same_pools), (CASES[2], question.asked, question.pools)
 
 
 def _row(case: str, rules: Rules, pools: Mapping[str, float], outcome: Any) -> dict[str, Any]:
     numbers = {name: float(getattr(outcome, name, 0.0)) for name in _NUMBERS}
     causes = dict(getattr(outcome, "causes", {}))
-    if isinstance(outcome, takes.Taken) and outcome.waited:
+    if isinstance(outcome, takes.BucketOutcome) and outcome.waited:
         causes = {"rate": outcome.waited}
     described = rules.described({name: limit for name, limit in pools.items() if limit < inf})
     return {"case": case, "rules": described, "limit": rules.limit, **numbers, "causes": causes}

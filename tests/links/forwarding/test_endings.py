@@ -17,7 +17,7 @@ from headgate.redis.keys import Address, owned_keys
 from headgate.redis.scripts import Script
 from headgate.redis.server import Server
 from headgate_coordinator.links import supervisor
-from headgate_coordinator.links.endpoints import Place
+from headgate_coordinator.links.endpoints import LinkEndpoint
 from headgate_coordinator.links.removal import end_link
 from tests.amqp.node_processes import nodes
 from tests.links.chaos import Breeder, Gone, Load, at_rest, linked, look
@@ -31,8 +31,8 @@ TTL_MS = 60_000
 """Nothing that is given back here is given back because a lease ended."""
 
 
-def places(ends: Ends) -> tuple[Place, Place]:
-    here, there = (Place(client, Address.of(client.namespace, "orders")) for client in ends)
+def places(ends: Ends) -> tuple[LinkEndpoint, LinkEndpoint]:
+    here, there = (LinkEndpoint(client, Address.of(client.namespace, "orders")) for client in ends)
     return here, there
 
 

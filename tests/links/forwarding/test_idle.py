@@ -14,7 +14,7 @@ from headgate.redis.server import Server
 from headgate.redis.url import parse_url
 from headgate_coordinator.links.forwarder import LONGEST_LOOK, LOOK_AGAIN, Forwarder
 from headgate_coordinator.links.rules import Forwarding
-from headgate_coordinator.links.worker import End, LinkWorker
+from headgate_coordinator.links.worker import LinkSide, LinkWorker
 from tests.links.site import LINK, Sites
 from tests.support.faultproxy import FaultProxy
 from tests.support.servers import available_servers
@@ -158,7 +158,7 @@ async def idle(sites: Sites, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch)
     hints = Server(parse_url(proxy.url)).wake_ups()
     here = sites.here.end("orders")
     worker = LinkWorker(
-        LINK, End(here.store, here.address, hints), sites.there.end("orders"), Forwarding("a", "b"), fence=1
+        LINK, LinkSide(here.store, here.address, hints), sites.there.end("orders"), Forwarding("a", "b"), fence=1
     )
     task = asyncio.create_task(worker.run())
     monkeypatch.setattr("headgate_coordinator.links.forwarder.LONGEST_LOOK", 3600.0)

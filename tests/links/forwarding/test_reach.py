@@ -17,7 +17,7 @@ from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
-from headgate_coordinator.security.policy_reach import Reach
+from headgate_coordinator.security.policy_reach import PolicyReach
 from headgate_coordinator.service.service import service
 from tests.amqp.nodes import NodeProcess
 from tests.support.spooled import fill, segments, swept
@@ -49,7 +49,7 @@ def host(tmp_path: Path) -> Path:
 
 def test_urls_come_from_the_variables_and_files_that_are_open(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_SITE_BERLIN", "rediss://berlin?ca_file=/anywhere")
-    reach = Reach(secrets=host / "open")
+    reach = PolicyReach(secrets=host / "open")
     assert reach.url_of(site("env:HEADGATE_SITE_BERLIN")) == "rediss://berlin?ca_file=/anywhere", "the operator's"
     for file in ("file:url", f"file:{host}/open/url", "file:../open/url"):
         assert reach.url_of(site(file)) == f"redis://hg:{SECRET}@berlin:6379"
@@ -72,7 +72,7 @@ def test_urls_come_from_the_variables_and_files_that_are_open(host: Path, monkey
 def test_nothing_else_is_read_or_connected_to(host: Path, url: str) -> None:
     """A mutant that does not follow symbolic links, compares paths as text, or looks at the first host only."""
     with pytest.raises(InvalidValue) as refused:
-        Reach(host / "open", ("berlin",)).url_of(site(url.format(host)))
+        PolicyReach(host / "open", ("berlin",)).url_of(site(url.format(host)))
     assert SECRET not in str(refused.value)
 
 
@@ -87,13 +87,13 @@ def test_a_refusal_does_not_tell_what_files_there_are(host: Path) -> None:
     told = set()
     for name in ("../shadow", "../nothing"):
         with pytest.raises(InvalidValue) as refused:
-            Reach(host / "open").url_of(site(f"file:{name}"))
+            PolicyReach(host / "open").url_of(site(f"file:{name}"))
         told.add(str(refused.value).replace(name, ""))
     assert len(told) == 1
 
 
 def test_a_url_in_a_policy_leads_to_open_hosts_with_files_of_the_open_folder(host: Path) -> None:
-    reach = Reach(host / "open", ("berlin", "rome:7000", "[::1]:7", "/run/redis.sock"))
+    reach = PolicyReach(host / "open", ("berlin", "rome:7000", "[::1]:7", "/run/redis.sock"))
     for url in ("redis://berlin", "redis://hg@BERLIN:6379/2", "redis+sentinel://berlin/main", "redis://rome:7000",
                 "redis://[::1]:7", "unix:///run/redis.sock", "redis+cluster://berlin,rome:7000"):  # fmt: skip
         assert reach.url_of(site(url)) == url
@@ -105,14 +105,14 @@ def test_a_url_in_a_policy_leads_to_open_hosts_with_files_of_the_open_folder(hos
     with pytest.raises(InvalidValue, match="leads this node to 'redis://rome'"):
         reach.url_of(site("redis://rome"))
     with pytest.raises(InvalidValue, match="expected host"):
-        Reach(hosts=("berlin:port",))
+        PolicyReach(hosts=("berlin:port",))
 
 
 def test_stores_are_below_roots_that_are_open(tmp_path: Path) -> None:
     """A mutant that compares URLs as text, or does not follow symbolic links."""
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "out").symlink_to("/etc")
-    reach = Reach(stores=(f"file://{tmp_path}/spool", "s3://bucket/headgate", "memory://"))
+    reach = PolicyReach(stores=(f"file://{tmp_path}/spool", "s3://bucket/headgate", "memory://"))
     for url in (f"file://{tmp_path}/spool", f"local://{tmp_path}/spool/a/", f"file://{tmp_path}/spool/../spool/b",
                 "s3://bucket/headgate/x", "s3://bucket/headgate", "memory://any"):  # fmt: skip
         reach.check_store(url)
@@ -124,8 +124,8 @@ def test_stores_are_below_roots_that_are_open(tmp_path: Path) -> None:
         with pytest.raises(InvalidValue, match="--store-root"):
             reach.check_store(url)
         with pytest.raises(InvalidValue):
-            Reach().check_store(url)
-    Reach(stores=("file:///",)).check_store("file:///any/where")
+            PolicyReach().check_store(url)
+    PolicyReach(stores=("file:///",)).check_store("file:///any/where")
 
 
 async def _listening(got: bytearray) -> asyncio.Server:
@@ -190,11 +190,11 @@ async def test_a_node_writes_to_no_folder_that_is_not_open(
         assert stored
         for _ in range(2):  # what was refused once is not remembered as good
             async with headgate.connect(redis_url, namespace=cleanup_namespace) as behind:
-                options = NodeOptions(port=0, reach=Reach(stores=(f"file://{tmp_path}/other",)))
+                options = NodeOptions(port=0, reach=PolicyReach(stores=(f"file://{tmp_path}/other",)))
                 async with service(behind, options, Users.from_redis, None):
                     with pytest.raises(InvalidValue, match="--store-root"):
                         await behind.parts.registry.spooling.spools.get("disk")
-                options = replace(options, reach=Reach(stores=(f"file://{tmp_path}",)))
+                options = replace(options, reach=PolicyReach(stores=(f"file://{tmp_path}",)))
                 async with service(behind, options, Users.from_redis, None):
                     await behind.parts.registry.spooling.spools.get("disk")
         assert segments(tmp_path / "spool") == stored
@@ -212,7 +212,7 @@ async def test_the_policy_of_another_site_opens_no_folder_either(
     async with headgate.connect(redis_url, namespace=cleanup_namespace) as there:
         await there.set_store("disk", f"file://{tmp_path}/spool", limit="1MB")
         for roots, opened in (((), False), ((f"file://{tmp_path}",), True)):
-            sites = Sites(cleanup_namespace, Reach(stores=roots))
+            sites = Sites(cleanup_namespace, PolicyReach(stores=roots))
             spools = (await sites.client(berlin)).parts.spooling.spools
             if opened:
                 await spools.get("disk")

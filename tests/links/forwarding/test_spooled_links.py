@@ -20,9 +20,9 @@ from headgate_coordinator.links import forwarder
 from headgate_coordinator.links.forwarder import Forwarder
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.rules import Forwarding, Refusal
-from headgate_coordinator.links.spooled_reads import Entries
+from headgate_coordinator.links.spooled_reads import SpooledReads
 from headgate_coordinator.links.spooled_writes import SpooledWrites
-from headgate_coordinator.security.policy_reach import Reach
+from headgate_coordinator.security.policy_reach import PolicyReach
 from headgate_coordinator.service.spool_sweep import SpoolSweep
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.channels import Group, collecting, opened
@@ -293,10 +293,10 @@ async def test_a_link_holds_no_more_payloads_than_its_window(client: headgate.Cl
     await links.read(source, link, **how, after=0, messages=256, size=1 << 20)
     again = await links.read(source, link, **how, after=100, messages=256, size=10 * PAYLOAD)
     assert len(again.entries) > 50
-    whole = await Entries(client.parts.registry.spooling).whole(source, again.entries, 10 * PAYLOAD)
+    whole = await SpooledReads(client.parts.registry.spooling).whole(source, again.entries, 10 * PAYLOAD)
     assert [entry.seq for entry in whole] == list(range(101, 110))
     assert all(body(entry.seq - 1) in entry.body for entry in whole)
-    assert len(await Entries(client.parts.registry.spooling).whole(source, again.entries, 1)) == 1
+    assert len(await SpooledReads(client.parts.registry.spooling).whole(source, again.entries, 1)) == 1
 
 
 @pytest.mark.longest
@@ -386,7 +386,7 @@ async def test_a_link_writes_to_no_files_of_another_site(
         try:
             await spooling(there, tmp_path, memory=5 * PAYLOAD)
             await client.apply_policy(loads(policy))
-            reach = Reach(stores=(f"file://{tmp_path}",))
+            reach = PolicyReach(stores=(f"file://{tmp_path}",))
             async with SiteOf("paris", client, redis_url, reach=reach).working() as (supervisor,):
                 await fill(client, COUNT)
 

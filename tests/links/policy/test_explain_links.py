@@ -23,7 +23,7 @@ from headgate_coordinator.fleet.node_facts import BridgeFacts
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.rules import Forwarding
-from headgate_coordinator.links.worker import End, LinkWorker
+from headgate_coordinator.links.worker import LinkSide, LinkWorker
 from tests.admin.standin import StandIn
 from tests.demo.command import run
 from tests.links.policy.test_bridges import bridges, rule
@@ -40,8 +40,8 @@ async def client(redis_url: str, cleanup_namespace: str) -> AsyncIterator[headga
         yield client
 
 
-def end(client: headgate.Client, name: str) -> End:
-    return End(LinkStore(client.store.server), Address.of(client.namespace, name))
+def end(client: headgate.Client, name: str) -> LinkSide:
+    return LinkSide(LinkStore(client.store.server), Address.of(client.namespace, name))
 
 
 def worker(client: headgate.Client, source: str, target: str) -> LinkWorker:

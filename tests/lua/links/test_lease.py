@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headgate.redis.keys import owned_keys
-from headgate_coordinator.fleet.leases import Held, LeaseStore, Mode
+from headgate_coordinator.fleet.leases import LeaseAnswer, LeaseStore, Mode
 from tests.support.rewriting import RewritingServer, virtual_clock, watched
 
 pytestmark = pytest.mark.docker
@@ -30,7 +30,7 @@ class Board:
         key = self.keys[0] + b":clock"
         await self.server.command(key, "SET", key, self.now * 1000)
 
-    async def call(self, owner: str, *names: str, mode: Mode = "hold", above: int = 0) -> Held:
+    async def call(self, owner: str, *names: str, mode: Mode = "hold", above: int = 0) -> LeaseAnswer:
         held = self.held.setdefault(owner, {})
         answer = await self.store.call(
             owner, names or NAMES, mode=mode, ttl_ms=TTL_MS, held=len(held), total=len(NAMES), above=above

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate_pipeline.audit import entry_runs
-from headgate_pipeline.audit.entry_runs import ENTRIES, ROWS, Stream, cut, read, unpacked
+from headgate_pipeline.audit.entry_runs import ENTRIES, ROWS, EntryStream, cut, read, unpacked
 from headgate_pipeline.ledger.entries import parquet_files
 
 Key = tuple[str, int | None, int]
@@ -32,7 +32,7 @@ def through(batches: list[pa.RecordBatch], shuffle: Random) -> dict[str, list[tu
     out: dict[str, list[tuple[int | None, int]]] = {}
     for name in {row["destination"] for row in found}:
         given_: list[pa.RecordBatch] = []
-        stream = Stream(given_.append)
+        stream = EntryStream(given_.append)
         mine = [row for row in found if row["destination"] == name]
         for row in sorted(mine, key=lambda row: (row["epoch"], row["seq"])):
             stream.add(row["epoch"], row["seq"], unpacked(row["entries"]))
@@ -63,7 +63,7 @@ def test_entries_come_out_in_order_each_as_often_as_it_is_there(
 def test_a_destination_of_many_entries_is_held_a_run_at_a_time() -> None:
     """Mutant: `Stream.add` keeps all it has."""
     sizes: list[int] = []
-    stream = Stream(lambda one: sizes.append(one.num_rows))
+    stream = EntryStream(lambda one: sizes.append(one.num_rows))
     for first in range(1, 100, 10):
         rows = [{"epoch": 7, "seq": first + n} for n in range(10)]
         stream.add(7, first, pa.Table.from_pylist(rows, schema=ROWS))

@@ -14,7 +14,7 @@ from headgate_pipeline.audit import proof
 from headgate_pipeline.audit.columns import MISSING
 from headgate_pipeline.audit.entry_runs import ROWS
 from headgate_pipeline.audit.findings import ROW, Finding, Settings
-from headgate_pipeline.audit.proof import Proof
+from headgate_pipeline.audit.proof import DestinationAudit
 from headgate_pipeline.audit.replay import Replay
 from tests.pipeline import made
 from tests.pipeline.faults import Fault, faults
@@ -64,7 +64,7 @@ def state(replay: Replay) -> dict[str, Any]:
 
 def compared(rows: list[Row], settings: Settings | None, *cuts: int) -> tuple[list[Finding], int]:
     """Replay both ways, the one in batches; returns what is said and how many entries columns proved."""
-    exact, quick = Replay(settings), Proof(settings)
+    exact, quick = Replay(settings), DestinationAudit(settings)
     rows = sorted(rows, key=lambda row: (row[12] or 0, row[0]))
     for first, last in zip((0, *cuts), (*cuts, len(rows)), strict=True):
         for row in rows[first:last]:

@@ -16,7 +16,7 @@ import headgate.sync
 from headgate import AccessDenied, InvalidValue
 from headgate.redis.store import Store
 from headgate_pipeline.exchange import drained, register
-from headgate_pipeline.exchange.browse import Look
+from headgate_pipeline.exchange.browse import BrowseReader
 from headgate_pipeline.exchange.numbers import number_of, numbers_of, ranges
 from headgate_pipeline.exchange.options import Options
 from headgate_pipeline.exchange.stream import StreamReader
@@ -252,7 +252,7 @@ def test_a_look_is_at_every_slice(client: headgate.sync.Client, said: dict[str, 
     client.purge("orders")
     for sender in "abc":  # and nothing is at the first
         send(client, *(f"{sender}{number}" for number in range(4)))
-    look = Look(Options.of(said | more))
+    look = BrowseReader(Options.of(said | more))
     found = [batch for part in look.partitions() for batch in look.read(part)]
     there = [body.decode() for batch in found for body in batch.column("body").to_pylist()]
     assert there == [f"{sender}{number}" for sender in "abc" for number in range(4)][: int(more.get("limit", 12))]

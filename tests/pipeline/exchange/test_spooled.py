@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import headgate.sync
-from headgate_pipeline.exchange.browse import Look
+from headgate_pipeline.exchange.browse import BrowseReader
 from headgate_pipeline.exchange.intake import Intake
 from headgate_pipeline.exchange.messages import batches_of
 from headgate_pipeline.exchange.options import Options
@@ -36,7 +36,7 @@ def bodies(batches: Iterator[Any]) -> list[bytes]:
 
 def test_a_look_shows_payloads(said: dict[str, str]) -> None:
     """Breaks when a row has what stands for a payload."""
-    look = Look(Options.of(said))
+    look = BrowseReader(Options.of(said))
     found = [row for part in look.partitions() for row in bodies(look.read(part))]
     assert found == [body(n) for n in range(COUNT)]
 

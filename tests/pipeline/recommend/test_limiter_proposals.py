@@ -12,8 +12,8 @@ from headgate_coordinator.policy.lint import lint
 from headgate_pipeline.cli.what_if import render
 from headgate_pipeline.ledger.events import prepare
 from headgate_pipeline.ledger.limiter_course import course
-from headgate_pipeline.recommend.demand import Need, needs
-from headgate_pipeline.recommend.limiter_demand import LimitNeed, needs_of
+from headgate_pipeline.recommend.demand import DestinationDemand, needs
+from headgate_pipeline.recommend.limiter_demand import LimitDemand, needs_of
 from headgate_pipeline.recommend.limiter_proposals import propose_limits
 from headgate_pipeline.recommend.policy_document import document
 from headgate_pipeline.recommend.proposals import Bounds, Proposal
@@ -38,9 +38,9 @@ def steady(seconds: int = 400, used: int = 5) -> list[tuple[int, int, str]]:
 
 def proposals(told: list[tuple[int, int, str]]) -> dict[str, Proposal]:
     limits = tuple(
-        LimitNeed(**{key: value for key, value in row.items() if value is not None}) for row in needs_of(course(told))
+        LimitDemand(**{key: value for key, value in row.items() if value is not None}) for row in needs_of(course(told))
     )
-    need = Need("llm", 1, 0, 1, kind="limiter", limits=limits)
+    need = DestinationDemand("llm", 1, 0, 1, kind="limiter", limits=limits)
     return {proposal.key: proposal for proposal in propose_limits(need, Bounds())}
 
 
@@ -81,10 +81,10 @@ def test_a_rate_that_was_reached_is_raised_and_too_little_proposes_nothing() -> 
 def test_with_the_settings_in_force_they_are_a_policy_that_applies() -> None:
     """Mutants: what stays is left out, and so taken away; weights are; a key may have more than all together."""
     limits = tuple(
-        LimitNeed(**{key: value for key, value in row.items() if value is not None})
+        LimitDemand(**{key: value for key, value in row.items() if value is not None})
         for row in needs_of(course(steady()))
     )
-    need = Need("llm", 1, 0, 1, kind="limiter", limits=limits)
+    need = DestinationDemand("llm", 1, 0, 1, kind="limiter", limits=limits)
     fields = {
         "limits": "slots at_once 10;tokens rate 10.0 10;spend quota 99 week 540;other rate 0.5 3",
         "key_limits": "slots at_once 9;spend quota 9 week 540", "key_weights": "lead=2;gold-%C3%A4*=4", "zone": "",
@@ -106,10 +106,10 @@ def test_a_rate_that_stays_is_spelled_exactly(text: str, rate: str) -> None:
     """Mutant: it is rounded, and so would change."""
     limit = Limit.of("words", {"rate": text, "burst": 9})
     limits = tuple(
-        LimitNeed(**{key: value for key, value in row.items() if value is not None})
+        LimitDemand(**{key: value for key, value in row.items() if value is not None})
         for row in needs_of(course(steady()))
     )
-    need = Need("llm", 1, 0, 1, kind="limiter", limits=limits)
+    need = DestinationDemand("llm", 1, 0, 1, kind="limiter", limits=limits)
     written = document([need], Bounds(), {"llm": {"limits": limit.text}})
     assert f"rate = {rate}" in written.splitlines()
     (again,) = limits_of(loads(written).resolve("llm", "limiter").fields["limits"]).values()
@@ -126,8 +126,8 @@ async def test_a_proposal_lays_no_trap_and_applies_to_a_server(redis_url: str, c
         )
         before = (await client.explain("llm")).fields
         rows = needs_of(course(steady()))
-        limits = tuple(LimitNeed(**{key: value for key, value in row.items() if value is not None}) for row in rows)
-        text = document([Need("llm", 1, 0, 1, kind="limiter", limits=limits)], Bounds(), {"llm": before})
+        limits = tuple(LimitDemand(**{key: value for key, value in row.items() if value is not None}) for row in rows)
+        text = document([DestinationDemand("llm", 1, 0, 1, kind="limiter", limits=limits)], Bounds(), {"llm": before})
         policy = loads(text)
         assert lint(policy) == []
         await client.remove("llm")  # what was said by hand is gone with it
@@ -176,7 +176,7 @@ def test_a_shadow_stands_beside_the_real_limit() -> None:
         (1, 1400, "freed:a.1;freed:a.2;freed:b.1;freed:b.2"),
     ]
     limits = tuple(
-        LimitNeed(**{key: value for key, value in row.items() if value is not None}) for row in needs_of(course(rows))
+        LimitDemand(**{key: value for key, value in row.items() if value is not None}) for row in needs_of(course(rows))
     )
     found = {(one.limit, one.of): one for one in limits}
     assert (found["slots", "all"].would_wait, found["slots", "key"].would_wait) == (2, 2)

@@ -17,7 +17,7 @@ from headgate.redis.keys import Address
 from headgate_coordinator.cli.commands import command_line
 from headgate_pipeline.cli.main import app
 from headgate_pipeline.ledger import events
-from headgate_pipeline.recommend.demand import Need, _in_messages, round_trips, settles, tokens
+from headgate_pipeline.recommend.demand import DestinationDemand, _in_messages, round_trips, settles, tokens
 from headgate_pipeline.recommend.policy_document import document
 from headgate_pipeline.recommend.proposals import Bounds, Proposal, propose
 from headgate_pipeline.simulate import bucket_model as takes
@@ -28,7 +28,7 @@ from tests.pipeline.load import run
 from tests.pipeline.rows import entry, frame
 
 KIB = 1024
-NEED = Need(
+NEED = DestinationDemand(
     "orders", 5000, 0, 600_000, kind="queue", limit=100 * KIB, largest=1000, senders=2, windows=600, need=120 * KIB,
     need_m=123, confidence=0.95, rate=1024 * KIB, rate_m=800, rate_confidence=0.95, sent_m=1230, taken=50 * KIB,
     waited=9, round_trip=10, round_trips=100, settle=2.0, settles=100, small=900, large=1000, mean_size=1000,
@@ -38,7 +38,7 @@ NEED = Need(
 WIDE = Bounds(step=10)
 
 
-def proposals(need: Need = NEED, bounds: Bounds = WIDE, **fields: str) -> dict[str, Proposal]:
+def proposals(need: DestinationDemand = NEED, bounds: Bounds = WIDE, **fields: str) -> dict[str, Proposal]:
     return {proposal.key: proposal for proposal in propose(need, bounds, fields)}
 
 
@@ -114,7 +114,7 @@ def test_rates_where_they_are_set_or_asked_for() -> None:
 
 def test_a_gate_gets_what_was_held_and_waited_for() -> None:
     """Mutant: what is held alone."""
-    gate = Need(
+    gate = DestinationDemand(
         "billing", 90, 0, 60_000, kind="gate", limit=8, windows=60, need=10, confidence=0.95, mean=6, lacked=1.5
     )
     (told,) = propose(gate, Bounds())
@@ -128,7 +128,7 @@ def test_of_too_little_nothing_is_proposed_and_why_is_said() -> None:
     assert len(told) == 7
     assert {proposal.value for proposal in told.values()} == {None}
     assert "only 19 windows were seen, and 20 are the least" in told["limit.bytes"].reason
-    gate = Need("g", 9, 0, 60_000, kind="gate", windows=3, need=10, confidence=0.03, mean=6, lacked=0)
+    gate = DestinationDemand("g", 9, 0, 60_000, kind="gate", windows=3, need=10, confidence=0.03, mean=6, lacked=0)
     assert propose(gate, Bounds())[0].value is None
     text = document([replace(NEED, windows=19, settles=3)], Bounds())
     assert "[[destination]]" not in text
@@ -137,7 +137,7 @@ def test_of_too_little_nothing_is_proposed_and_why_is_said() -> None:
 
 def test_a_bucket_gets_a_rate() -> None:
     """Mutants: the burst in force left to the default; what was refused not told."""
-    bucket = Need(
+    bucket = DestinationDemand(
         "emails", 9, 0, 1, kind="bucket", tokens=100, windows=400, confidence=0.99, limit=float("inf"), refused=7
     )
     told = propose(bucket, Bounds(), {"rate": "90", "burst": "12"})
@@ -159,8 +159,8 @@ def test_a_shadow_limit_says_what_it_would_have_done_and_nothing_is_proposed_for
 def test_the_document_is_a_policy_whatever_names_are(tmp_path: Path) -> None:
     """Mutants: quotes not escaped; the document of before dropped."""
     names = ["orders", 'a"b', "ü.é😀", "x y", "a..b"]
-    needs = [*(replace(NEED, name=name) for name in names), Need("idle", 3, 0, 1)]
-    bucket = Need("emails", 9, 0, 1, kind="bucket", tokens=100, windows=400, confidence=0.99)
+    needs = [*(replace(NEED, name=name) for name in names), DestinationDemand("idle", 3, 0, 1)]
+    bucket = DestinationDemand("emails", 9, 0, 1, kind="bucket", tokens=100, windows=400, confidence=0.99)
     needs += [bucket, replace(bucket, name="bridge to billing: messages/s")]
     base = '[[destination]]\nmatch = "#"\nlimit = "1GiB"\n\n[[bridge]]\nname = "b"\nfrom = "orders"\nto = "billing"\n'
     settings = {need.name: {"rate": "90"} for need in needs[-2:]}

@@ -21,7 +21,7 @@ from headgate_pipeline.formatting import size, span
 from headgate_pipeline.report import page, timeline
 from headgate_pipeline.report.advice import advise
 from headgate_pipeline.report.report import labels_of, render
-from headgate_pipeline.report.report_data import Figures, gather
+from headgate_pipeline.report.report_data import ReportData, gather
 from headgate_pipeline.report.screenshots import save
 from tests.pipeline.ledgers_of import Writer
 from tests.pipeline.load import run
@@ -45,16 +45,16 @@ def stalled(destination: str = "orders") -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def figures(spark: SparkSession) -> Figures:
+def figures(spark: SparkSession) -> ReportData:
     gap = entry(9, 0, "-", "lost", time=None, problem="gap: 1-9")
     return gather(frame(spark, [*stalled(), *stalled("<img src=x onerror=alert(1)>"), gap]))
 
 
-def row_of(figures: Figures, name: str = "orders") -> Any:
+def row_of(figures: ReportData, name: str = "orders") -> Any:
     return next(row for row in figures.destinations if row["destination"] == name)
 
 
-def test_what_has_limits_of_its_own_has_no_empty_picture(figures: Figures) -> None:
+def test_what_has_limits_of_its_own_has_no_empty_picture(figures: ReportData) -> None:
     limiter = {
         **row_of(figures),
         "destination": "model-calls",
@@ -65,12 +65,12 @@ def test_what_has_limits_of_its_own_has_no_empty_picture(figures: Figures) -> No
     levels = {**figures.levels, ("shop", "model-calls"): figures.levels["shop", "orders"]}
     waits = replace(figures, destinations=(*figures.destinations, limiter), levels=levels)
     assert "model-calls" in render(waits)
-    only = render(Figures(entries=1, step=50, count=1, destinations=({**limiter, "waited": 0.0},)))
+    only = render(ReportData(entries=1, step=50, count=1, destinations=({**limiter, "waited": 0.0},)))
     assert "model-calls" not in only
     assert "pending" not in re.sub(r"<(script|style).*?</\1>", "", only, flags=re.DOTALL)
 
 
-def test_waits_are_summed_with_their_causes_and_those_still_waiting(figures: Figures) -> None:
+def test_waits_are_summed_with_their_causes_and_those_still_waiting(figures: ReportData) -> None:
     """Mutants: sessions that still wait left out of `waits`; `_cause` compares with 0 instead of the room."""
     row = row_of(figures)
     assert (row["waited"], row["waited_bytes"], row["waited_turn"]) == (5500, 2500, 3000)
@@ -78,7 +78,7 @@ def test_waits_are_summed_with_their_causes_and_those_still_waiting(figures: Fig
     assert row["peak_share"] == 0.99
 
 
-def test_waiting_is_spread_over_the_windows_in_which_it_was(figures: Figures) -> None:
+def test_waiting_is_spread_over_the_windows_in_which_it_was(figures: ReportData) -> None:
     """Mutant: the whole wait put into the window in which it ends."""
     waited = {row["window"] % 10_000: row["waited"] for row in figures.blocked if row["cause"] == "bytes"}
     assert figures.step == 50
@@ -88,14 +88,14 @@ def test_waiting_is_spread_over_the_windows_in_which_it_was(figures: Figures) ->
     }  # of two destinations, each of one session all the time
 
 
-def test_windows_keep_the_least_and_the_most(figures: Figures, spark: SparkSession) -> None:
+def test_windows_keep_the_least_and_the_most(figures: ReportData, spark: SparkSession) -> None:
     """Mutant: `held_max` is that of the last entry."""
     levels = timeline.levels(frame(spark, stalled()).selectExpr("*", "unix_millis(time) ms", "1e3 limit_bytes"), 10_000)
     (row,) = levels.collect()
     assert (row["held_min"], row["held_max"], row["pending"], row["settled"]) == (0, 990, 0, 900)
 
 
-def test_slow_consumers_and_links_are_told(figures: Figures) -> None:
+def test_slow_consumers_and_links_are_told(figures: ReportData) -> None:
     slow = next(row for row in figures.consumers if row["destination"] == "orders")
     assert (slow["consumer"], slow["slow"], slow["messages"]) == ("c", 1500, 9)
     (link,) = figures.links
@@ -132,7 +132,7 @@ def test_gates_buckets_drops_and_limits_in_messages_are_told_as_what_they_are(sp
     assert not any("consumers took" in line for line in said if line.startswith("door"))
 
 
-def test_the_page_needs_nothing_else_and_names_are_escaped(figures: Figures) -> None:
+def test_the_page_needs_nothing_else_and_names_are_escaped(figures: ReportData) -> None:
     """Mutant: a title of a picture not escaped."""
     html = render(replace(figures, verdict=Verdict(False, ("P1 </script><script>alert(1)</script>",))))
     told = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)  # plotly's own text
@@ -155,7 +155,7 @@ def test_no_name_ends_the_script_that_holds_a_picture() -> None:
 
 @pytest.mark.soak
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH: run .ci/ensure-chromium as root")
-def test_pictures_are_drawn_as_png(figures: Figures, tmp_path: Path) -> None:
+def test_pictures_are_drawn_as_png(figures: ReportData, tmp_path: Path) -> None:
     """Mutant: the page of a picture without what draws it, which leaves it blank."""
     (png,) = save(replace(figures, levels={}, links=()), tmp_path)
     assert png.name == "blocked.png"

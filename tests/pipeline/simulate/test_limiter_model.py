@@ -1,7 +1,7 @@
 """A limiter replayed under other limits: small cases whose outcome is plain."""
 
 from headgate.core.limits.limit import Limit
-from headgate_pipeline.ledger.limiter_course import Course, course
+from headgate_pipeline.ledger.limiter_course import LimiterHistory, course
 from headgate_pipeline.simulate.limiter_model import recorded, replay
 from tests.pipeline.limiter_story import course_rows
 
@@ -10,7 +10,7 @@ def slots(most: int) -> dict[str, Limit]:
     return {"slots": Limit.of("slots", {"at_once": most})}
 
 
-def busy() -> Course:
+def busy() -> LimiterHistory:
     """Ten that come at once to two slots, and hold one for a second each."""
     held = [";".join(f"held:a.{n}:t{n % 2}:slots:1" for n in range(at, at + 2)) for at in range(0, 10, 2)]
     waits = ";".join(f"waits:a.{n}:t{n % 2}:slots:all:slots:1" for n in range(2, 10))
@@ -82,7 +82,7 @@ def test_what_is_above_a_limit_never_fits_and_nobody_waits_behind_it() -> None:
 HOUR = 3_600_000
 
 
-def asked(*rows: tuple[int, str]) -> Course:
+def asked(*rows: tuple[int, str]) -> LimiterHistory:
     """Admissions of one token each, for keys, held for a ms."""
     held = [(ms, f"held:a.{number}:{key}:tokens=1", f"freed:a.{number}") for number, (ms, key) in enumerate(rows, 1)]
     return course([row for ms, begins, ends in held for row in ((1, ms, begins), (1, ms, ends))])

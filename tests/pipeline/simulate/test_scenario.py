@@ -9,10 +9,10 @@ from headgate.core.policy import Policy
 from headgate.policy import BadDocument, load, loads
 from headgate.settings import FIELD_OF
 from headgate_pipeline.audit.known_settings import RATES
-from headgate_pipeline.live_settings import InForce
+from headgate_pipeline.live_settings import SettingsInForce
 from headgate_pipeline.simulate import rules
 from headgate_pipeline.simulate.rules import Bucket
-from headgate_pipeline.simulate.scenario import Question, Seen, ask
+from headgate_pipeline.simulate.scenario import ObservedDestination, Scenario, ask
 
 SHOP = """
 [[destination]]
@@ -54,11 +54,11 @@ from = "eu.a"
 to = "eu.b"
 """
 ALL = [
-    Seen("eu.a", "queue", 1000.0),
-    Seen("eu.b", "queue"),
-    Seen("emails", "bucket"),
-    Seen("door", "gate"),
-    Seen("x", "queue"),
+    ObservedDestination("eu.a", "queue", 1000.0),
+    ObservedDestination("eu.b", "queue"),
+    ObservedDestination("emails", "bucket"),
+    ObservedDestination("door", "gate"),
+    ObservedDestination("x", "queue"),
 ]
 
 
@@ -66,7 +66,7 @@ def shop(text: str = SHOP) -> Policy:
     return loads(text)
 
 
-def why(question: Question, of: str) -> str:
+def why(question: Scenario, of: str) -> str:
     return " | ".join(said for about, said in question.not_judged if about == of)
 
 
@@ -86,7 +86,7 @@ def test_what_a_policy_says_of_a_destination_is_what_is_replayed() -> None:
 
 def test_what_no_replay_judges_is_named_with_its_rule() -> None:
     """Mutants: fields that are not judged skipped; a gate left out."""
-    question = ask([*ALL, Seen("eu.maybe", "queue")], shop(), {})
+    question = ask([*ALL, ObservedDestination("eu.maybe", "queue")], shop(), {})
     assert "message_ttl = 3600000 (#@policy.toml:8): not part of the model" in why(question, "eu.a")
     assert "consumer_window = 10/unlimited (#@policy.toml:14)" in why(question, "eu.a")
     assert "with --redis it is asked" in why(question, "eu.a")
@@ -102,7 +102,7 @@ def test_what_is_in_force_tells_windows_and_rates_that_hid_demand() -> None:
     """Mutants: a rate that is raised judged as if all demand had been seen; what stays the same named too."""
     fields = {"kind": "queue", "producer_window": "65536", "send_rate": "20.0", "message_ttl_ms": "3600000"}
     fields |= {"when_full": "drop"}
-    now = InForce({"eu.a": fields}, {"old": 500.0})
+    now = SettingsInForce({"eu.a": fields}, {"old": 500.0})
     question = ask(ALL, shop(), {}, now)
     assert question.asked["eu.a"].idle == 2
     assert "20 held in the period, so what would have come above is not known" in why(question, "eu.a")

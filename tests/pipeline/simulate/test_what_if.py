@@ -17,7 +17,7 @@ from headgate_pipeline.simulate import time_bins
 from headgate_pipeline.simulate.flow import replay, shared
 from headgate_pipeline.simulate.model import Period, bound, rank_of, recorded
 from headgate_pipeline.simulate.rules import Rules
-from headgate_pipeline.simulate.scenario import Question
+from headgate_pipeline.simulate.scenario import Scenario
 from headgate_pipeline.simulate.what_if import what_if
 from tests.pipeline.rows import entry, frame
 
@@ -125,7 +125,7 @@ def test_what_is_replayed_together_begins_together(spark: SparkSession) -> None:
     assert (b.pending[0], b.pending[29], b.pending[30], b.began_with) == (30, 30, 50, 30)
     assert (b.messages is not None and b.messages.sum(), b.consumers) == (2, 1)
     asked = dict.fromkeys("ab", Rules(pools=("p",)))
-    question = Question(asked, dict.fromkeys("ab", Rules()), {"p": 55}, {})  # each alone has room in it
+    question = Scenario(asked, dict.fromkeys("ab", Rules()), {"p": 55}, {})  # each alone has room in it
     found = {(row["destination"], row["case"]): row for row in what_if(prepared, question).collect()}
     assert set(found["b", "what if"]["causes"]) == {"pool p"}
     assert found["b", "what if"]["rules"] == "55 B in p"

@@ -8,7 +8,7 @@ import headgate
 from headgate.core.policy import Policy
 from headgate.policy import BadDocument, load, loads
 from headgate_coordinator.cli.policy import _of_proxies
-from headgate_coordinator.envoy.mapping import Rules
+from headgate_coordinator.envoy.mapping import DescriptorRules
 from headgate_coordinator.policy.lint import lint
 from headgate_coordinator.policy.plan import plan
 from tests.support.extent import each
@@ -52,7 +52,7 @@ def test_the_most_specific_descriptor_counts_and_none_for_other_keys() -> None:
     texts = [ONE.replace("path=/search", path).replace('"tenant"]', f'"{tenant}"]') for path, tenant in (
         ("path", "tenant"), ("path", "tenant=a"), ("path=/x", "tenant"), ("path=/x", "tenant=a"),
     )]  # fmt: skip
-    rules = Rules(loads(LIMITER + "".join(texts)).descriptors)
+    rules = DescriptorRules(loads(LIMITER + "".join(texts)).descriptors)
     for path, tenant, entries in (
         ("/", "b", ("path", "tenant")), ("/", "a", ("path", "tenant=a")), ("/x", "b", ("path=/x", "tenant")),
         ("/x", "a", ("path=/x", "tenant=a")),

@@ -12,7 +12,7 @@ import headgate
 from headgate import MessageTooLarge
 from headgate.policy import loads
 from headgate_coordinator.links.supervisor import Supervisor
-from headgate_coordinator.policy.lint import Known, lint
+from headgate_coordinator.policy.lint import Setup, lint
 from tests.sdk.observing import GUARD, field, goes, waiting
 from tests.support.waiting import wait_until
 
@@ -150,7 +150,7 @@ TRAPS: Final[dict[str, tuple[Scene, str, str]]] = {
     "HG117": (stops_with_room_in_the_store, LIMIT + 'limit_references = "10KB"\n' + SPOOLS, LIMIT + SPOOLS),
     "HG114": (nothing_goes, RULE + 'pools = ["memory"]', RULE + 'pools = ["memory"]\n' + POOL),
 }
-KNOWN: Final = {"HG113": Known(largest=15_000), "HG117": Known(mean=900)}
+KNOWN: Final = {"HG113": Setup(largest=15_000), "HG117": Setup(mean=900)}
 
 
 @pytest.fixture

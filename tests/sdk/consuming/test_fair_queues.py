@@ -20,7 +20,7 @@ from headgate.core.amqp.sections import Header
 from headgate.core.limits.fairness import MAX_KEY, MOST_VALUES, fair_key
 from headgate.errors import InvalidValue, PolicyError
 from headgate.message import encode
-from headgate_coordinator.operate.status import Picture, render
+from headgate_coordinator.operate.status import StatusData, render
 from tests.sdk.observing import GUARD
 from tests.sdk.workers import Worker
 from tests.support.waiting import wait_until
@@ -193,7 +193,7 @@ async def test_which_keys_wait_and_what_share_they_have_is_seen(client: headgate
         assert "keys take turns by header:tenant: 11 messages of 3 keys are ready" in text
         assert "  key gold-1: 4 waiting, 60% of the deliveries (weight 3)" in text
         console = Console(width=120, record=True, file=io.StringIO())
-        console.print(render(Picture([explanation]), "shop", by="name", width=120))
+        console.print(render(StatusData([explanation]), "shop", by="name", width=120))
         assert "key a b: 6, 20%; key gold-1: 4, 60%; no key: 1, 20%" in console.export_text()
     await client.apply("plain", kind="queue")
     assert (await client.explain("plain")).turns is None

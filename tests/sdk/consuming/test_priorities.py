@@ -12,7 +12,7 @@ import headgate.testing
 from headgate.errors import InvalidValue, PolicyError
 from headgate.message import encode, with_priority
 from headgate.policy import BadDocument, loads
-from headgate_coordinator.operate.status import Picture, render
+from headgate_coordinator.operate.status import StatusData, render
 from tests.sdk.observing import GUARD
 from tests.support.waiting import wait_until
 
@@ -151,5 +151,5 @@ async def test_how_much_waits_in_which_band_is_seen(client: headgate.Client) -> 
         assert "delivered by priority: 7 messages of 3 bands are ready" in text
         assert "  priority 1 and 0: 4 waiting, 5.0% of the deliveries or more" in text
         console = Console(width=140, record=True, file=io.StringIO())
-        console.print(render(Picture([explanation]), "shop", by="name", width=140))
+        console.print(render(StatusData([explanation]), "shop", by="name", width=140))
         assert "priority 9: 1, 85%; priority 4: 2, 5%" in console.export_text()

@@ -9,7 +9,7 @@ from typing import Final
 from headgate.brokers import KEPT, NOT_COVERED, BrokerSetting, words
 from headgate.core.printable import printable
 from headgate.errors import HeadgateError, InvalidValue
-from headgate_coordinator.imports.config_lines import Line, read_lines, unquoted
+from headgate_coordinator.imports.config_lines import ConfigLine, read_lines, unquoted
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.names import check_pattern, is_name
 from headgate_coordinator.imports.reading import HIDDEN, Reading
@@ -41,7 +41,7 @@ class _Files(Reading):
     kind: str = ""
 
 
-Say = Callable[[_Files, Table, Line, str], tuple[str, str]]
+Say = Callable[[_Files, Table, ConfigLine, str], tuple[str, str]]
 """Sets in a rule what a property says; returns our words for it, and how they differ. A ValueError is nonsense."""
 
 
@@ -102,7 +102,7 @@ def _kinds(files: Sequence[Path], known: Sequence[str]) -> dict[Path, str]:
     return kinds
 
 
-def _other(reading: _Files, line: Line) -> None:
+def _other(reading: _Files, line: ConfigLine) -> None:
     """Note a line of a file that is nothing to a policy; a section is noted with what is in it."""
     word = words("ems")["file"][reading.kind]
     if line.text:
@@ -117,7 +117,7 @@ def _hidden(text: str) -> str:
 # -- tibemsd.conf -----------------------------------------------------------------------------------------------------
 
 
-def _server(reading: _Files, line: Line) -> None:
+def _server(reading: _Files, line: ConfigLine) -> None:
     name, _, value = (part.strip() for part in line.text.partition("="))
     value = unquoted(value)
     word = words("ems")["tibemsd"].get(name)
@@ -141,7 +141,7 @@ def _server(reading: _Files, line: Line) -> None:
 # -- queues.conf, topics.conf -----------------------------------------------------------------------------------------
 
 
-def _destinations(reading: _Files, line: Line) -> None:
+def _destinations(reading: _Files, line: ConfigLine) -> None:
     kind = "queue" if reading.kind == "queues" else "topic"
     match, *properties = line.parts or [line.section]
     known = words("ems")["destination"]
@@ -184,7 +184,7 @@ def _size(text: str) -> str | int:
     return f"{int(found[1])}{found[2].upper()}" if found[2] and int(found[1]) else int(found[1])
 
 
-def _flow_control(reading: _Files, rule: Table, line: Line, value: str) -> tuple[str, str]:
+def _flow_control(reading: _Files, rule: Table, line: ConfigLine, value: str) -> tuple[str, str]:
     size = _size(value or _BARE)
     if size == 0:
         return "no limit.bytes", ""
@@ -199,7 +199,7 @@ def _flow_control(reading: _Files, rule: Table, line: Line, value: str) -> tuple
     return f"limit.bytes = {size}", why
 
 
-def _most_bytes(reading: _Files, rule: Table, line: Line, value: str) -> tuple[str, str]:
+def _most_bytes(reading: _Files, rule: Table, line: ConfigLine, value: str) -> tuple[str, str]:
     size = _size(value)
     if size == 0:
         return "no limit.bytes", ""
@@ -211,7 +211,7 @@ def _most_bytes(reading: _Files, rule: Table, line: Line, value: str) -> tuple[s
     return f"limit.bytes = {size}", ""
 
 
-def _most_messages(reading: _Files, rule: Table, line: Line, value: str) -> tuple[str, str]:
+def _most_messages(reading: _Files, rule: Table, line: ConfigLine, value: str) -> tuple[str, str]:
     count = int(value) if re.fullmatch("[0-9]{1,15}", value) else -1
     if count < 0:
         raise ValueError(value)
@@ -224,13 +224,13 @@ def _most_messages(reading: _Files, rule: Table, line: Line, value: str) -> tupl
     return f"limit.messages = {count}", ""
 
 
-def _refuse(reading: _Files, rule: Table, line: Line) -> None:
+def _refuse(reading: _Files, rule: Table, line: ConfigLine) -> None:
     """Have senders get an error, whether anybody consumes or not: these limits are no flow control."""
     rule.set("when_full", "fail", reading.place(line))
     rule.set("enforce", "always", reading.place(line))
 
 
-def _overflow(_reading: _Files, _rule: Table, _line: Line, value: str) -> tuple[str, str]:
+def _overflow(_reading: _Files, _rule: Table, _line: ConfigLine, value: str) -> tuple[str, str]:
     if value == "discardOld":
         return "", "the oldest is never dropped: senders get an error, or wait"
     if value not in ("default", "rejectIncoming"):
@@ -238,7 +238,7 @@ def _overflow(_reading: _Files, _rule: Table, _line: Line, value: str) -> tuple[
     return 'when_full = "fail"', ""
 
 
-def _prefetch(reading: _Files, rule: Table, line: Line, value: str) -> tuple[str, str]:
+def _prefetch(reading: _Files, rule: Table, line: ConfigLine, value: str) -> tuple[str, str]:
     if value == "0":
         return "what a rule of more names says", ""
     window = "pull" if value == "none" else int(value) if re.fullmatch("[0-9]{1,9}", value) else None
@@ -248,7 +248,7 @@ def _prefetch(reading: _Files, rule: Table, line: Line, value: str) -> tuple[str
     return f"consumer.window = {window}", ""
 
 
-def _attempts(reading: _Files, rule: Table, line: Line, value: str) -> tuple[str, str]:
+def _attempts(reading: _Files, rule: Table, line: ConfigLine, value: str) -> tuple[str, str]:
     if not re.fullmatch("[0-9]{1,9}", value):
         raise ValueError(value)
     if int(value):
@@ -257,7 +257,7 @@ def _attempts(reading: _Files, rule: Table, line: Line, value: str) -> tuple[str
 
 
 def _time(key: str) -> Say:
-    def say(reading: _Files, rule: Table, line: Line, value: str) -> tuple[str, str]:
+    def say(reading: _Files, rule: Table, line: ConfigLine, value: str) -> tuple[str, str]:
         found = _TIME.fullmatch(value)
         if not found:
             raise ValueError(value)
@@ -269,12 +269,12 @@ def _time(key: str) -> Say:
     return say
 
 
-def _failsafe(reading: _Files, rule: Table, line: Line, _value: str) -> tuple[str, str]:
+def _failsafe(reading: _Files, rule: Table, line: ConfigLine, _value: str) -> tuple[str, str]:
     rule.set("durability", "fsync", reading.place(line))
     return 'durability = "fsync"', ""
 
 
-def _channel(reading: _Files, rule: Table, line: Line, value: str) -> tuple[str, str]:
+def _channel(reading: _Files, rule: Table, line: ConfigLine, value: str) -> tuple[str, str]:
     if not is_name(rule.values["match"]):
         return "", "a channel names its topics one by one; write them into topics = [...] of a [[channel]]"
     channel = reading.draft.named("channel", value)
@@ -299,7 +299,7 @@ _SAY: Final[dict[str, Say]] = {
 # -- bridges.conf, channels.conf --------------------------------------------------------------------------------------
 
 
-def _bridges(reading: _Files, line: Line) -> None:
+def _bridges(reading: _Files, line: ConfigLine) -> None:
     source_kind, _, source = line.section.partition(":")
     if not line.text:
         return
@@ -329,7 +329,7 @@ def _bridges(reading: _Files, line: Line) -> None:
         reading.plain(line, known, value)
 
 
-def _channels(reading: _Files, line: Line) -> None:
+def _channels(reading: _Files, line: ConfigLine) -> None:
     if not line.text:
         return
     key, _, value = (part.strip() for part in line.text.partition("="))
@@ -362,4 +362,4 @@ def _take_back_channels(reading: _Files) -> None:
             places = list(channel.places.values()) or [f"{reading.file}:1"]
             file, _, number = places[0].rpartition(":")
             reading.file = file
-            reading.note(Line(int(number), "", ""), about, NOT_COVERED, str(channel.values["name"]), why=why)
+            reading.note(ConfigLine(int(number), "", ""), about, NOT_COVERED, str(channel.values["name"]), why=why)

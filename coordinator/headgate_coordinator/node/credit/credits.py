@@ -11,25 +11,25 @@ from headgate.redis.keys import Address
 from headgate.session.session import Session
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import LinkQueueGone
-from headgate_coordinator.node.credit.destination_credit import Line
+from headgate_coordinator.node.credit.destination_credit import DestinationCredit
 from headgate_coordinator.node.options import NodeOptions
 
 SWEEP: Final = 5.0
 """Seconds between looks for lines that nobody uses."""
 
 
-class Lines:
+class DestinationCredits:
     """Accounts of the node's own session at each destination that clients send to."""
 
     def __init__(self, client: Client, session: Session, options: NodeOptions) -> None:
         self._client = client
         self._session = session
         self._options = options
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, DestinationCredit] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stirred: asyncio.Event | None = None
 
-    async def get(self, destination: str, kind: str = "queue") -> Line:
+    async def get(self, destination: str, kind: str = "queue") -> DestinationCredit:
         """Return the line to a destination; an unknown one is made, of that kind.
 
         Raises:
@@ -40,7 +40,9 @@ class Lines:
             await self._check_link_queue(destination)
             if line is None or line.inflow.is_closed:
                 inflow = await self._session.inflow(destination, window=self._options.window, kind=kind)
-                line = self._lines[destination] = Line(inflow, self._options.credit, self._options.low_credit)
+                line = self._lines[destination] = DestinationCredit(
+                    inflow, self._options.credit, self._options.low_credit
+                )
                 if self._stirred is not None:
                     inflow.steps.add(self._stirred.set)
             return line

@@ -19,7 +19,7 @@ LEARN: Final = 1 / 64
 """How much one message changes what is known of their sizes."""
 
 
-class Inlet(Protocol):
+class SendingLink(Protocol):
     """A link that sends, as far as its credit needs it.
 
     Attributes:
@@ -39,31 +39,31 @@ class Inlet(Protocol):
         """Take what waited for credit."""
 
 
-class Line:
+class DestinationCredit:
     """All links through which clients of this node send to one destination."""
 
     def __init__(self, inflow: Inflow, credit: int, low_credit: int) -> None:
         self.inflow = inflow
         self.size = FIRST_SIZE
         """Bytes of a message, as far as they were seen."""
-        self.inlets: set[Inlet] = set()
+        self.inlets: set[SendingLink] = set()
         self.guests = 0
         """Links that send here among other destinations, and have their credit from elsewhere."""
         self._steps = inflow.steps
         self._most, self._low = credit, low_credit
         self._full = False
         self._looking = False
-        self._due: dict[Inlet, None] = {}
+        self._due: dict[SendingLink, None] = {}
         self._loop = asyncio.get_running_loop()
         self._again: asyncio.TimerHandle | None = None
 
-    def join(self, inlet: Inlet) -> None:
+    def join(self, inlet: SendingLink) -> None:
         """Count a link in, and give it credit."""
         self.inlets.add(inlet)
         self._weigh()
         self.look_soon(inlet)
 
-    def part(self, inlet: Inlet) -> None:
+    def part(self, inlet: SendingLink) -> None:
         """Count a link out."""
         self.inlets.discard(inlet)
         self._due.pop(inlet, None)
@@ -78,7 +78,7 @@ class Line:
         """Learn of that many messages of that many bytes together."""
         self.size += (size / messages - self.size) * min(1.0, messages * LEARN)
 
-    def give(self, inlet: Inlet, room: float | None) -> None:
+    def give(self, inlet: SendingLink, room: float | None) -> None:
         """Give a link the credit that is due to it, or take it back where there is no more room."""
         has = inlet.link.credit
         if room is None:
@@ -101,7 +101,7 @@ class Line:
             inlet.pace.is_waiting = True
             self._loop.call_later(again, self._paid_off, inlet)
 
-    def look_soon(self, inlet: Inlet | None = None) -> None:
+    def look_soon(self, inlet: SendingLink | None = None) -> None:
         """See, at the end of this turn of the loop, what credit is due: to a link, or to all if that has changed."""
         if inlet is not None:
             self._due[inlet] = None
@@ -129,7 +129,7 @@ class Line:
                 self.give(inlet, room)
                 inlet.look()
 
-    def _paid_off(self, inlet: Inlet) -> None:
+    def _paid_off(self, inlet: SendingLink) -> None:
         inlet.pace.is_waiting = False
         if inlet in self.inlets:
             self.look_soon(inlet)

@@ -281,7 +281,7 @@ class InFlight:
         self._holds.clear()
 
 
-class Counting:
+class CountingBackend:
     """Redis for the consumers of one user's links: what they fetch counts in the user's quota, where there is one.
 
     Args:

@@ -22,7 +22,7 @@ from headgate.redis.backend import Backend
 from headgate.redis.store import Store
 from headgate.session.session import Session
 from headgate_coordinator.node.credit.allowance import Allowance
-from headgate_coordinator.node.credit.in_flight import Counting, InFlight
+from headgate_coordinator.node.credit.in_flight import CountingBackend, InFlight
 from headgate_coordinator.security import Identity
 
 _log = logging.getLogger("headgate.node")
@@ -170,7 +170,7 @@ class Quotas:
         if user is None:
             return self._client.session(name, ttl=self._ttl)
         parts = self._client.parts
-        counting = Counting(parts.store.server, lambda: self.in_flight(user))
+        counting = CountingBackend(parts.store.server, lambda: self.in_flight(user))
         options = SessionOptions.of(self._ttl, "last-lease", UrlOptions())
         counted = replace(parts, store=Store(cast("Backend", counting)))
         return Session(counted, name, options, lambda _: None, "")  # its connection closes it

@@ -12,7 +12,7 @@ from headgate_coordinator.security import Action
 PAGE = 100
 
 
-class Browsing(LinkEnd):
+class LinkBrowser(LinkEnd):
     """Shows what a destination holds, to a source whose distribution mode is ``copy``; takes no credit of anybody."""
 
     def __init__(self, connection: Connection, link: Link, destination: str) -> None:

@@ -15,8 +15,8 @@ from headgate.namespace.topics import read_pattern
 from headgate.session.opening import ConsumerOpener, ConsumerRequest
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import TooManyTopics
-from headgate_coordinator.node.ends.receiver import Outlet
-from headgate_coordinator.node.ends.sinks import ClientSink, Supply
+from headgate_coordinator.node.ends.receiver import LinkReceiver
+from headgate_coordinator.node.ends.sinks import ClientSink, MessageSource
 
 MOST_TOPICS: Final = 1024
 """Topics that the receivers by pattern of one connection are on, each counted for itself."""
@@ -51,7 +51,7 @@ def as_meant(client: Client, address: str) -> str:
 class TopicSink(ClientSink):
     """The sink of the feed of one topic, which fetches when it is its turn."""
 
-    def __init__(self, receivers: "LinkCrowd", feed: Feed) -> None:
+    def __init__(self, receivers: "PatternReceiver", feed: Feed) -> None:
         super().__init__(receivers.outlet, feed, receivers.rotation.lane())
         self._receivers = receivers
 
@@ -93,7 +93,7 @@ class TopicSink(ClientSink):
         self._receivers.looked()
 
 
-class LinkCrowd:
+class PatternReceiver:
     """A receiver on all topics of a pattern, whose feeds share the link's credit.
 
     Attributes:
@@ -106,7 +106,7 @@ class LinkCrowd:
         reach: topics that it is on, or about to be.
     """
 
-    def __init__(self, outlet: Outlet, topics: PatternFeeds) -> None:
+    def __init__(self, outlet: LinkReceiver, topics: PatternFeeds) -> None:
         self.outlet, self.topics = outlet, topics
         self.address, self.subscription, self.durable = topics.address, topics.subscription, topics.durable
         self.rotation: RoundRobin[Message] = RoundRobin()
@@ -154,7 +154,7 @@ class LinkCrowd:
         """
         self.reach = len(self.topics.feeds.keys() | set(names))
         supplies = (getattr(end, "supply", None) for end in self.outlet.connection.ends.values())
-        others = sum(each.reach for each in supplies if isinstance(each, LinkCrowd) and each is not self)
+        others = sum(each.reach for each in supplies if isinstance(each, PatternReceiver) and each is not self)
         if others + self.reach > MOST_TOPICS:
             raise TooManyTopics(
                 f"{self.address.name!r} matches {self.reach} topics, and other patterns of this connection {others}; "
@@ -210,13 +210,13 @@ class LinkCrowd:
         await self.topics.close()
 
 
-async def by_pattern(outlet: Outlet, consumers: ConsumerOpener, request: ConsumerRequest) -> Supply:
+async def by_pattern(outlet: LinkReceiver, consumers: ConsumerOpener, request: ConsumerRequest) -> MessageSource:
     """Open the feeds of all topics that a pattern matches.
 
     Raises:
         HeadgateError: it cannot receive from there.
     """
-    await consumers.topics(request, partial(LinkCrowd, outlet))
+    await consumers.topics(request, partial(PatternReceiver, outlet))
     if outlet.supply is None:
         raise AssertionError("feeds were opened for nobody")
     return outlet.supply

@@ -20,7 +20,7 @@ TRIES: Final = 60
 """Looks, 0.05 s apart, for consumers of the subscription to be gone: they may be of any node, and give no hint."""
 
 
-class Reattaching(LinkEnd):
+class SubscriptionCloser(LinkEnd):
     """Finds the patterns and topics that have the subscription; a close of the link ends it. It delivers nothing."""
 
     def __init__(self, connection: Connection, link: Link, subscription: str) -> None:

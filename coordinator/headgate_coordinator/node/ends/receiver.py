@@ -17,8 +17,8 @@ from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import TooManyTopics, condition_of
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.reattaching import unsubscribe
-from headgate_coordinator.node.ends.selecting import Selecting
-from headgate_coordinator.node.ends.sinks import Supply, by_name
+from headgate_coordinator.node.ends.selecting import LinkSelector
+from headgate_coordinator.node.ends.sinks import MessageSource, by_name
 from headgate_coordinator.node.ends.temporary import kind_of, make, remove
 from headgate_coordinator.node.ends.traced import Deliveries
 from headgate_coordinator.node.host import Connection
@@ -30,10 +30,10 @@ _SAYS: Final[dict[Outcome, Settlement]] = {
 }  # fmt: skip
 
 
-Opening = Callable[["Outlet", ConsumerOpener, ConsumerRequest], Awaitable[Supply]]
+Opening = Callable[["LinkReceiver", ConsumerOpener, ConsumerRequest], Awaitable[MessageSource]]
 
 
-class Outlet(LinkEnd):
+class LinkReceiver(LinkEnd):
     """Hands the messages of one subscription to a client, and settles them as the client says.
 
     Args:
@@ -54,7 +54,7 @@ class Outlet(LinkEnd):
         super().__init__(connection, link, destination)
         self.credit = self.asked = self.handed = 0
         self.buffer: deque[Message] = deque()
-        self.supply: Supply | None = None
+        self.supply: MessageSource | None = None
         self._opening = opening
         self._started = False
         tracing = connection.node.client.parts.tracing
@@ -75,7 +75,7 @@ class Outlet(LinkEnd):
             HeadgateError: it cannot receive from there.
         """
         _, asked = self.link.source.selector or ("", None)
-        selects = None if asked is None else Selecting(asked, self.fail)
+        selects = None if asked is None else LinkSelector(asked, self.fail)
         session = self.connection.session()
         if self.link.source.dynamic:
             await make(self.connection, self.destination, kind_of(self.link.source))
@@ -162,7 +162,7 @@ class Outlet(LinkEnd):
             connection.node.counters.went(sent, size)
             connection.flush_soon()
 
-    def _ask(self, supply: Supply, credit: int) -> None:
+    def _ask(self, supply: MessageSource, credit: int) -> None:
         """Have as much fetched as there is credit for."""
         before, self.asked = self.asked, credit
         if credit > before:

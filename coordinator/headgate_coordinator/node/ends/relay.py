@@ -9,8 +9,8 @@ from headgate.core.amqp.sections import to_of
 from headgate.errors import HeadgateError
 from headgate_coordinator.node.addresses import address_of
 from headgate_coordinator.node.conditions import condition_of
-from headgate_coordinator.node.credit.destination_credit import Line
-from headgate_coordinator.node.ends.sender import Inlet
+from headgate_coordinator.node.credit.destination_credit import DestinationCredit
+from headgate_coordinator.node.ends.sender import LinkSender
 from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security import Action
 
@@ -18,7 +18,7 @@ LINES: Final = 256
 """Destinations of one relay whose lines are kept open."""
 
 
-class Relay(Inlet):
+class Relay(LinkSender):
     """Takes messages for any destination. A line to each is opened when the first message asks for it.
 
     Messages keep their order for each destination; while one of them is full, what is for others goes on, as far as the
@@ -27,7 +27,7 @@ class Relay(Inlet):
 
     def __init__(self, connection: Connection, link: Link) -> None:
         super().__init__(connection, link, "", "queue")
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, DestinationCredit] = {}
         self._late: dict[str, list[Incoming]] = {}
         self._looking = False
 

@@ -33,7 +33,7 @@ def looks_only(source: Terminus) -> bool:
     return source.browse and not source.durable and not {"topic", "shared"} & set(source.capabilities)
 
 
-class Selecting:
+class LinkSelector:
     """Says whether messages are for a link.
 
     Args:

@@ -16,7 +16,7 @@ from headgate.options import DEFAULT_TIMEOUT
 from headgate.producing.inflow import Inflow, check_stored
 from headgate.spans import Span
 from headgate_coordinator.node.conditions import condition_of
-from headgate_coordinator.node.credit.destination_credit import Line
+from headgate_coordinator.node.credit.destination_credit import DestinationCredit
 from headgate_coordinator.node.credit.link_pace import LinkPace
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.host import Connection
@@ -45,7 +45,7 @@ class Arrival:
 
     __slots__ = ("delivery", "inflow", "inlet", "item", "over", "size")
 
-    def __init__(self, inlet: "Inlet", inflow: Inflow, delivery: Any, size: int) -> None:
+    def __init__(self, inlet: "LinkSender", inflow: Inflow, delivery: Any, size: int) -> None:
         self.inlet = inlet
         self.inflow = inflow
         self.delivery = delivery
@@ -102,14 +102,14 @@ class TracedArrival(Arrival):
         self.span.end(error)
 
 
-class Inlet(LinkEnd):
+class LinkSender(LinkEnd):
     """Takes messages for one destination: each is accepted once Redis has it."""
 
     def __init__(self, connection: Connection, link: Link, destination: str, kind: str) -> None:
         super().__init__(connection, link, destination)
         self._kind = kind
         self._tracing = connection.node.client.parts.tracing
-        self._line: Line | None = None
+        self._line: DestinationCredit | None = None
         self._container = ""
         self._held: dict[Arrival, None] = {}
         self._over = False

@@ -12,7 +12,7 @@ from headgate.redis.keys import Address
 from headgate.session.opening import ConsumerOpener, ConsumerRequest
 
 
-class Supply(Protocol):
+class MessageSource(Protocol):
     """A source of a link's messages: the feed of one destination, or those of all topics that a pattern matches."""
 
     address: Address
@@ -39,11 +39,11 @@ class Supply(Protocol):
         """Give back what the client was not sent."""
 
 
-class Receiving(Protocol):
+class ReceivingLink(Protocol):
     """The end of a client's link, as far as its sinks need it."""
 
     buffer: deque[Message]
-    supply: Supply | None
+    supply: MessageSource | None
     credit: int
     asked: int
     handed: int
@@ -76,7 +76,7 @@ class ClientSink:
 
     resumes = False
 
-    def __init__(self, outlet: Receiving, feed: Feed, buffer: deque[Message]) -> None:
+    def __init__(self, outlet: ReceivingLink, feed: Feed, buffer: deque[Message]) -> None:
         self._outlet, self._feed, self._buffer = outlet, feed, buffer
         self.deliver, self.clear = buffer.append, buffer.clear
 
@@ -110,7 +110,7 @@ class ClientSink:
 class LinkSink(ClientSink):
     """The sink of a link's only feed: it fetches within the link's credit, and delivers at once."""
 
-    def __init__(self, outlet: Receiving, feed: Feed) -> None:
+    def __init__(self, outlet: ReceivingLink, feed: Feed) -> None:
         super().__init__(outlet, feed, outlet.buffer)
         outlet.supply = feed
         feed.on_end = lambda _, error: outlet.failed(error)
@@ -145,7 +145,7 @@ class LinkSink(ClientSink):
 class SliceSink(LinkSink):
     """The sink of the feed of one slice of a queue, of all of which the link has one: they fill one buffer."""
 
-    def __init__(self, outlet: Receiving, unseen: set[Feed], feed: Feed) -> None:
+    def __init__(self, outlet: ReceivingLink, unseen: set[Feed], feed: Feed) -> None:
         supply = outlet.supply
         super().__init__(outlet, feed)
         outlet.supply = supply or feed
@@ -171,7 +171,7 @@ class SliceSink(LinkSink):
 class LinkSlices:
     """A source of a link's messages: the feeds of all slices of a queue; of most queues there is one."""
 
-    def __init__(self, outlet: Receiving, unseen: set[Feed], slices: Slices) -> None:
+    def __init__(self, outlet: ReceivingLink, unseen: set[Feed], slices: Slices) -> None:
         self.address, self.subscription, self.durable = slices.address, slices.subscription, slices.durable
         self._outlet, self._unseen, self._slices = outlet, unseen, slices
 
@@ -201,10 +201,10 @@ class LinkSlices:
         await self._slices.close()
 
 
-class LinkTakers:
+class LinkReceivers:
     """The link, as the window that the feeds of all slices share sees it."""
 
-    def __init__(self, outlet: Receiving) -> None:
+    def __init__(self, outlet: ReceivingLink) -> None:
         self._outlet = outlet
 
     @property
@@ -220,7 +220,7 @@ class LinkTakers:
         """Do nothing: nobody waits here, and the client hears of the end."""
 
 
-async def by_name(outlet: Receiving, consumers: ConsumerOpener, request: ConsumerRequest) -> Supply:
+async def by_name(outlet: ReceivingLink, consumers: ConsumerOpener, request: ConsumerRequest) -> MessageSource:
     """Open the feed of one destination.
 
     Raises:
@@ -232,5 +232,5 @@ async def by_name(outlet: Receiving, consumers: ConsumerOpener, request: Consume
     if feed.subscription != "queue":
         return feed
     unseen.add(feed)
-    outlet.supply = LinkSlices(outlet, unseen, await consumers.slices(feed, LinkTakers(outlet), sink))
+    outlet.supply = LinkSlices(outlet, unseen, await consumers.slices(feed, LinkReceivers(outlet), sink))
     return outlet.supply

@@ -8,7 +8,7 @@ from headgate.errors import HeadgateError
 from headgate.redis.keys import Address
 from headgate_coordinator.fleet.reply_queues import reply_queue
 from headgate_coordinator.node.conditions import TooManyQueues
-from headgate_coordinator.node.ends.sender import Inlet
+from headgate_coordinator.node.ends.sender import LinkSender
 from headgate_coordinator.node.host import Connection
 from headgate_coordinator.security.access import REPLY_QUEUES
 
@@ -53,7 +53,7 @@ async def remove(connection: Connection, name: str) -> None:
         connection.access.replies.discard(name)
 
 
-class OwnInlet(Inlet):
+class TemporarySender(LinkSender):
     """Makes a queue or a topic for one link, whose client may send there, and removes it with the link."""
 
     async def open(self) -> None:

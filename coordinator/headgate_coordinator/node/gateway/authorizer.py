@@ -87,7 +87,7 @@ def place_of(key: bytes) -> Address | PoolAddress | str:
     return place
 
 
-class Permits:
+class Authorizer:
     """One user's rights at a gateway; the connection's access is asked for each call."""
 
     def __init__(self, access: Access, namespace: str) -> None:

@@ -25,13 +25,13 @@ from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.credit.in_flight import COUNTED, counted
 from headgate_coordinator.node.credit.quotas import Quotas
-from headgate_coordinator.node.gateway.authorizer import Permits
+from headgate_coordinator.node.gateway.authorizer import Authorizer
 from headgate_coordinator.node.gateway.required_grants import MOST_WAITED_MS, SECURED, text_of
-from headgate_coordinator.node.gateway.spooled_batches import Marked
-from headgate_coordinator.node.gateway.visible import Shown, asks_for_policy, hide_holds
+from headgate_coordinator.node.gateway.spooled_batches import SpooledBatches
+from headgate_coordinator.node.gateway.visible import VisibleNamespace, asks_for_policy, hide_holds
 from headgate_coordinator.node.shown_policies import ShownPolicies
 from headgate_coordinator.security import EVERYTHING, Action
-from headgate_coordinator.security.creation_quota import Making
+from headgate_coordinator.security.creation_quota import CreationQuota
 
 MASTERS: Final = (("CONFIG", "GET", "maxmemory"), ("INFO", "memory"))
 """Commands that may go to every master."""
@@ -47,7 +47,7 @@ LOOK_EVERY: Final = 1.0
 """Seconds between looks where the dead letters of these go."""
 
 
-class Desk:
+class Executor:
     """Does what one user asks for.
 
     Args:
@@ -60,7 +60,13 @@ class Desk:
     """
 
     def __init__(
-        self, parts: Context, permits: Permits, making: Making, marked: Marked, quotas: Quotas, policies: ShownPolicies
+        self,
+        parts: Context,
+        permits: Authorizer,
+        making: CreationQuota,
+        marked: SpooledBatches,
+        quotas: Quotas,
+        policies: ShownPolicies,
     ) -> None:
         self._quotas = quotas
         self._parts = parts
@@ -68,7 +74,7 @@ class Desk:
         self._permits = permits
         self._making = making
         self._server = parts.store.server
-        self.shown = Shown(permits.access, policies)
+        self.shown = VisibleNamespace(permits.access, policies)
         self._sources: dict[str, None] = {}
         self._looked_at = float("-inf")
 
@@ -187,7 +193,7 @@ class Desk:
         if not isinstance(address, Address):
             return None
         if op.name in ("attach", "settle"):
-            if Permits.stands_in(op, values):  # only for subscriptions that there are, and as they are
+            if Authorizer.stands_in(op, values):  # only for subscriptions that there are, and as they are
                 await self._parts.registry.index.enter(address)
                 return [b"OK", b"0"]
             if address.name not in self._sources and len(self._sources) < SOURCES:

@@ -17,11 +17,11 @@ from headgate.amqp.link import CONNECTION_FORCED, DECODE_ERROR, RESOURCE_LIMIT, 
 from headgate.errors import AccessDenied, HeadgateError, InvalidValue, MessageFormatError
 from headgate.redis.keys import Address
 from headgate_coordinator.node.ends.end import LinkEnd
-from headgate_coordinator.node.gateway.authorizer import Permits
-from headgate_coordinator.node.gateway.executor import Desk
-from headgate_coordinator.node.gateway.payloads import Payloads, Wanted
+from headgate_coordinator.node.gateway.authorizer import Authorizer
+from headgate_coordinator.node.gateway.executor import Executor
+from headgate_coordinator.node.gateway.payloads import PayloadReader, PayloadReferences
 from headgate_coordinator.node.gateway.replies import Replies
-from headgate_coordinator.node.gateway.spooled_batches import Marked, is_marked
+from headgate_coordinator.node.gateway.spooled_batches import SpooledBatches, is_marked
 from headgate_coordinator.node.host import Connection
 
 _log = logging.getLogger("headgate.node")
@@ -35,12 +35,12 @@ class Gateway(LinkEnd):
     def __init__(self, connection: Connection, link: Link) -> None:
         super().__init__(connection, link, GATEWAY)
         client = connection.node.client
-        self._permits = Permits(connection.access, client.namespace)
+        self._permits = Authorizer(connection.access, client.namespace)
         self._parts = client.parts
-        self._marked = Marked(client.parts, lambda spool: connection.session().room_at(spool), self._has_room)
+        self._marked = SpooledBatches(client.parts, lambda spool: connection.session().room_at(spool), self._has_room)
         node = connection.node
-        self._desk = Desk(client.parts, self._permits, node.making, self._marked, node.quotas, node.policies)
-        self._payloads = Payloads(client.parts.registry.spooling)
+        self._desk = Executor(client.parts, self._permits, node.making, self._marked, node.quotas, node.policies)
+        self._payloads = PayloadReader(client.parts.registry.spooling)
         self._replies: Replies
         self._room = asyncio.Semaphore(connection.standing.at_once)
         self._standing = connection.standing
@@ -132,7 +132,7 @@ class Gateway(LinkEnd):
         if wanted is not None:  # others do not wait for a store
             self.connection.node.spawn(self._fill(number, what, wanted, answer))
 
-    async def _fill(self, number: int, what: Any, wanted: Wanted, answer: Any) -> None:
+    async def _fill(self, number: int, what: Any, wanted: PayloadReferences, answer: Any) -> None:
         try:
             await self._payloads.fill(wanted)
             self._replies.say(number, OK, answer)

@@ -23,7 +23,7 @@ LOOK: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PayloadReferences:
     """References in an answer.
 
     Attributes:
@@ -37,7 +37,7 @@ class Wanted:
     look: bool
 
 
-class Payloads:
+class PayloadReader:
     """Reads for the clients of one connection."""
 
     def __init__(self, spooling: Spooling) -> None:
@@ -45,7 +45,7 @@ class Payloads:
         self._under_way: set[asyncio.Task[None]] = set()
 
     @staticmethod
-    def wanted(what: Any, words: Sequence[Any], answer: Any) -> Wanted | None:
+    def wanted(what: Any, words: Sequence[Any], answer: Any) -> PayloadReferences | None:
         """Return the references in the answer to a call; None where there are none."""
         key: Any = ""
         places: list[tuple[list[Any], int]] = []
@@ -56,9 +56,9 @@ class Payloads:
             key = words[0]
             places = [(fields, 1) for _, fields in answer if is_reference(fields[1])]
         parsed = parse_key(text_of(key).partition("}")[0] + "}") if places else None
-        return Wanted(Address.of(*parsed), places, look=what == "command") if parsed else None
+        return PayloadReferences(Address.of(*parsed), places, look=what == "command") if parsed else None
 
-    async def fill(self, wanted: Wanted) -> None:
+    async def fill(self, wanted: PayloadReferences) -> None:
         """Put payloads in the place of references.
 
         Raises:
@@ -73,7 +73,7 @@ class Payloads:
             raise CoordinatorUnavailable(f"messages of {wanted.address.name!r} wait for payloads in a spool store")
         task.result()
 
-    async def _fill(self, wanted: Wanted) -> None:
+    async def _fill(self, wanted: PayloadReferences) -> None:
         self._spooling.sweeper.watch(wanted.address)
         total, silent = 0, None
         for at, (holder, index) in enumerate(wanted.places):
@@ -87,7 +87,7 @@ class Payloads:
                 payload = payload.noted_in(Reference.parse(stored))
             holder[index] = payload
 
-    async def _read(self, wanted: Wanted, stored: bytes) -> bytes | UnreadablePayload:
+    async def _read(self, wanted: PayloadReferences, stored: bytes) -> bytes | UnreadablePayload:
         try:
             return await self._spooling.reader.read(wanted.address, stored)
         except SpoolUnavailable as error:

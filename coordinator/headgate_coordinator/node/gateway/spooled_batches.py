@@ -148,7 +148,7 @@ class _Sender:
         self.quota.put_back(self.size)
 
 
-class Marked:
+class SpooledBatches:
     """Marked batches of one connection.
 
     Args:

@@ -29,7 +29,7 @@ AT_ONCE: Final = 500
 E = TypeVar("E")
 
 
-class Shown:
+class VisibleNamespace:
     """The view of one connection."""
 
     def __init__(self, access: Access, policies: ShownPolicies) -> None:
