@@ -66,7 +66,7 @@ class Holds:
     def __init__(self, client: Client, word: str, quota: Callable[[str], str] = lambda _: "") -> None:
         self._client = client
         self._word, self._quota = word, quota
-        self._making = CreationQuota(client)
+        self._creations = CreationQuota(client)
         self._opening = asyncio.Lock()
         self._lines: OrderedDict[str, _BatchedCalls] = OrderedDict()
         self._asked: set[str] = set()
@@ -203,7 +203,7 @@ class Holds:
             if len(self._lines) >= MOST_LIMITERS:
                 await self._close_one(name)
             session = await stack.enter_async_context(self._client.session())
-            async with contextlib.nullcontext() if access is None else self._making.by(access, name):
+            async with contextlib.nullcontext() if access is None else self._creations.by(access, name):
                 limiter = await session.limiter(name, in_hand=False)
             line = self._lines[name] = _BatchedCalls(self._client, session, limiter, self._word)
             stack.pop_all()

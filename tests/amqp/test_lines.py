@@ -58,7 +58,7 @@ async def test_a_relay_keeps_the_lines_of_the_newest_names_only(lines: Destinati
             lines=lines,
             options=NodeOptions(),
             numbers=itertools.count(),
-            making=SimpleNamespace(by=lambda *_: contextlib.nullcontext()),
+            creations=SimpleNamespace(by=lambda *_: contextlib.nullcontext()),
         ),
     )
     link: Any = SimpleNamespace(alive=True, credit=100)

@@ -255,12 +255,12 @@ class Connection(Wire):
         else:
             self._receive(link, LinkReceiver(self, link, address))
 
-    def _receive(self, link: Link, outlet: LinkReceiver) -> None:
+    def _receive(self, link: Link, receiver: LinkReceiver) -> None:
         source = link.source
         named = source.durable or "shared" in source.capabilities
         subscription = self._subscription(link) if named else None
         kind = "topic" if subscription else kind_asked(source)
-        self._begin(link, outlet, outlet.open(kind, subscription=subscription, durable=source.durable))
+        self._begin(link, receiver, receiver.open(kind, subscription=subscription, durable=source.durable))
 
     def _subscription(self, link: Link) -> str:
         return subscription_of(link, self.engine.peer or "", self.access, users=not self.node.users.is_open)

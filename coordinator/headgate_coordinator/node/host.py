@@ -30,7 +30,7 @@ class Node(Protocol):
         name: as operators call the node.
         counters: of what it did.
         lines: its credit at each destination.
-        making: the count of what users make.
+        creations: the count of what users make.
         quotas: of its users, over all nodes.
         policies: what its users are shown of the policy.
         searching: held while all destinations are looked through.
@@ -45,7 +45,7 @@ class Node(Protocol):
     name: str
     counters: Counters
     lines: DestinationCredits
-    making: CreationQuota
+    creations: CreationQuota
     quotas: Quotas
     policies: ShownPolicies
     searching: asyncio.Lock

@@ -54,7 +54,7 @@ class Node:
         self.connections: set[Connection] = set()
         self.claims = LinkClaims()
         self.quotas = Quotas(client, options.ttl)
-        self.making = CreationQuota(client, self.quotas.of)
+        self.creations = CreationQuota(client, self.quotas.of)
         self.policies = ShownPolicies()
         self.searching = asyncio.Lock()
         """Held by who looks through all destinations."""

@@ -46,7 +46,7 @@ class DestinationCredit:
         self.inflow = inflow
         self.size = FIRST_SIZE
         """Bytes of a message, as far as they were seen."""
-        self.inlets: set[SendingLink] = set()
+        self.senders: set[SendingLink] = set()
         self.guests = 0
         """Links that send here among other destinations, and have their credit from elsewhere."""
         self._steps = inflow.steps
@@ -57,54 +57,54 @@ class DestinationCredit:
         self._loop = asyncio.get_running_loop()
         self._again: asyncio.TimerHandle | None = None
 
-    def join(self, inlet: SendingLink) -> None:
+    def join(self, sender: SendingLink) -> None:
         """Count a link in, and give it credit."""
-        self.inlets.add(inlet)
+        self.senders.add(sender)
         self._weigh()
-        self.look_soon(inlet)
+        self.look_soon(sender)
 
-    def part(self, inlet: SendingLink) -> None:
+    def part(self, sender: SendingLink) -> None:
         """Count a link out."""
-        self.inlets.discard(inlet)
-        self._due.pop(inlet, None)
+        self.senders.discard(sender)
+        self._due.pop(sender, None)
         self._weigh()
         self.look_soon()
 
     def _weigh(self) -> None:
-        if self.inlets:
-            self.inflow.weigh(min(1000, len(self.inlets)))
+        if self.senders:
+            self.inflow.weigh(min(1000, len(self.senders)))
 
     def saw(self, messages: int, size: int) -> None:
         """Learn of that many messages of that many bytes together."""
         self.size += (size / messages - self.size) * min(1.0, messages * LEARN)
 
-    def give(self, inlet: SendingLink, room: float | None) -> None:
+    def give(self, sender: SendingLink, room: float | None) -> None:
         """Give a link the credit that is due to it, or take it back where there is no more room."""
-        has = inlet.link.credit
+        has = sender.link.credit
         if room is None:
             if has > 0:
-                inlet.link.set_credit(0)
+                sender.link.set_credit(0)
             return
-        if self.inflow.rates != inlet.pace.rates:
-            inlet.pace.set(self.inflow.rates)
-        if has > self._low and not inlet.pace.binds:
+        if self.inflow.rates != sender.pace.rates:
+            sender.pace.set(self.inflow.rates)
+        if has > self._low and not sender.pace.binds:
             return  # it has enough, as nearly always
-        share = room / max(1, len(self.inlets))
+        share = room / max(1, len(self.senders))
         credit, again = min(self._most, max(1, int(share))), 0.0
         if self.inflow.account.is_confirming:  # who does not wait for one message before the next is held up too
-            credit = min(credit, self._most - inlet.unconfirmed)
-        if inlet.pace.binds:
-            credit, again = inlet.pace.credit(self._loop.time(), credit)
+            credit = min(credit, self._most - sender.unconfirmed)
+        if sender.pace.binds:
+            credit, again = sender.pace.credit(self._loop.time(), credit)
         if has <= self._low and credit > has:
-            inlet.link.set_credit(credit)
-        elif again and not inlet.pace.is_waiting:
-            inlet.pace.is_waiting = True
-            self._loop.call_later(again, self._paid_off, inlet)
+            sender.link.set_credit(credit)
+        elif again and not sender.pace.is_waiting:
+            sender.pace.is_waiting = True
+            self._loop.call_later(again, self._paid_off, sender)
 
-    def look_soon(self, inlet: SendingLink | None = None) -> None:
+    def look_soon(self, sender: SendingLink | None = None) -> None:
         """See, at the end of this turn of the loop, what credit is due: to a link, or to all if that has changed."""
-        if inlet is not None:
-            self._due[inlet] = None
+        if sender is not None:
+            self._due[sender] = None
         if not self._looking:
             self._looking = True
             self._loop.call_soon(self._look)
@@ -113,7 +113,7 @@ class DestinationCredit:
         self._looking = False
         room = self.inflow.room(self.size)
         full = room is None
-        if full and self.inlets:
+        if full and self.senders:
             self._steps.add(self.look_soon)  # those who wait may be paid, or gone
             if self._again is None and not self.inflow.is_blocked:  # all went beyond the limit
                 self.inflow.seek()
@@ -123,16 +123,16 @@ class DestinationCredit:
         due, self._due = self._due, {}
         if full != self._full:
             self._full = full
-            due |= dict.fromkeys(self.inlets)
-        for inlet in due:
-            if inlet.link.alive:
-                self.give(inlet, room)
-                inlet.look()
+            due |= dict.fromkeys(self.senders)
+        for sender in due:
+            if sender.link.alive:
+                self.give(sender, room)
+                sender.look()
 
-    def _paid_off(self, inlet: SendingLink) -> None:
-        inlet.pace.is_waiting = False
-        if inlet in self.inlets:
-            self.look_soon(inlet)
+    def _paid_off(self, sender: SendingLink) -> None:
+        sender.pace.is_waiting = False
+        if sender in self.senders:
+            self.look_soon(sender)
 
     def _look_again(self) -> None:
         self._again = None
@@ -141,4 +141,4 @@ class DestinationCredit:
     @property
     def idle(self) -> bool:
         """Whether nobody sends here any more, and nothing is under way."""
-        return not self.inlets and not self.guests and not self.inflow.queued
+        return not self.senders and not self.guests and not self.inflow.queued

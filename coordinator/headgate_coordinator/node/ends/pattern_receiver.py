@@ -52,7 +52,7 @@ class TopicSink(ClientSink):
     """The sink of the feed of one topic, which fetches when it is its turn."""
 
     def __init__(self, receivers: "PatternReceiver", feed: Feed) -> None:
-        super().__init__(receivers.outlet, feed, receivers.rotation.lane())
+        super().__init__(receivers.receiver, feed, receivers.rotation.lane())
         self._receivers = receivers
 
     def room(self, most: int) -> int:
@@ -62,7 +62,7 @@ class TopicSink(ClientSink):
     def delivered(self, *, found_all: bool) -> None:
         """Hand on messages, and note the topics still to look at for credit that is being drained."""
         receivers, feed = self._receivers, self._feed
-        self._outlet.pump()
+        self._receiver.pump()
         if found_all:
             receivers.unseen.discard(feed)
         if feed.recalls:
@@ -72,7 +72,7 @@ class TopicSink(ClientSink):
     def recalled(self) -> None:
         """Hand on what came from a store."""
         receivers = self._receivers
-        self._outlet.pump()
+        self._receiver.pump()
         if not self._feed.recalls:
             receivers.recalling.discard(self._feed)
             receivers.topics.shared.freed()
@@ -89,7 +89,7 @@ class TopicSink(ClientSink):
     def expired(self) -> None:
         """Forget what others were given."""
         self.clear()
-        self._outlet.expired(self._feed.settlements)
+        self._receiver.expired(self._feed.settlements)
         self._receivers.looked()
 
 
@@ -97,7 +97,7 @@ class PatternReceiver:
     """A receiver on all topics of a pattern, whose feeds share the link's credit.
 
     Attributes:
-        outlet: the link's end.
+        receiver: the link's end.
         topics: the feeds.
         rotation: messages that are here, in a lane a topic.
         unseen: the feeds that may still have something since the client last wanted its credit used up.
@@ -106,21 +106,21 @@ class PatternReceiver:
         reach: topics that it is on, or about to be.
     """
 
-    def __init__(self, outlet: LinkReceiver, topics: PatternFeeds) -> None:
-        self.outlet, self.topics = outlet, topics
+    def __init__(self, receiver: LinkReceiver, topics: PatternFeeds) -> None:
+        self.receiver, self.topics = receiver, topics
         self.address, self.subscription, self.durable = topics.address, topics.subscription, topics.durable
         self.rotation: RoundRobin[Message] = RoundRobin()
         self.unseen: set[Feed] = set()
         self.recalling: set[Feed] = set()
         self.resting: set[Feed] = set()
         self.reach = 0
-        self._resumed = outlet.started
-        outlet.buffer, outlet.supply = self.rotation, self
+        self._resumed = receiver.started
+        receiver.buffer, receiver.supply = self.rotation, self
 
     @property
     def asked(self) -> int:
         """For how many messages the link has credit."""
-        return self.outlet.asked
+        return self.receiver.asked
 
     @property
     def recalls(self) -> int:
@@ -135,7 +135,7 @@ class PatternReceiver:
 
     def room(self, most: int) -> int:
         """Return how many of ``most`` messages there is credit for, beside those that are here."""
-        return min(most, self.outlet.credit - len(self.rotation) - self.recalls)
+        return min(most, self.receiver.credit - len(self.rotation) - self.recalls)
 
     def sink(self, feed: Feed) -> TopicSink:
         """Return where the feed of one topic is to deliver."""
@@ -143,7 +143,7 @@ class PatternReceiver:
 
     async def find_queue(self) -> str | None:
         """Return a queue that the pattern matches, but for those that are made for links."""
-        async with self.outlet.connection.node.searching:
+        async with self.receiver.connection.node.searching:
             return await self.topics.find_queue(hidden=is_reply_queue)
 
     def joining(self, names: Iterable[str]) -> None:
@@ -153,7 +153,7 @@ class PatternReceiver:
             TooManyTopics: its connection may not be on that many.
         """
         self.reach = len(self.topics.feeds.keys() | set(names))
-        supplies = (getattr(end, "supply", None) for end in self.outlet.connection.ends.values())
+        supplies = (getattr(end, "supply", None) for end in self.receiver.connection.ends.values())
         others = sum(each.reach for each in supplies if isinstance(each, PatternReceiver) and each is not self)
         if others + self.reach > MOST_TOPICS:
             raise TooManyTopics(
@@ -163,13 +163,13 @@ class PatternReceiver:
 
     def joined(self, feed: Feed) -> None:
         """Have a new topic looked at, if the client wants its credit used up; credit may have come meanwhile."""
-        if self.outlet.drains:
+        if self.receiver.drains:
             self.unseen.add(feed)
         feed.resume()
 
     def left(self, feed: Feed) -> None:
         """Forget a topic that is gone."""
-        self.outlet.expired(feed.settlements)
+        self.receiver.expired(feed.settlements)
         for feeds in (self.unseen, self.recalling, self.resting):
             feeds.discard(feed)
         self.reach = len(self.topics.feeds)
@@ -177,22 +177,22 @@ class PatternReceiver:
     def looked(self) -> None:
         """Answer a client's drain once all topics were looked at or no room is left."""
         topics = self.topics
-        if not self.outlet.drains or topics.shared.under_way or topics.created or self.rotation:
+        if not self.receiver.drains or topics.shared.under_way or topics.created or self.rotation:
             return
         if not self.unseen or not topics.shared.room(0, 0)[0]:
-            self.outlet.exhausted()
+            self.receiver.exhausted()
 
     def stir(self) -> None:
         """End the link if nothing can come any more."""
         if self.topics.failure is not None:
-            self.outlet.failed(self.topics.failure)
+            self.receiver.failed(self.topics.failure)
 
     def closing(self) -> None:
         """Do nothing: nobody waits here."""
 
     def resume(self) -> None:
         """Let those fetch again that gave back what could not be handed on, and the first in line."""
-        if self.outlet.credit and not self._resumed:
+        if self.receiver.credit and not self._resumed:
             self._resumed = True
             self.resting.update(self.topics.feeds.values())
         while self.resting:
@@ -210,13 +210,13 @@ class PatternReceiver:
         await self.topics.close()
 
 
-async def by_pattern(outlet: LinkReceiver, consumers: ConsumerOpener, request: ConsumerRequest) -> MessageSource:
+async def by_pattern(receiver: LinkReceiver, consumers: ConsumerOpener, request: ConsumerRequest) -> MessageSource:
     """Open the feeds of all topics that a pattern matches.
 
     Raises:
         HeadgateError: it cannot receive from there.
     """
-    await consumers.topics(request, partial(PatternReceiver, outlet))
-    if outlet.supply is None:
+    await consumers.topics(request, partial(PatternReceiver, receiver))
+    if receiver.supply is None:
         raise AssertionError("feeds were opened for nobody")
-    return outlet.supply
+    return receiver.supply

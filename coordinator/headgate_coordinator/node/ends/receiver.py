@@ -85,7 +85,7 @@ class LinkReceiver(LinkEnd):
             self.destination, kinds_from(kind), None, subscription, durable, selects, selector=asked
         )
         lasting = subscription if durable else None
-        async with self.connection.node.making.by(self.connection.access, self.destination, lasting):
+        async with self.connection.node.creations.by(self.connection.access, self.destination, lasting):
             supply = await self._opening(self, session.consumers, request)
         if not self.link.alive:
             await supply.close()

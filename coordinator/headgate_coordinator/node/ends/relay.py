@@ -89,7 +89,7 @@ class Relay(LinkSender):
     async def _open_line(self, name: str) -> None:
         node = self.connection.node
         try:
-            async with node.making.by(self.connection.access, name):
+            async with node.creations.by(self.connection.access, name):
                 line = await node.lines.get(name)
         except (HeadgateError, asyncio.CancelledError) as error:
             for _, delivery in self._late_ones(name):

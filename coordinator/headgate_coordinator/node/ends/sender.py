@@ -43,10 +43,10 @@ def _sooner(raw: bytes, ttl_ms: int | None) -> int | None:
 class Arrival:
     """A message on its way to Redis: given its fate, as a future would be, it passes it on to the client."""
 
-    __slots__ = ("delivery", "inflow", "inlet", "item", "over", "size")
+    __slots__ = ("delivery", "inflow", "item", "over", "sender", "size")
 
-    def __init__(self, inlet: "LinkSender", inflow: Inflow, delivery: Any, size: int) -> None:
-        self.inlet = inlet
+    def __init__(self, sender: "LinkSender", inflow: Inflow, delivery: Any, size: int) -> None:
+        self.sender = sender
         self.inflow = inflow
         self.delivery = delivery
         self.size = size
@@ -69,12 +69,12 @@ class Arrival:
     def set_result(self, receipt: Receipt) -> None:
         """Tell the client that it is stored, or was dropped because the destination says so."""
         self.over = True
-        self.inlet.stored(self, dropped=receipt.dropped)
+        self.sender.stored(self, dropped=receipt.dropped)
 
     def set_exception(self, error: HeadgateError) -> None:
         """Tell the client that it is not."""
         self.over = True
-        self.inlet.refused(self, error)
+        self.sender.refused(self, error)
 
     def exception(self) -> None:
         """Nothing is left to be looked at."""
@@ -133,7 +133,7 @@ class LinkSender(LinkEnd):
             HeadgateError: it cannot send there.
         """
         node = self.connection.node
-        async with node.making.by(self.connection.access, self.destination):
+        async with node.creations.by(self.connection.access, self.destination):
             line = await node.lines.get(self.destination, self._kind)
         if not self.link.alive:
             return

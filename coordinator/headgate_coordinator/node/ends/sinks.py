@@ -76,29 +76,29 @@ class ClientSink:
 
     resumes = False
 
-    def __init__(self, outlet: ReceivingLink, feed: Feed, buffer: deque[Message]) -> None:
-        self._outlet, self._feed, self._buffer = outlet, feed, buffer
+    def __init__(self, receiver: ReceivingLink, feed: Feed, buffer: deque[Message]) -> None:
+        self._receiver, self._feed, self._buffer = receiver, feed, buffer
         self.deliver, self.clear = buffer.append, buffer.clear
 
     @property
     def asked(self) -> int:
         """For how many messages the link has credit."""
-        return self._outlet.asked
+        return self._receiver.asked
 
     @property
     def waits(self) -> int:
         """One, if the client has credit and nothing in hand: what it does with what it has, nobody here knows."""
-        return 1 if self._outlet.asked and not self._feed.held_messages else 0
+        return 1 if self._receiver.asked and not self._feed.held_messages else 0
 
     @property
     def received(self) -> int:
         """How many messages went to the client."""
-        return self._outlet.handed
+        return self._receiver.handed
 
     @property
     def started(self) -> bool:
         """Whether the client ever gave credit: a receiver that asks for nothing is not started."""
-        return self._outlet.started
+        return self._receiver.started
 
     def stir(self) -> None:
         """Do nothing: nobody waits here, and the client hears of what lasts."""
@@ -110,25 +110,25 @@ class ClientSink:
 class LinkSink(ClientSink):
     """The sink of a link's only feed: it fetches within the link's credit, and delivers at once."""
 
-    def __init__(self, outlet: ReceivingLink, feed: Feed) -> None:
-        super().__init__(outlet, feed, outlet.buffer)
-        outlet.supply = feed
-        feed.on_end = lambda _, error: outlet.failed(error)
+    def __init__(self, receiver: ReceivingLink, feed: Feed) -> None:
+        super().__init__(receiver, feed, receiver.buffer)
+        receiver.supply = feed
+        feed.on_end = lambda _, error: receiver.failed(error)
 
     def room(self, most: int) -> int:
         """Return how many of ``most`` messages there is credit for, beside those that are here."""
-        return min(most, self._outlet.credit - len(self._buffer) - self._feed.recalls)
+        return min(most, self._receiver.credit - len(self._buffer) - self._feed.recalls)
 
     def delivered(self, *, found_all: bool) -> None:
         """Hand on what came, and give back credit that is to be used up if nothing is left."""
-        self._outlet.pump()
+        self._receiver.pump()
         if found_all:
-            self._outlet.exhausted()
+            self._receiver.exhausted()
 
     def recalled(self) -> None:
         """Hand on messages from a store, and look for more if the client drains its credit."""
-        self._outlet.pump()
-        if not self._feed.recalls and self._outlet.drains:
+        self._receiver.pump()
+        if not self._feed.recalls and self._receiver.drains:
             self._feed.look()
 
     def take_back(self, holder: Holder, most: int) -> list[Message]:
@@ -139,26 +139,26 @@ class LinkSink(ClientSink):
     def expired(self) -> None:
         """Forget what others were given."""
         self.clear()
-        self._outlet.expired(self._feed.settlements)
+        self._receiver.expired(self._feed.settlements)
 
 
 class SliceSink(LinkSink):
     """The sink of the feed of one slice of a queue, of all of which the link has one: they fill one buffer."""
 
-    def __init__(self, outlet: ReceivingLink, unseen: set[Feed], feed: Feed) -> None:
-        supply = outlet.supply
-        super().__init__(outlet, feed)
-        outlet.supply = supply or feed
+    def __init__(self, receiver: ReceivingLink, unseen: set[Feed], feed: Feed) -> None:
+        supply = receiver.supply
+        super().__init__(receiver, feed)
+        receiver.supply = supply or feed
         self.clear = self._clear
         self._unseen = unseen
 
     def delivered(self, *, found_all: bool) -> None:
         """Hand on messages, and answer a drain if nothing is left at any slice."""
-        self._outlet.pump()
+        self._receiver.pump()
         if found_all:
             self._unseen.discard(self._feed)
             if not self._unseen:
-                self._outlet.exhausted()
+                self._receiver.exhausted()
 
     def take_back(self, holder: Holder, most: int) -> list[Message]:
         """Take out up to ``most`` messages of the slice that were not sent, the newest first."""
@@ -171,9 +171,9 @@ class SliceSink(LinkSink):
 class LinkSlices:
     """A source of a link's messages: the feeds of all slices of a queue; of most queues there is one."""
 
-    def __init__(self, outlet: ReceivingLink, unseen: set[Feed], slices: Slices) -> None:
+    def __init__(self, receiver: ReceivingLink, unseen: set[Feed], slices: Slices) -> None:
         self.address, self.subscription, self.durable = slices.address, slices.subscription, slices.durable
-        self._outlet, self._unseen, self._slices = outlet, unseen, slices
+        self._receiver, self._unseen, self._slices = receiver, unseen, slices
 
     @property
     def recalls(self) -> int:
@@ -204,33 +204,33 @@ class LinkSlices:
 class LinkReceivers:
     """The link, as the window that the feeds of all slices share sees it."""
 
-    def __init__(self, outlet: ReceivingLink) -> None:
-        self._outlet = outlet
+    def __init__(self, receiver: ReceivingLink) -> None:
+        self._receiver = receiver
 
     @property
     def asked(self) -> int:
         """For how many messages the link has credit."""
-        return self._outlet.asked
+        return self._receiver.asked
 
     def room(self, most: int) -> int:
         """Return how many of ``most`` messages there is credit for, beside those that are here."""
-        return min(most, self._outlet.credit - len(self._outlet.buffer))
+        return min(most, self._receiver.credit - len(self._receiver.buffer))
 
     def stir(self) -> None:
         """Do nothing: nobody waits here, and the client hears of the end."""
 
 
-async def by_name(outlet: ReceivingLink, consumers: ConsumerOpener, request: ConsumerRequest) -> MessageSource:
+async def by_name(receiver: ReceivingLink, consumers: ConsumerOpener, request: ConsumerRequest) -> MessageSource:
     """Open the feed of one destination.
 
     Raises:
         HeadgateError: it cannot receive from there.
     """
     unseen: set[Feed] = set()
-    sink = partial(SliceSink, outlet, unseen)
+    sink = partial(SliceSink, receiver, unseen)
     feed = await consumers.feed(request, sink)
     if feed.subscription != "queue":
         return feed
     unseen.add(feed)
-    outlet.supply = LinkSlices(outlet, unseen, await consumers.slices(feed, LinkReceivers(outlet), sink))
-    return outlet.supply
+    receiver.supply = LinkSlices(receiver, unseen, await consumers.slices(feed, LinkReceivers(receiver), sink))
+    return receiver.supply

@@ -52,9 +52,9 @@ class Executor:
 
     Args:
         parts: the node's ways to the state.
-        permits: the user's.
-        making: the node's count of what users make.
-        marked: spools for it.
+        authorizer: the user's.
+        creations: the node's count of what users make.
+        spooled_batches: spools for it.
         quotas: of users, over all nodes.
         policies: what users are shown of the policy.
     """
@@ -62,19 +62,19 @@ class Executor:
     def __init__(
         self,
         parts: Context,
-        permits: Authorizer,
-        making: CreationQuota,
-        marked: SpooledBatches,
+        authorizer: Authorizer,
+        creations: CreationQuota,
+        spooled_batches: SpooledBatches,
         quotas: Quotas,
         policies: ShownPolicies,
     ) -> None:
         self._quotas = quotas
         self._parts = parts
-        self._marked = marked
-        self._permits = permits
-        self._making = making
+        self._spooled_batches = spooled_batches
+        self._authorizer = authorizer
+        self._creations = creations
         self._server = parts.store.server
-        self.shown = VisibleNamespace(permits.access, policies)
+        self.shown = VisibleNamespace(authorizer.access, policies)
         self._sources: dict[str, None] = {}
         self._looked_at = float("-inf")
 
@@ -109,7 +109,7 @@ class Executor:
         keys, values = await self._permitted(op, key, argv)
         if op.arguments[0] == "run_id":
             argv[0] = None  # the node's own connection knows which run of Redis answers
-        if not self._permits.manages_all and (done := await self._instead(op, keys, values)) is not None:
+        if not self._authorizer.manages_all and (done := await self._instead(op, keys, values)) is not None:
             return done
         if name == "publish":
             return await self._publish(op, keys, values, argv, server or self._server)
@@ -118,20 +118,20 @@ class Executor:
         if name in ("apply", "slice") and (parsed := parse_key(keys[0].decode())):  # else it is a store, and he manages
             address = Address.of(*parsed)
             if name == "apply":
-                async with self._making.by(self._permits.access, address.name):
+                async with self._creations.by(self._authorizer.access, address.name):
                     await self._check_slice(address)
-                    if not self._permits.manages(address.name):
+                    if not self._authorizer.manages(address.name):
                         return await self._apply(address, values["mode"], argv[3:])
                     await self._check_apply(address, argv[3:])
                     return await (server or self._server).call(op, keys, argv)
-            if not self._permits.manages_all:
+            if not self._authorizer.manages_all:
                 argv[2:8] = [0, 0, 0, 0, 0, "keep"]  # a look
-        elif name == "pool" and not self._permits.manages(EVERYTHING):
+        elif name == "pool" and not self._authorizer.manages(EVERYTHING):
             return await self._draw(key, values["member"])
-        in_flight = await self._quotas.in_flight(self._permits.user) if name in COUNTED else None
+        in_flight = await self._quotas.in_flight(self._authorizer.user) if name in COUNTED else None
         reply = await counted(in_flight, server or self._server, op, keys, argv)
-        if name in ("levels", "snapshot") and not self._permits.manages_all:
-            hide_holds(name, reply, own=name == "levels" and is_session_of(values["who"], self._permits.prefix))
+        if name in ("levels", "snapshot") and not self._authorizer.manages_all:
+            hide_holds(name, reply, own=name == "levels" and is_session_of(values["who"], self._authorizer.prefix))
         return reply
 
     async def _publish(
@@ -146,16 +146,16 @@ class Executor:
             CoordinatorUnavailable: nothing of the quota was left in time.
         """
         bodies = argv[len(op.arguments) - 1 :]  # a spool puts references in their places
-        limited = self._quotas.of(self._permits.user) is not None
-        allowance = await self._quotas.allowance(self._permits.user) if limited else None
+        limited = self._quotas.of(self._authorizer.user) is not None
+        allowance = await self._quotas.allowance(self._authorizer.user) if limited else None
         if allowance is not None:
             if not await allowance.opened(HELD_BACK):
                 raise CoordinatorUnavailable(allowance.why)  # it comes again, as to a Redis that is away
             allowance.spend(len(bodies), sum(map(len, bodies)))
         if values["beyond"] == "spool":
-            place = self._permits.place(keys[0])
+            place = self._authorizer.place(keys[0])
             assert isinstance(place, Address)  # noqa: S101 -- it was permitted as one
-            reply = await self._marked.publish(op, place, values, argv, server)
+            reply = await self._spooled_batches.publish(op, place, values, argv, server)
         else:
             reply = await server.call(op, keys, argv)
         if allowance is not None:
@@ -174,22 +174,22 @@ class Executor:
 
     async def _permitted(self, op: Script, key: Any, argv: list[Any]) -> tuple[tuple[bytes, ...], dict[str, Any]]:
         try:
-            return self._permits.call(op, key, argv)
+            return self._authorizer.call(op, key, argv)
         except AccessDenied as denied:
             if not await self._look_for_dead_letters(denied):
                 raise
-            return self._permits.call(op, key, argv)
+            return self._authorizer.call(op, key, argv)
 
     async def _instead(self, op: Script, keys: Sequence[bytes], values: dict[str, Any]) -> list[Any] | None:
         """Do what a node does itself for who does not manage the namespace; None where the call goes on as it is."""
         if op.name == "topic" and values["present"] == 1:  # else any number of names that every pattern has to try
-            named = Address.of(self._permits.namespace, decode_name(text_of(values["name"])))
+            named = Address.of(self._authorizer.namespace, decode_name(text_of(values["name"])))
             return None if await self._parts.registry.kind(named) == "topic" else [b"OK"]
         if op.name == "wildcard" and values["mode"] == "keep":
             pattern, subscription = map(decode_name, text_of(values["name"]).split(" "))
-            async with self._making.by(self._permits.access, pattern, subscription):
+            async with self._creations.by(self._authorizer.access, pattern, subscription):
                 return list(await self._server.call(op, keys, [values[name] for name in values]))
-        address = self._permits.place(keys[0])
+        address = self._authorizer.place(keys[0])
         if not isinstance(address, Address):
             return None
         if op.name in ("attach", "settle"):
@@ -198,7 +198,7 @@ class Executor:
                 return [b"OK", b"0"]
             if address.name not in self._sources and len(self._sources) < SOURCES:
                 self._sources[address.name] = None
-        if values.get("weight", 0) > 1 and not self._permits.manages(address.name):
+        if values.get("weight", 0) > 1 and not self._authorizer.manages(address.name):
             await self._check_weight(address, values["weight"])
         return None
 
@@ -210,17 +210,17 @@ class Executor:
             most = int(registry.fields(address).get("producer_weight") or 1)
             if weight > most:
                 what = f"weight {weight} is more than the producer_weight of {address.shown!r}, {most}"
-                self._permits.need(frozenset({Action.MANAGE}), address.name, what)
+                self._authorizer.need(frozenset({Action.MANAGE}), address.name, what)
 
     async def _look_for_dead_letters(self, denied: AccessDenied) -> bool:
         """See where dead letters go of what the user receives; returns whether that permits what was denied."""
         now = asyncio.get_running_loop().time()
-        access, name = self._permits.access, denied.destination
+        access, name = self._authorizer.access, denied.destination
         if not name or not self._sources or now < self._looked_at + LOOK_EVERY:
             return False
         self._looked_at = now
         sources = [name for name in self._sources if access.may(Action.CONSUME, name)]
-        keys = [Address.of(self._permits.namespace, name).shared[0] for name in sources]
+        keys = [Address.of(self._authorizer.namespace, name).shared[0] for name in sources]
         found = await self._server.burst([(key, (b"HGET", key, "dead_letter")) for key in keys])
         access.dead_letters = {}
         for source, target in zip(sources, found, strict=True):
@@ -246,15 +246,15 @@ class Executor:
         for field, value in settings.items():
             in_force = stored.get(field, "")
             if value not in (in_force, "") and not (value == GOVERNED.get(field) and not in_force):
-                self._permits.need(frozenset({Action.MANAGE}), address.name, f"changing {field}")
+                self._authorizer.need(frozenset({Action.MANAGE}), address.name, f"changing {field}")
         return [b"OK", b"0", stored.get("kind", "queue").encode()]
 
     async def _draw(self, key: Any, member: str) -> list[Any]:
         """Draw from a pool what a destination lacks, and say how it stands then."""
-        pool = self._permits.place(key)
+        pool = self._authorizer.place(key)
         assert isinstance(pool, PoolAddress)  # noqa: S101 -- it was permitted as one
         pools, encoded = self._parts.pools, encode_name(pool.name)
-        address = Address.of(self._permits.namespace, decode_name(member))
+        address = Address.of(self._authorizer.namespace, decode_name(member))
         await self._parts.registry.refresh(address)
         if encoded not in self._parts.registry.pools(address).split():
             return [b"UNKNOWN"]
@@ -279,28 +279,30 @@ class Executor:
         if is_reply_queue(address.name) and await self._parts.store.snapshot(address, waiters=0, consumers=1) is None:
             raise LinkQueueGone(f"{address.name!r} was made for one link, and is gone with it")
         target = settings.get("dead_letter")
-        if not target or self._permits.manages_all:
+        if not target or self._authorizer.manages_all:
             return
         policy = await registry.policies.look()
         if policy.resolve(address.shown, settings.get("kind")).fields.get("dead_letter") != target:
             await registry.refresh(address)
             if registry.fields(address).get("dead_letter") != target:
-                self._permits.need(frozenset({Action.PRODUCE, Action.MANAGE}), target, "having dead letters sent there")
+                self._authorizer.need(
+                    frozenset({Action.PRODUCE, Action.MANAGE}), target, "having dead letters sent there"
+                )
 
     async def _command(self, key: Any, words: list[Any]) -> Any:
         try:
-            self._permits.read(key, words)
+            self._authorizer.read(key, words)
         except AccessDenied as denied:
             if not await self._look_for_dead_letters(denied):
                 raise
-            self._permits.read(key, words)
+            self._authorizer.read(key, words)
         raw = key if isinstance(key, bytes) else str(key).encode()
-        if self._permits.manages_all or len(words) < 2:
+        if self._authorizer.manages_all or len(words) < 2:
             return await self._server.command(raw, *words)
         name, what = text_of(words[0]).upper(), text_of(words[1])
-        if what == policy_key(self._permits.namespace):
+        if what == policy_key(self._authorizer.namespace):
             return await self._read_policy(raw, words)
-        if not self._permits.access.grants and (name == "SSCAN" or what.endswith("}:wildcards")):
+        if not self._authorizer.access.grants and (name == "SSCAN" or what.endswith("}:wildcards")):
             return [b"0", []] if name == "SSCAN" else []
         answer = await self._server.command(raw, *words)
         if name == "SSCAN":
@@ -315,8 +317,8 @@ class Executor:
             raise InvalidValue(f"{', '.join(asked)[:80]!r} of the policy is nothing that a node reads for others")
         if "document" not in asked:
             return await self._server.command(key, *words)
-        if not self._permits.access.grants:
-            user = self._permits.user
+        if not self._authorizer.access.grants:
+            user = self._authorizer.user
             text = f"user {user!r}: reading the policy needs a grant of anything; an operator gives it"
             raise AccessDenied(text, user=user)
         policy = await self._parts.registry.policies.look()
@@ -326,19 +328,19 @@ class Executor:
         return values if text_of(words[0]).upper() == "HMGET" else values[0]
 
     async def _scan(self, pattern: Any) -> list[str]:
-        namespace = self._permits.namespace
+        namespace = self._authorizer.namespace
         if pattern == f"hg:{{{namespace}}}:pool:*":
             return await self._server.scan(pattern)
         if pattern == f"hg:{{{namespace}/store:*}}":
-            self._permits.need(frozenset({Action.MANAGE}), EVERYTHING, "listing spool stores")
+            self._authorizer.need(frozenset({Action.MANAGE}), EVERYTHING, "listing spool stores")
             return await self._server.scan(pattern)
         if pattern != f"hg:{{{namespace}/*}}":
             raise AccessDenied(
-                f"user {self._permits.user!r}: the node lists destinations and pools of namespace {namespace!r} only",
-                user=self._permits.user,
+                f"user {self._authorizer.user!r}: nodes list only destinations and pools of namespace {namespace!r}",
+                user=self._authorizer.user,
                 action="scan",
             )
-        if not self._permits.access.grants:  # who is shown nothing has nothing looked for
+        if not self._authorizer.access.grants:  # who is shown nothing has nothing looked for
             return []
         return await self.shown.destinations(await self._server.scan(pattern))
 
@@ -346,8 +348,8 @@ class Executor:
         """Count waits of the user's callers; either all of them or none."""
         waits = waits_of(rows)
         for wait in waits:
-            if not self._permits.access.may(Action.PRODUCE, wait.destination):
-                self._permits.need(frozenset({Action.PRODUCE}), wait.destination, "having waited")
+            if not self._authorizer.access.may(Action.PRODUCE, wait.destination):
+                self._authorizer.need(frozenset({Action.PRODUCE}), wait.destination, "having waited")
         for hear in self._parts.waits.of_others:
             for wait in waits:
                 hear(wait)
@@ -357,7 +359,7 @@ class Executor:
             raise InvalidValue(
                 f"{' '.join(map(text_of, words))[:80]!r} is not among the reads that a node does for others"
             )
-        self._permits.need(frozenset({Action.MANAGE}), EVERYTHING, "asking Redis for its memory")
+        self._authorizer.need(frozenset({Action.MANAGE}), EVERYTHING, "asking Redis for its memory")
         return await self._server.everywhere(*words)
 
 

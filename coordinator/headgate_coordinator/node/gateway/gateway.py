@@ -35,11 +35,15 @@ class Gateway(LinkEnd):
     def __init__(self, connection: Connection, link: Link) -> None:
         super().__init__(connection, link, GATEWAY)
         client = connection.node.client
-        self._permits = Authorizer(connection.access, client.namespace)
+        self._authorizer = Authorizer(connection.access, client.namespace)
         self._parts = client.parts
-        self._marked = SpooledBatches(client.parts, lambda spool: connection.session().room_at(spool), self._has_room)
+        self._spooled_batches = SpooledBatches(
+            client.parts, lambda spool: connection.session().room_at(spool), self._has_room
+        )
         node = connection.node
-        self._desk = Executor(client.parts, self._permits, node.making, self._marked, node.quotas, node.policies)
+        self._executor = Executor(
+            client.parts, self._authorizer, node.creations, self._spooled_batches, node.quotas, node.policies
+        )
         self._payloads = PayloadReader(client.parts.registry.spooling)
         self._replies: Replies
         self._room = asyncio.Semaphore(connection.standing.at_once)
@@ -65,8 +69,8 @@ class Gateway(LinkEnd):
             return
         properties = {
             "redis": ".".join(map(str, self._parts.store.server.version)),
-            "namespace": self._permits.namespace,
-            "sessions": "" if self.connection.node.users.is_open else self._permits.prefix,
+            "namespace": self._authorizer.namespace,
+            "sessions": "" if self.connection.node.users.is_open else self._authorizer.prefix,
             "spools": "yes",
             "waits": "yes",
         }
@@ -122,7 +126,7 @@ class Gateway(LinkEnd):
                 await self._replies.room()
                 if not self._replies.link.alive:
                     return
-                act = self._listen if what in ("hear", "unhear") else self._desk.perform
+                act = self._listen if what in ("hear", "unhear") else self._executor.perform
                 answer = await act(what, words)
                 wanted = self._payloads.wanted(what, words, answer)
             if wanted is None:
@@ -160,7 +164,7 @@ class Gateway(LinkEnd):
         for channel in channels:
             if len(self._heard) >= CHANNELS:
                 raise InvalidValue(f"a connection hears at most {CHANNELS} channels")
-            if isinstance(channel, str) and channel not in self._heard and self._permits.channel(channel):
+            if isinstance(channel, str) and channel not in self._heard and self._authorizer.channel(channel):
                 self._heard[channel] = partial(self._hint, channel)
                 fresh.append(channel)
         await asyncio.gather(*(wake_ups.subscribe((channel,), self._heard[channel]) for channel in fresh))
@@ -168,7 +172,7 @@ class Gateway(LinkEnd):
             await self._deafen()
 
     def _hint(self, channel: str, words: list[str]) -> None:
-        if "/" in channel or self._desk.shown.hint(words):  # else it is one of the namespace
+        if "/" in channel or self._executor.shown.hint(words):  # else it is one of the namespace
             self._replies.hint(channel, words)
 
     def _has_room(self, address: Address, session: str) -> None:
@@ -179,7 +183,7 @@ class Gateway(LinkEnd):
 
     def look_again(self) -> None:
         """Pass on no more hints of channels that are not the user's any more."""
-        gone = [channel for channel in self._heard if not self._permits.channel(channel)]
+        gone = [channel for channel in self._heard if not self._authorizer.channel(channel)]
         if gone:
             self.connection.node.spawn(self._listen("unhear", [gone]))
 
@@ -200,5 +204,5 @@ class Gateway(LinkEnd):
     def gone(self, *, lost: bool) -> None:
         """Pass on no more hints."""
         del lost
-        self._marked.gone()
+        self._spooled_batches.gone()
         self.connection.node.spawn(self._deafen())
