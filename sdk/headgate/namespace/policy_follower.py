@@ -241,6 +241,7 @@ def entries(policy: Policy) -> int:
     """Return how many rules, pools, links and so on a policy has."""
     parts = (
         policy.rules, policy.pools, policy.links, policy.sites, policy.channels, policy.stores, policy.descriptors,
+        policy.user_limits,
     )  # fmt: skip
     return sum(map(len, parts))
 
@@ -258,7 +259,7 @@ def says_the_same(one: Policy, other: Policy) -> bool:
 def _content(policy: Policy) -> tuple[object, ...]:
     return (
         policy.rules, policy.pools, policy.links, policy.site, policy.sites, policy.channels, policy.stores,
-        policy.strict, policy.include_parent, policy.descriptors, policy.source,
+        policy.strict, policy.include_parent, policy.descriptors, policy.user_limits, policy.source,
     )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """What the rules for a destination add up to, and where each value came from."""
 
+import inspect
 import itertools
 import time
 
@@ -11,6 +12,8 @@ from headgate.core import policy as core_policy
 from headgate.core.policy import ORIGIN_BYTES, Policy, Pool, Rule, Store
 from headgate.core.settings_table import BUCKET_FIELDS, KEYED_FIELDS, MESSAGE_FIELDS, STORES
 from headgate.errors import PolicyError
+from headgate.namespace.policy_follower import says_the_same
+from headgate.policy import loads
 from headgate.settings import DEFAULTS, KINDS, ROWS, settings_of
 
 NAMES = [".".join(words) for size in (1, 2, 3) for words in itertools.product("ab", repeat=size)]
@@ -155,3 +158,30 @@ def test_a_remembered_resolution_costs_far_less_than_a_new_one() -> None:
 
     first = seconds()
     assert min(seconds() for _ in range(3)) < first / 5
+
+
+PARTS = {
+    "rules": '[[destination]]\nmatch = "a"\nlimit = 5\n',
+    "pools": '[[pool]]\nname = "a"\nlimit = 5\n',
+    "links": '[[bridge]]\nname = "a"\nfrom = "b"\nto = "c"\n',
+    "site": 'site_name = "a"\n',
+    "sites": '[[site]]\nname = "a"\nurl = "redis://a"\n',
+    "channels": '[[channel]]\nname = "a"\ngroup = "239.1.1.1"\nport = 5000\nmaxrate = "1MB"\ntopics = ["a"]\n',
+    "stores": '[[store]]\nname = "a"\nurl = "file:///a"\nlimit = 5\n',
+    "strict": "strict = true\n",
+    "include_parent": "include_parent = true\n",
+    "descriptors": '[[limiter]]\nmatch = "l"\nlimit = [{ name = "requests", rate = "1/s" }]\n'
+    '[[descriptor]]\ndomain = "d"\nentries = ["a"]\nlimiter = "l"\namounts = { requests = 1 }\n',
+    "user_limits": '[[user_limit]]\nname = "a"\nusers = ["ann"]\ndestinations = 5\n',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_policy_that_differs_in_one_part_does_not_say_the_same(part: str) -> None:
+    """It would be in force already, and applying it would change nothing. Mutant: a part is left out."""
+    nothing, one = loads("destination = []"), loads(PARTS[part])
+    assert getattr(one, part) != getattr(nothing, part)
+    parts = set(inspect.signature(Policy).parameters) - {"version", "source", "defaults"}
+    assert parts == set(PARTS)
+    bare = {name: getattr(nothing, name) for name in parts}
+    assert not says_the_same(Policy(1, **bare), Policy(1, **(bare | {part: getattr(one, part)})))
