@@ -15,7 +15,7 @@ import pytest
 
 from headgate import policy as documents
 from headgate.errors import InvalidValue
-from headgate_coordinator.cli.imports import _show
+from headgate_coordinator.cli.imports import _policy, _show
 from headgate_coordinator.imports import reading
 from headgate_coordinator.imports.activemq import broker as of_activemq
 from headgate_coordinator.imports.artemis import broker as of_artemis
@@ -51,6 +51,11 @@ def told(work: Callable[[], None]) -> str:
     return ""
 
 
+def shown(imported: Imported) -> None:
+    """Print what the command prints."""
+    _show(imported, _policy(imported, "policy.toml"), None, document=True, as_json=False)
+
+
 def damaged(text: str, product: str, chance: random.Random) -> str:
     """Return a file with a few words of nonsense, lines twice, or without some."""
     for _ in range(chance.randint(1, 3)):
@@ -84,7 +89,7 @@ def test_what_is_damaged_becomes_a_policy_or_one_error_that_names_a_line(tmp_pat
             file.write_text(damaged(source.read_text("utf-8"), product, chance), "utf-8", newline="")
             files.append(file)
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            error = told(lambda: _show(READERS[product](files), None, as_json=False))  # noqa: B023 -- called at once
+            error = told(lambda: shown(READERS[product](files)))  # noqa: B023 -- called at once
         made += not error
         assert not error or re.match(r"[\w.-]+:[0-9]+: ", error), f"seed {seed} names no line: {error}"
         assert error.isprintable(), f"seed {seed}: {error!r}"
@@ -220,4 +225,4 @@ def test_what_no_policy_can_say_is_refused_by_its_line(
     tmp_path: Path, product: str, name: str, text: str, place: str
 ) -> None:
     (tmp_path / name).write_text(text)
-    assert told(lambda: _show(READERS[product]([tmp_path / name]), None, as_json=False)).startswith(f"{place}: ")
+    assert told(lambda: shown(READERS[product]([tmp_path / name]))).startswith(f"{place}: ")

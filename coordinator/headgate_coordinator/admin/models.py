@@ -381,8 +381,11 @@ class Planned(Answer):
 
     version: int = Field(description="in force; 0: none")
     same: bool = Field(description="whether that says the same already")
+    alike: bool = Field(description="whether all settings are in force already, wherever they are written")
     destinations: int
     changes: list[dict[str, Any]]
+    rules: list[dict[str, Any]] = Field(description="settings of rules that would change: the first hundred")
+    further_rules: int = Field(description="how many more settings of rules would change")
     pools: list[dict[str, Any]]
     stores: list[dict[str, Any]]
     links: dict[str, list[dict[str, Any]]] = Field(description="that would begin, or end; of a channel, one a topic")

@@ -1,9 +1,12 @@
 """The commands `headgate import ...`: configurations of other brokers become policies."""
 
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TextIO
 
 import typer
 
@@ -26,7 +29,9 @@ app = typer.Typer(no_args_is_help=True, help="Turn configurations of other broke
 
 Files = Annotated[
     list[Path],
-    typer.Argument(metavar="FILE...", help="Configuration files of one broker, in the order in which it reads them."),
+    typer.Argument(
+        metavar="FILE...", help="Configuration files of one broker, in the order in which it reads them; - is stdin."
+    ),
 ]
 Output = Annotated[
     Path | None,
@@ -37,6 +42,7 @@ Check = Annotated[
 ]
 
 
+_STDIN: Final = Path("/dev/stdin")
 _COMES_FROM: Final = re.compile(" # ([^#]+:[0-9]+)$")
 _REPORT: Final = (
     "The policy goes to stdout, or to --output. A report says what became of each setting: kept exactly, kept with a "
@@ -51,7 +57,7 @@ _PRODUCTS: Final = {
 }
 
 
-def _command(read: Callable[[Sequence[Path]], Imported]) -> Callable[..., None]:
+def _command(product: str) -> Callable[..., None]:
     """Return the command that reads the files of one product."""
 
     def command(
@@ -62,35 +68,69 @@ def _command(read: Callable[[Sequence[Path]], Imported]) -> Callable[..., None]:
         namespace: Namespace = "default",
         as_json: Json = False,
     ) -> None:
-        imported = read(files)
-        _show(imported, output, as_json=as_json)
-        if check:
-            _compare(imported, redis, namespace)
+        if output is not None and output.exists():
+            raise InvalidValue(f"--output {output}: is there already; name a new file")
+        imported = _read(product, [_STDIN if str(file) == "-" else file for file in files])
+        policy = _policy(imported, output.name if output else "policy.toml")
+        planned = _compare(imported, redis, namespace) if check else None
+        _write(imported, output)
+        _show(imported, policy, planned, document=output is None, as_json=as_json)
+        if planned is not None and not planned.alike:
+            raise typer.Exit(FAILED)
 
     return command
 
 
-for _name, (_read, _help) in _PRODUCTS.items():
-    app.command(_name, help=f"{_help}\n\n{_REPORT}")(_command(_read))
+for _name, (_, _help) in _PRODUCTS.items():
+    app.command(_name, help=f"{_help}\n\n{_REPORT}")(_command(_name))
 
 
-def _show(imported: Imported, output: Path | None, *, as_json: bool) -> None:
-    name = output.name if output else "policy.toml"
-    traps = find_traps(_policy(imported, name), Setup())
-    if output is not None:
-        try:
-            with output.open("x", encoding="utf-8") as file:
-                file.write(imported.document)
-        except OSError as error:
-            raise InvalidValue(f"--output {output}: {error.strerror}; name a new file") from None
-    if as_json:
-        print_json(imported.as_dict() | {"traps": [trap.as_dict() for trap in traps]})
-        return
+def _read(product: str, files: Sequence[Path]) -> Imported:
+    """Return what the files amount to; where they are another product's, the error names its command."""
+    try:
+        return _PRODUCTS[product][0](files)
+    except InvalidValue as error:
+        others = [other for other in _PRODUCTS if other != product and _holds(other, files)]
+        hint = f"; `headgate import {others[0]}` reads it" if len(others) == 1 else ""
+        raise InvalidValue(f"{error}{hint}") from None
+
+
+def _holds(product: str, files: Sequence[Path]) -> bool:
+    """Return whether the files have settings of a product, and nothing but files, which can be read again."""
+    try:
+        return all(file.is_file() for file in files) and bool(_PRODUCTS[product][0](files).rows)
+    except InvalidValue:
+        return False
+
+
+def _write(imported: Imported, output: Path | None) -> None:
     if output is None:
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(imported.document)
+    except OSError as error:
+        raise InvalidValue(f"--output {output}: {error.strerror}; name a new file") from None
+
+
+def _show(imported: Imported, policy: Policy, planned: Plan | None, *, document: bool, as_json: bool) -> None:
+    traps = find_traps(policy, Setup())
+    if as_json:
+        plan_of = {} if planned is None else {"plan": planned.as_dict()}
+        print_json(imported.as_dict() | {"traps": [trap.as_dict() for trap in traps]} | plan_of)
+        return
+    if document:
         typer.echo(imported.document, nl=False)
-    for line in (*imported.rows, *traps):
-        typer.echo(str(line), err=output is None)
-    typer.echo(imported.summary, err=output is None)
+    for line in (*imported.rows, *traps, imported.summary, *(planned.lines() if planned else ())):
+        typer.echo(_folded(str(line), sys.stderr if document else sys.stdout), err=document)
+
+
+def _folded(line: str, stream: TextIO) -> str:
+    """Return a line of the report as wide as the terminal that shows it; for a file or a pipe it is one line."""
+    if not stream.isatty():
+        return line
+    width = max(40, shutil.get_terminal_size().columns)
+    return textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _policy(imported: Imported, name: str) -> Policy:
@@ -111,13 +151,10 @@ def _place(lines: Sequence[str], at: int) -> str:
     return next((each[1] for each in found if each), "")
 
 
-def _compare(imported: Imported, redis: str | None, namespace: str) -> None:
+def _compare(imported: Imported, redis: str | None, namespace: str) -> Plan:
     async def work() -> Plan:
         async with connect(redis, namespace) as client:
             in_force = await client.policy()  # whose file may have any name
             return await plan(client, documents.loads(imported.document, in_force.source or "policy.toml"))
 
-    planned = run(work())
-    typer.echo("\n".join(planned.lines()), err=True)
-    if not planned.same:
-        raise typer.Exit(FAILED)
+    return run(work())

@@ -49,7 +49,7 @@ def read_lines(file: Path) -> Iterator[ConfigLine]:
     try:
         text = data_of(file).decode()
     except UnicodeDecodeError as error:
-        raise InvalidValue(f"{file.name}:1: not UTF-8 at byte {error.start}; give a text file") from None
+        raise InvalidValue(f"{file.name}:1: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     section = ""
     lines = text.splitlines()
     if len(lines) > MOST_LINES:

@@ -70,8 +70,8 @@ def read_json(file: Path) -> Value:
         lines, twice = json_lines(text)
     except json.JSONDecodeError as error:
         raise InvalidValue(f"{file.name}:{error.lineno}: is no JSON: {error.msg}") from None
-    except ValueError as error:  # a number of thousands of digits
-        raise InvalidValue(f"{file.name}:1: is no JSON that can be read: {error}") from None
+    except ValueError as error:  # NaN, or a number of thousands of digits
+        raise InvalidValue(f"{file.name}:1: is no JSON that can be read: {str(error).partition(';')[0]}") from None
     except RecursionError:
         raise InvalidValue(f"{file.name}:1: objects or lists in one another, too deep; split the file") from None
     if twice:
@@ -96,7 +96,7 @@ def _text_of(file: Path) -> str:
     try:
         text = data_of(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidValue(f"{file.name}:1: not UTF-8 at byte {error.start}; give a JSON file") from None
+        raise InvalidValue(f"{file.name}:1: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     if sum(map(text.count, ",[{")) > MOST_VALUES:
         raise InvalidValue(f"{file.name}:1: more than {MOST_VALUES:,} values; split the file")
     return text

@@ -63,8 +63,9 @@ class Imported:
     def summary(self) -> str:
         """How many settings became what, for people."""
         count = Counter(row.verdict for row in self.rows)
+        settings = "setting" if len(self.rows) == 1 else "settings"
         return (
-            f"{len(self.rows)} settings: {count[KEPT]} kept exactly, {count[DIFFERS]} kept with a difference, "
+            f"{len(self.rows)} {settings}: {count[KEPT]} kept exactly, {count[DIFFERS]} kept with a difference, "
             f"{count[NOT_COVERED]} not covered"
         )
 

@@ -1,8 +1,10 @@
 """A plan lists what a policy would change if it were applied, and whom it would block. Nothing is applied here."""
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from headgate import Client
@@ -10,12 +12,16 @@ from headgate.core.limits.descriptor import Descriptor
 from headgate.core.links.channel import Feed
 from headgate.core.links.link import Link
 from headgate.core.policy import Policy, Pool, Store, origins
-from headgate.namespace.policy_follower import due, numbered, says_the_same
+from headgate.namespace.policy_follower import apart, due, entries, numbered, says_the_same
 from headgate.policy.compile import key_of, shown
 from headgate.redis.keys import Address
 
 LOOKS: Final = 16
 """Destinations looked at at a time."""
+MOST_RULES: Final = 100
+"""Settings of rules that a plan names; of more it has the number."""
+_PLACES: Final = frozenset({"origin", "origins", "source", "version"})
+"""Parts of a policy that say where its settings are written, and not what they are."""
 _LIMITS: Final = (("limit_bytes", "bytes"), ("limit_messages", "messages"))
 
 
@@ -90,8 +96,11 @@ class Plan:
     Attributes:
         version: in force now; 0 for none.
         same: whether that says the same already.
+        alike: whether all settings are in force already, wherever they are written.
         destinations: how many there are.
         changes: those of them that would change, by name.
+        rules: what would change of the rules that are in force, by rule: the first hundred.
+        further_rules: how many more settings of rules would change.
         pools: what would change of the pools that policies set, by pool.
         stores: the same of spool stores.
         asked: what proxies would ask and do not, or ask otherwise.
@@ -111,11 +120,20 @@ class Plan:
     stores: tuple[tuple[str, Difference], ...] = ()
     asked: tuple[Descriptor, ...] = ()
     unasked: tuple[Descriptor, ...] = ()
+    alike: bool = False
+    rules: tuple[tuple[str, Difference], ...] = ()
+    further_rules: int = 0
 
     def lines(self) -> Iterator[str]:
         """Yield it for people."""
         for change in self.changes:
             yield from change.lines()
+        for name, difference in self.rules:
+            old, new = (shown(difference.field, value) or "none" for value in (difference.old, difference.new))
+            place = difference.place or "it says so no more"
+            yield f"rule {name}: {key_of(difference.field)}: {old} -> {new} ({place})"
+        if self.further_rules:
+            yield f"and {self.further_rules} further settings of rules"
         for what, differences in (("pool", self.pools), ("store", self.stores)):
             for name, difference in differences:
                 old, new = difference.old or "none", difference.new or "none"
@@ -132,6 +150,8 @@ class Plan:
         yield f"{len(self.changes)} of {self.destinations} destination(s) would change, {over} would block"
         if self.same:
             yield f"it is in force already, as version {self.version}"
+        elif self.alike:
+            yield f"its settings are in force already, as version {self.version}, where they are written otherwise"
         else:
             yield f"it would replace version {self.version}" if self.version else "no policy is in force now"
 
@@ -140,8 +160,11 @@ class Plan:
         return {
             "version": self.version,
             "same": self.same,
+            "alike": self.alike,
             "destinations": self.destinations,
             "changes": [change.as_dict() for change in self.changes],
+            "rules": [{"of": name, **difference.as_dict()} for name, difference in self.rules],
+            "further_rules": self.further_rules,
             "pools": [{"pool": name, **difference.as_dict()} for name, difference in self.pools],
             "stores": [{"store": name, **difference.as_dict()} for name, difference in self.stores],
             "links": {
@@ -177,6 +200,7 @@ async def plan(client: Client, policy: Policy) -> Plan:
 
     await asyncio.gather(*(look() for _ in range(LOOKS)))
     changes.sort(key=lambda change: change.destination)
+    alike, rules = await apart(entries(policy) + entries(current), partial(_compared, current, policy))
     return Plan(
         current.version,
         same,
@@ -188,7 +212,45 @@ async def plan(client: Client, policy: Policy) -> Plan:
         tuple(_named(current.stores, policy.stores)),
         tuple(_otherwise(policy, current)),
         tuple(_otherwise(current, policy)),
+        alike,
+        rules[:MOST_RULES],
+        len(rules[MOST_RULES:]),
     )
+
+
+def _compared(before: Policy, after: Policy) -> tuple[bool, tuple[tuple[str, Difference], ...]]:
+    """Return whether all settings are the same, and those of rules that would change where a policy is in force."""
+    return _settings(before) == _settings(after), tuple(_of_rules(before, after)) if before.version else ()
+
+
+def _settings(policy: Policy) -> Any:
+    """Return what a policy says, without where it is written."""
+
+    def bare(of: Any) -> Any:
+        if isinstance(of, dict):
+            return {key: bare(one) for key, one in of.items() if key not in _PLACES}
+        return [bare(one) for one in of] if isinstance(of, list) else of
+
+    return bare(json.loads(policy.to_json()))
+
+
+def _of_rules(before: Policy, after: Policy) -> Iterator[tuple[str, Difference]]:
+    old, new = _by_rule(before), _by_rule(after)
+    for rule in dict.fromkeys([*old, *new]):
+        was, becomes = old.get(rule, {}), new.get(rule, {})
+        for field in dict.fromkeys([*was, *becomes]):
+            (value, _), (other, place) = was.get(field, ("", "")), becomes.get(field, ("", ""))
+            if value != other:
+                yield rule, Difference(field, value, other, rule if place else "", place)
+
+
+def _by_rule(policy: Policy) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return by rule its settings, each with where it is written; of rules that are there twice the later one."""
+    found = dict[str, dict[str, tuple[str, str]]]()
+    for rule in policy.rules:
+        its = found.setdefault(f"{rule.match} ({rule.kind})" if rule.kind else rule.match, {})
+        its.update({field: (value, rule.origins.get(field, "")) for field, value in rule.fields.items()})
+    return found
 
 
 def _only_in(one: Policy, other: Policy) -> Iterator[Link | Feed]:
