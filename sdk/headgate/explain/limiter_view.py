@@ -336,7 +336,8 @@ def _top(
             elif since and name in own and levels.now_ms - int(since) < _WINDOW_MS.get(own[name].window, 0):
                 use.taken[name] = int(value)
             elif not since and name in own and (rate := own[name].rate):
-                owed = round((int(value) / 1e6 - levels.clock_ms / 1e3) * rate)
+                paid_us = (levels.clock_ms + 1) * 1000  # by the end of the millisecond: there is no finer clock here
+                owed = round((int(value) - paid_us) / 1e6 * rate)
                 use.taken |= {name: owed} if owed > 0 else {}
         if off := _OFF.search(record):
             use.held_off = max(0.0, (int(off[1]) - levels.clock_ms) / 1000)

@@ -1,4 +1,6 @@
-"""What nodes of other versions say of a limiter: more after what is known here, or less."""
+"""Limiters are read as they are meant, also what nodes of other versions say: more, or less."""
+
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +32,17 @@ def test_what_follows_the_fields_that_are_known_is_left_aside() -> None:
     assert [(wait.place, wait.turn_in, wait.band) for wait in more.line] == [(3, 2.5, 2)]
     assert list(read_limits(levels(MORE).limits).values()) == list(read_limits(levels("").limits).values())
     assert list(counts_of(levels(MORE).shadowed)) == [("slots", "all", 4, 2)]
+
+
+def test_what_is_paid_within_the_millisecond_of_the_clock_is_owed_no_more() -> None:
+    """Mutant: the clock is at the beginning of its millisecond, and a key that took 1 of a million a second owes 51."""
+    paid, owes = NOW_MS * 1000 + 51, NOW_MS * 1000 + 3000
+    both = replace(levels(""), records={"paid": f"tokens={paid}", "owes": f"tokens={owes}"})
+    view = LimiterView.of(both, None, "tokens rate 1000000.0 1000000")
+    assert {use.key: use.taken for use in view.top if use.key in ("paid", "owes")} == {
+        "paid": {},
+        "owes": {"tokens": 2000},
+    }
 
 
 def test_a_node_that_does_not_estimate_says_no_place() -> None:
