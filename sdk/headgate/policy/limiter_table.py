@@ -124,8 +124,11 @@ class UserLimitTable(Table):
     together: bool = Field(default=False, description="true: all of its users share it")
     connections: Amount = Field(None, description="at a time, over all nodes")
     in_flight: Amount = Field(
-        None, description="messages that it was sent and has not settled, and holds over HTTP, over all nodes"
+        None,
+        description="messages that it was sent and has not settled, and holds over HTTP, over all nodes; "
+        "with a unit, as '64MiB', their bytes",
     )
+    in_flight_bytes: Amount = Field(None, description="bytes of these messages, such as '64MiB'")
     rate: Rate = Field(None, description="messages that are sent, such as '500/s'")
     byte_rate: Rate = Field(None, description="bytes of these, such as '10MB/s'")
     destinations: Amount = Field(None, description="that each may have made; else the user's max_destinations")

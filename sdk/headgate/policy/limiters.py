@@ -8,7 +8,7 @@ from headgate.core.addresses.pattern import Pattern
 from headgate.core.limits.limit import Limit, limits_of, limits_text, reset_of
 from headgate.core.limits.limiter_forms import weights_text
 from headgate.core.limits.shadow import IN_SHADOW, sides, unlimited
-from headgate.core.limits.user_limit import BYTES, CONNECTIONS, IN_FLIGHT, MESSAGES, UserLimit
+from headgate.core.limits.user_limit import BYTES, CONNECTIONS, IN_FLIGHT, IN_FLIGHT_BYTES, MESSAGES, UserLimit
 from headgate.core.limits.zones import offsets_text
 from headgate.core.names import encode_name
 from headgate.core.policy import Resolved, Rule
@@ -38,8 +38,8 @@ MOST_DESTINATIONS: Final = 100_000
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z", re.ASCII)
 _USER: Final = re.compile(r"[^\s*]{1,255}\*?\Z|\*\Z")
 _FORMS: Final = {
-    "connections": (CONNECTIONS, "at_once"), "in_flight": (IN_FLIGHT, "at_once"), "rate": (MESSAGES, "rate"),
-    "byte_rate": (BYTES, "rate"),
+    "connections": (CONNECTIONS, "at_once"), "in_flight": (IN_FLIGHT, "at_once"),
+    "in_flight_bytes": (IN_FLIGHT_BYTES, "at_once"), "rate": (MESSAGES, "rate"), "byte_rate": (BYTES, "rate"),
 }  # fmt: skip
 
 
@@ -223,14 +223,7 @@ def _compile(table: UserLimitTable, origin: str) -> tuple[UserLimit, dict[str, s
     for user in table.users:
         if not _USER.match(user):
             raise InvalidValue(f"{user!r}; write the name of a user, or its beginning and '*'", setting="users")
-    limits: dict[str, Limit] = {}
-    for key, (name, form) in _FORMS.items():
-        value: Any = getattr(table, key)
-        if value is not None:
-            try:
-                limits[name] = Limit.of(name, {form: value})
-            except InvalidValue as error:
-                raise InvalidValue(error.problem, setting=key) from None
+    limits = _quotas(table)
     destinations = None
     if table.destinations is not None:
         destinations = parse_amount(table.destinations, "destinations")
@@ -239,9 +232,27 @@ def _compile(table: UserLimitTable, origin: str) -> tuple[UserLimit, dict[str, s
         if table.together:
             raise InvalidValue("are counted of each user; leave them out, or together", setting="destinations")
     if not limits and destinations is None:
-        raise InvalidValue("of what? give connections, in_flight, rate, byte_rate or destinations", setting="name")
+        raise InvalidValue(f"of what? give {', '.join(_FORMS)} or destinations", setting="name")
     one = UserLimit(table.name, tuple(table.users), limits_text(limits), table.together, destinations, origin)
     return one, _fields(one, shadow=table.enforce == IN_SHADOW)
+
+
+def _quotas(table: UserLimitTable) -> dict[str, Limit]:
+    """Return the limits that a table says; ``in_flight`` with a unit is of bytes, as ``at_once`` is."""
+    limits: dict[str, Limit] = {}
+    for key, (usual, form) in _FORMS.items():
+        value: Any = getattr(table, key)
+        if value is None:
+            continue
+        in_bytes = key == "in_flight" and isinstance(value, str) and value.rstrip().endswith("B")
+        name = IN_FLIGHT_BYTES if in_bytes else usual
+        if name in limits:
+            raise InvalidValue("in_flight is in bytes already; give a number there, or leave one out", setting=key)
+        try:
+            limits[name] = Limit.of(name, {form: value})
+        except InvalidValue as error:
+            raise InvalidValue(error.problem, setting=key) from None
+    return limits
 
 
 def _fields(one: UserLimit, *, shadow: bool) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +21,8 @@ from tests.amqp.conftest import StartNode
 from tests.amqp.doors.test_user_limits import quota
 from tests.amqp.doors.test_users import call, grant, there
 from tests.support.extent import each
+from tests.support.spooled import fill as fill_spooled
+from tests.support.spooled import spooling
 from tests.support.waiting import wait_until
 
 __all__ = ["call"]
@@ -26,10 +30,10 @@ pytestmark = pytest.mark.one_server
 EVERY = (Action.PRODUCE, Action.CONSUME, Action.MANAGE)
 
 
-async def taken(client: Client) -> int:
+async def taken(client: Client, limit: str = "in_flight") -> int:
     async with client.session("look") as session:
         limiter = await session.limiter("user-limits.tenants", in_hand=False)
-        return (await limiter.state(key="ann")).key_limits["in_flight"].taken
+        return (await limiter.state(key="ann")).key_limits[limit].taken
 
 
 async def all_that_come(receiver: Any) -> int:
@@ -44,10 +48,19 @@ async def all_that_come(receiver: Any) -> int:
 
 
 async def fill(client: Client, name: str, number: int) -> None:
+    await fill_with(client, name, [b"%d" % at for at in range(number)])
+
+
+async def fill_with(client: Client, name: str, bodies: Iterable[bytes]) -> None:
     async with client.session("fill") as session:
         producer = await session.producer(name)
-        for at in range(number):
-            await producer.send(b"%d" % at)
+        for body in bodies:
+            await producer.send(body)
+
+
+def stored(size: int) -> bytes:
+    """Return the body of a message that takes so many bytes."""
+    return b"x" * (size - 4 if size > 260 else size - 3)
 
 
 async def test_messages_of_a_user_are_counted_over_all_nodes_and_those_of_a_killed_one_come_back(
@@ -115,6 +128,119 @@ async def test_consumers_of_an_sdk_have_no_more_than_the_quota_and_get_all_in_th
         return await taken(client) == 0
 
     await wait_until(is_none, timeout=60)
+
+
+async def test_bytes_in_flight_are_counted_over_all_nodes_and_those_of_a_killed_one_come_back(
+    client: Client, start_node: StartNode, call: Callable[..., Any]
+) -> None:
+    """Mutants: each message is one byte; what is settled is counted still; a link waits for messages."""
+    await grant(client, "ann", *EVERY)
+    await quota(client, 'in_flight = "2kB"')
+    await fill_with(client, "q", [stored(400)] * 20)
+    one, two = (start_node("--plain-without-tls", "--ttl", "3", "--admin") for _ in range(2))
+    login: dict[str, Any] = {"user": "ann", "password": "ANN", "allow_insecure_mechs": True, "reconnect": False}
+    dies = await there(BlockingConnection, f"127.0.0.1:{one.port}", timeout=60, **login)
+    first, second = [
+        await there(each.create_receiver, "q", credit=30) for each in (dies, await there(call, two, "ann"))
+    ]
+    assert await all_that_come(first) + await all_that_come(second) == 5
+    assert await taken(client, "in_flight_bytes") == 2000
+    async with httpx.AsyncClient(base_url=two.admin, auth=("ann", "ANN"), timeout=60) as http:
+
+        async def says_why() -> bool:
+            text = (await http.get("/api/v1/overview")).text
+            return "holds as many bytes of messages as the quota 'tenants' allows over all nodes" in text
+
+        await wait_until(says_why, timeout=60)
+    found = await client.explain("user-limits.tenants", key="ann")
+    assert "400 of in_flight_bytes of key ann: 2000 of 2000 held at once" in found.reason
+    await there(first.accept)
+    assert await all_that_come(first) + await all_that_come(second) == 1
+    one.kill9()
+    del first, dies
+
+    async def is_back() -> bool:
+        return await all_that_come(second) > 0 and await taken(client, "in_flight_bytes") == 2000
+
+    await wait_until(is_back, timeout=60)
+
+
+async def test_messages_and_bytes_in_flight_hold_together_and_a_larger_message_comes_alone(
+    client: Client, start_node: StartNode
+) -> None:
+    """Mutants: a large message waits for ever; it comes beside others; one limit has the other's count."""
+    await grant(client, "ann", *EVERY)
+    await quota(client, "in_flight = 3", 'in_flight_bytes = "1kB"')
+    chance = random.Random(7)
+    sizes = [chance.choice((20, 100, 300)) for _ in range(40)]
+    await fill_with(client, "q", map(stored, sizes))
+    await fill_with(client, "large", [stored(5000)] * 3)
+    nodes = [start_node("--plain-without-tls") for _ in range(2)]
+    had: list[headgate.Message] = []
+    most = [0, 0]
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def work(consumer: headgate.Consumer) -> None:
+            while True:
+                message = await consumer.receive(timeout="unlimited")
+                assert message is not None
+                had.append(message)
+                loads = [min(1000, len(message.body) + 3) for message in had]
+                most[:] = max(most[0], len(had)), max(most[1], sum(loads))
+                assert len(had) <= 3
+                assert sum(loads) <= 1000
+
+        tasks = []
+        for node in nodes:
+            url = f"amqp://ann:ANN@127.0.0.1:{node.port}"
+            sdk = await stack.enter_async_context(headgate.connect(url, namespace=client.namespace))
+            session = await stack.enter_async_context(sdk.session("s"))
+            consumers = [await session.consumer(name, window=100) for name in ("q", "large")]
+            tasks += [asyncio.create_task(work(consumer)) for consumer in consumers]
+        for _ in range(43):
+            await wait_until(lambda: len(had) > 0 or any(task.done() for task in tasks), timeout=60)
+            await asyncio.sleep(0.01)
+            for task in tasks:
+                assert not task.done(), task.exception()
+            await had.pop(chance.randrange(len(had))).accept()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert most[0] >= 2, "several at a time, where they fit"
+
+    async def is_none() -> bool:
+        return await taken(client) == await taken(client, "in_flight_bytes") == 0
+
+    await wait_until(is_none, timeout=60)
+
+
+async def test_bytes_of_what_is_spooled_and_was_brought_along_from_another_node_count(
+    client: Client, start_node: StartNode, tmp_path: Path
+) -> None:
+    """Mutants: what is spooled counts as what refers to it; or for nothing, at a node that did not give it."""
+    await grant(client, "ann", *EVERY)
+    await quota(client, 'in_flight = "1MB"')
+    await spooling(client, tmp_path)
+    sent = await fill_spooled(client, 60)
+    assert sent > 30
+    nodes = [start_node("--plain-without-tls", "--ttl", "5") for _ in range(2)]
+    place, session = Address.of(client.namespace, "orders"), "ann~x"
+    first, second = [f"amqp://ann:ANN@127.0.0.1:{node.port}" for node in nodes]
+    async with headgate.connect(first, namespace=client.namespace) as sdk:
+        values: list[Any] = [None, session, 1, 60_000, "queue", 1, "100", "="]
+        assert (await sdk.store.server.call(script("attach"), place.keys(session), values))[0] == b"OK"
+        asked: dict[str, Any] = {"ttl_ms": 60_000, "max_messages": 60, "max_bytes": 1_000_000}
+        messages = (await sdk.store.settle(place, session, f"{session}.1", fetch=1, **asked)).messages
+        payloads = sum(len(stored) for _, stored, _ in messages)
+        assert len(messages) == 60
+        assert await taken(client, "in_flight_bytes") == payloads
+        async with headgate.connect(second, namespace=client.namespace) as elsewhere:
+            await elsewhere.store.settle(place, session, f"{session}.1", fetch=2, **asked)
+
+            async def is_twice() -> bool:
+                return await taken(client, "in_flight_bytes") == 2 * payloads
+
+            await wait_until(is_twice, timeout=60)
 
 
 async def test_a_link_that_waits_names_the_quota_and_so_does_its_limiter(

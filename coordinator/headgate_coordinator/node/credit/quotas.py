@@ -11,7 +11,15 @@ from headgate.amqp.link import RESOURCE_LIMIT
 from headgate.client import Client
 from headgate.core.addresses.url_options import UrlOptions
 from headgate.core.limits.limit import limits_of
-from headgate.core.limits.user_limit import BYTES, CONNECTIONS, IN_FLIGHT, MESSAGES, UserLimit, limit_of
+from headgate.core.limits.user_limit import (
+    BYTES,
+    CONNECTIONS,
+    IN_FLIGHT,
+    IN_FLIGHT_BYTES,
+    MESSAGES,
+    UserLimit,
+    limit_of,
+)
 from headgate.core.policy import Policy
 from headgate.errors import CoordinatorUnavailable, HeadgateError
 from headgate.limiting.hold import Hold
@@ -22,7 +30,8 @@ from headgate.redis.backend import Backend
 from headgate.redis.store import Store
 from headgate.session.session import Session
 from headgate_coordinator.node.credit.allowance import Allowance
-from headgate_coordinator.node.credit.in_flight import CountingBackend, InFlight
+from headgate_coordinator.node.credit.counting import CountingBackend
+from headgate_coordinator.node.credit.in_flight import InFlight
 from headgate_coordinator.security import Identity
 
 _log = logging.getLogger("headgate.node")
@@ -138,7 +147,7 @@ class Quotas:
             HeadgateError: the limiter cannot be opened.
         """
         limit = self.of(user)
-        if limit is None or not (limit.has(MESSAGES) or limit.has(BYTES)):
+        if limit is None or not limit.has(MESSAGES, BYTES):
             return None
         known = self._allowances.get(user)
         if known is None or known[0] != limit:
@@ -185,7 +194,7 @@ class Quotas:
         known = self._in_flight.get(user)
         if known is not None and known[0] == limit:
             return known[1]
-        if limit is None or not limit.has(IN_FLIGHT):
+        if limit is None or not limit.has(IN_FLIGHT, IN_FLIGHT_BYTES):
             return None
         try:
             limiter = await self._limiter(limit)
@@ -195,10 +204,8 @@ class Quotas:
             ) from error
         await self._end(user)
         if user not in self._in_flight:
-            most = limits_of(limit.limits)[IN_FLIGHT].most
-            why = f"user {user!r} holds as many messages as the quota {limit.name!r} allows over all nodes, unsettled"
-            parts = self._client.parts
-            counts = InFlight(limiter, user, most, why, parts.store.server, parts.wake_ups.tell)
+            parts, limits = self._client.parts, limits_of(limit.limits)
+            counts = InFlight(limiter, user, limit.name, limits, parts.store.server, parts.wake_ups.tell)
             self._in_flight[user] = limit, counts
         return self._in_flight[user][1]
 
@@ -259,7 +266,7 @@ class Quotas:
             before = None
         if wanted is not None and user is not None and before is None and connection not in self._joining:
             self._joining[connection] = asyncio.create_task(self._join(connection, wanted, user))
-        has_rates = limit is not None and (limit.has(MESSAGES) or limit.has(BYTES))
+        has_rates = limit is not None and limit.has(MESSAGES, BYTES)
         if rated is not None and (user in rated or has_rates):
             for end in tuple(connection.ends.values()):
                 end.rated()

@@ -23,7 +23,7 @@ from headgate.waits import KINDS as WAITED_FOR
 from headgate.waits import OUTCOMES, Kind, Outcome, Wait
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.node.conditions import LinkQueueGone
-from headgate_coordinator.node.credit.in_flight import COUNTED, counted
+from headgate_coordinator.node.credit.counting import COUNTED, counted
 from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.gateway.authorizer import Authorizer
 from headgate_coordinator.node.gateway.required_grants import MOST_WAITED_MS, SECURED, text_of

@@ -8,6 +8,7 @@ PREFIX: Final = "user-limits."
 """The limiters of such quotas are called so, with the quota's name behind it."""
 CONNECTIONS: Final = "connections"
 IN_FLIGHT: Final = "in_flight"
+IN_FLIGHT_BYTES: Final = "in_flight_bytes"
 MESSAGES: Final = "messages"
 BYTES: Final = "bytes"
 
@@ -37,9 +38,9 @@ class UserLimit:
         """The name of its limiter; the key there is the user."""
         return f"{PREFIX}{self.name}"
 
-    def has(self, limit: str) -> bool:
-        """Return whether it bounds that."""
-        return any(entry.startswith(f"{limit} ") for entry in self.limits.split(";"))
+    def has(self, *limits: str) -> bool:
+        """Return whether it bounds any of these."""
+        return any(entry.partition(" ")[0] in limits for entry in self.limits.split(";"))
 
     def covers(self, user: str) -> bool:
         """Return whether it is for a user.
