@@ -9,14 +9,15 @@
   ARGV[5] granted     total  the pool's total for this destination
   ARGV[6] returned    total  the same of what was given back
   ARGV[7] target      total  total to give back as far as it is not in use; 0 for none
-  ARGV[8] debt        'owe', 'void' or 'keep'  'owe': and the rest as soon as it is not in use; 'void': it owes nothing,
-                             for it is first in line at the pool and would get that back; 'keep': it owes what it owed
+  ARGV[8] debt        'owe', 'void', 'idle' or 'keep'  'owe': and the rest as soon as it is not in use; 'void': it owes
+                             nothing, for it is first in line at the pool and would get that back; 'idle': sessions are to
+                             give back what they hold and do not use; 'keep': it owes what it owed
   Returns {code, epoch, pool_epoch, granted, returned, need, used, reserved, learning_ms, weight}; need: granted total with
           which the first in line could go; used: bytes pending and leased; learning_ms: for which holders may still claim;
           weight: its share beside others of the pool
   Codes    OK, UNKNOWN (no such destination), EPOCH (state may have been lost after the caller had looked: nothing was done)
 ]]
---- @include "lib/credit"
+--- @include "lib/reap"
 local HELD_MS = 1000 -- for which what was drawn for the first in line is not taken away before it could go
 local run_id, pool, epoch, pool_epoch = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local granted, returned, target, debt = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
@@ -70,6 +71,9 @@ if (epoch > 0 and epoch ~= d.epoch) or (pool_epoch > 0 and pool_epoch < slice.po
   save_destination()
   return reply('EPOCH')
 end
+if target > 0 then
+  reap_leases() -- perhaps nobody calls here any more, and what others wait for is of the dead
+end
 local before = totals()
 slice.pool = math.max(slice.pool, pool_epoch)
 if epoch > 0 then
@@ -91,9 +95,11 @@ if slice.epoch == d.epoch then
   slice.returned = math.max(slice.returned, math.min(math.max(target, slice.owed), free))
 end
 slice.owed = math.max(slice.owed, slice.returned)
+local idle = debt == 'idle' and slice.owed == slice.returned and math.abs(now_ms - slice.asked) >= 200
+slice.asked = idle and now_ms or slice.asked
 if member or slice.granted > 0 then
   local changed = before ~= totals()
-  if changed or debt == 'owe' then
+  if changed or debt == 'owe' or idle then
     save_slice(pool, slice)
   end
   if changed then
@@ -104,9 +110,10 @@ if d.rules ~= '' then
   judge_rules(d)
 end
 hand_over()
-if slice.owed > slice.returned and d.leased_bytes > 0 and math.abs(now_ms - d.recall_ms) >= 200 then
+d.owes = idle or slice.owed > slice.returned
+if d.owes and d.leased_bytes > 0 and (idle or math.abs(now_ms - d.recall_ms) >= 200) then
   d.recall_ms = now_ms -- others wait for what is idle in the hands of holders here
-  wake_all('recall ' .. int(share(d.slice_bytes, 1)) .. ' ' .. int(2 ^ 52))
+  recall()
 end
 if #notes > 0 then
   write_ledger('slice', '-', slice.granted, 0, slice.returned)

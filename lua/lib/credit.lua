@@ -55,13 +55,14 @@ local function is_above()
 end
 
 -- Holders give back what they do not use, and what exceeds this times their weight: nothing may stay where it was stopped,
--- and above the limit no more than is left of it beside what is stored.
+-- and above the limit no more than is left of it beside what is stored. What is owed to a pool others wait for elsewhere.
 local function recall()
-  local most, bytes, messages = d.stopped and 0 or 2 ^ 52, d.limit_bytes, d.limit_messages -- 2 ^ 52: unlimited
+  local most, bytes, messages = d.stopped and 0 or 2 ^ 52, d.owes and d.slice_bytes or d.limit_bytes, d.limit_messages -- 2 ^ 52: unlimited
   if is_above() then
     bytes, messages = math.max(0, bytes - d.pending_bytes), math.max(0, messages - d.pending_messages)
   end
-  wake_all('recall ' .. int(math.min(share(bytes, 1), most)) .. ' ' .. int(math.min(share(messages, 1), most)) .. ' ' .. int(d.epoch))
+  wake_all('recall ' .. int(math.min(share(bytes, 1), most)) .. ' ' .. int(math.min(share(messages, 1), most)) .. ' ' .. int(d.epoch)
+    .. (d.owes and ' owed' or ''))
 end
 
 -- Of credit that was granted before a limit bound, or was lowered: whether it covers that much more. All that is stored

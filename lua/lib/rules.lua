@@ -10,11 +10,12 @@ local function judge_rules(read)
   read.unbound = off
   read.limit_bytes = off and math.huge or read.set_bytes
   read.limit_messages = off and math.huge or read.set_messages
-  read.slice_bytes, read.pool_bytes = MOST_COUNTED, math.huge
+  read.slice_bytes, read.pool_bytes, read.owes = MOST_COUNTED, math.huge, false
   if read.pools and not off then
     for _, name in ipairs(read.pools) do
       local slice = read_slice(name)
       read.slice_bytes = math.min(read.slice_bytes, slice_left(read, slice))
+      read.owes = read.owes or slice.owed > slice.returned
       if slice.epoch == read.epoch then
         read.pool_bytes = math.min(read.pool_bytes, slice.granted - slice.returned)
       end

@@ -208,7 +208,7 @@ class CreditAccount:
                 epoch, inc, granted, granted_m = map(int, words[1:5])
                 self.state.hear_grant(epoch, inc, granted, granted_m)
             case "recall":
-                if not self.state.hear_recall(*map(int, words[1:4])):
+                if not self.state.hear_recall(*map(int, words[1:4]), owed=words[4:] == ["owed"]):
                     return
             case "released":
                 self.confirmations.hear(words)

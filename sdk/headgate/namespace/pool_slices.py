@@ -16,7 +16,7 @@ from headgate._util.tasks import stop
 from headgate.core.names import MOST_SLICES, decode_name, encode_name, is_slice, slice_name, whole_name
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address, PoolAddress, parse_key
-from headgate.redis.stores.pools import PoolDraw, PoolStore, Share, Slice
+from headgate.redis.stores.pools import Debt, PoolDraw, PoolStore, Share, Slice
 
 ASK_AT_ONCE: Final = 16
 """Members that are asked to give back before those who wait look again."""
@@ -193,7 +193,8 @@ class Pools:
         """Ask members for unused bytes for the first in line, those that hold most for their weight first.
 
         Where that is too little they owe what they use above the level of the first, once it is free; nobody does when
-        that would not suffice either, for what they then gave back would serve nobody.
+        that would not suffice either, for what they then gave back would serve nobody. Then what is idle in the hands
+        of their sessions is asked for: two that wait for what the other has would wait for ever.
         """
         pool_epoch = drawn.pool_epoch
         shares = [share for share in await self.store.members(pool) if share.held > 0 and share.member != first.member]
@@ -210,24 +211,28 @@ class Pools:
             asked.clear()
             asked.add(_ALL)
         below = sum(share.held - share.above(first) for share in members)
-        if _ALL in asked and below + first.held + lacks <= drawn.limit:  # from now on every time, or the debt lapses
+        if _ALL in asked and below + first.held + lacks > drawn.limit:
+            for share in members:
+                await self.ask_back(pool, share, pool_epoch, lacks, debt="idle")
+        elif _ALL in asked:  # from now on every time, or the debt lapses
             for share in members:
                 if (owed := min(lacks - got, share.above(first))) > 0:
-                    await self.ask_back(pool, share, pool_epoch, owed, owe=True)
+                    await self.ask_back(pool, share, pool_epoch, owed, debt="owe")
                     got += owed
                 if got >= lacks:
                     return
 
-    async def ask_back(self, pool: PoolAddress, share: Share, pool_epoch: int, lacks: int, *, owe: bool = False) -> int:
+    async def ask_back(
+        self, pool: PoolAddress, share: Share, pool_epoch: int, lacks: int, *, debt: Debt = "keep"
+    ) -> int:
         """Ask one member for that many bytes of its slice, and tell the pool; returns how many it gave back."""
         address = Address.of(self.namespace, decode_name(share.member))
         # Slices of one queue are all alike: one that has much gives a part of it, and not each message's bytes.
-        part = share.held // 4 if is_slice(pool.name) and not owe else 0
+        part = share.held // 4 if is_slice(pool.name) and debt == "keep" else 0
         target = share.returned + min(max(lacks, part), share.held)
         held = await self.store.slice(
-            address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, target=target,
-            debt="owe" if owe else "keep",
-        )  # fmt: skip
+            address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, target=target, debt=debt
+        )
         if held.code == "UNKNOWN":
             _, served = await self.store.forget(pool, share.member, share.epoch)
             await self.deliver(pool, served, pool_epoch)

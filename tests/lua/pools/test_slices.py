@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.redis.stores.pools import Share
+from tests.lua.place import TTL_MS
 from tests.lua.pool_actions import ACTIONS, QUIET, act, sizes
 from tests.lua.pool_world import PoolWorld, Runner, granted, held
+from tests.lua.promises.hearing import Ear
 from tests.model.pool import ModelSlice
 
 pytestmark = pytest.mark.one_server
@@ -18,7 +20,9 @@ SLICE_CALLS = st.one_of(
     st.tuples(st.just("free"), sizes),
     st.tuples(st.just("look")),
     st.tuples(st.just("wait"), st.sampled_from([500, 1000, 2500])),
-    st.tuples(st.just("hear"), st.sampled_from([0, 0, 20, 60]), sizes, st.sampled_from(["keep", "owe", "owe", "void"])),
+    st.tuples(
+        st.just("hear"), st.sampled_from([0, 0, 20, 60]), sizes, st.sampled_from(["keep", "owe", "owe", "void", "idle"])
+    ),
 )
 
 
@@ -99,14 +103,14 @@ async def test_who_owes_serves_nobody_until_it_has_paid(world: PoolWorld) -> Non
     await world.producers["b"].ask(need=30)
     assert (await world.run("b")).lacks == 30
     share = (await world.store.members(world.pool))[0]
-    await world.pools.ask_back(world.pool, share, 0, 30, owe=True)
+    await world.pools.ask_back(world.pool, share, 0, 30, debt="owe")
     assert (await world.slices())["a"] == 100
     await world.producers["a"].give_back(20)
     await world.producers["a"].ask(need=world.producers["a"].held + 20)
     await world.clock(1000)
     assert (await world.look("a")).used == 80, "what comes free is not handed out again"
     share = (await world.store.members(world.pool))[0]
-    await world.pools.ask_back(world.pool, share, 0, 30, owe=True)
+    await world.pools.ask_back(world.pool, share, 0, 30, debt="owe")
     assert (await world.slices())["a"] == 80
     assert await granted(world) == 80
 
@@ -122,7 +126,7 @@ async def in_debt(world: PoolWorld) -> None:
     assert (await world.run("c")).lacks == 20
     for share in await world.store.members(world.pool):
         if share.held:
-            await world.pools.ask_back(world.pool, share, 0, 20, owe=True)
+            await world.pools.ask_back(world.pool, share, 0, 20, debt="owe")
 
 
 async def test_a_debt_is_paid_by_whoever_looks(world: PoolWorld) -> None:
@@ -146,6 +150,58 @@ async def test_who_waits_asks_again_before_the_debt_lapses(world: PoolWorld, mon
         await world.pools.step(world.places["c"].address, "memory", lambda *_: None, asked)
         asked_at = max([(await world.slice_of(name))["asked"] for name in "ab"])
         assert turn < 2 or asked_at == world.now, "every time, once all were asked for what they do not use"
+
+
+async def test_holders_learn_whether_others_wait_elsewhere(world: PoolWorld) -> None:
+    """Mutant: who waits alone takes a recall for its own, and keeps what it has in hand."""
+    await world.open()
+    await held(world, a=60)
+    await world.producers["b"].renew()
+    share = next(one for one in await world.store.members(world.pool) if one.member == "a")
+    epoch = (await world.look("a")).epoch
+    async with Ear.at(world.places["a"]) as ear:
+
+        async def recalled() -> list[str]:
+            return [words.removeprefix("recall ") for _, words in await ear.heard() if words.startswith("recall")]
+
+        await world.clock(1000)
+        await world.producers["a"].ask(need=world.producers["a"].held + 90)
+        assert await recalled() == [f"{1 << 52} {1 << 52} {epoch}"], "who waits here"
+        await world.clock(1000)
+        await world.pools.ask_back(world.pool, share, 0, 30, debt="owe")
+        assert await recalled() == [f"30 {1 << 52} {epoch} owed"]
+        await world.clock(1000)
+        await world.producers["a"].ask(need=world.producers["a"].held + 90)
+        assert await recalled() == [f"30 {1 << 52} {epoch} owed"], "they wait elsewhere still"
+
+
+async def test_sessions_give_back_what_is_idle_also_where_nothing_is_owed(world: PoolWorld) -> None:
+    """Mutant: whoever waits here drowns with its own recalls those for who waits elsewhere."""
+    await world.open()
+    await held(world, a=60)
+    share = next(one for one in await world.store.members(world.pool) if one.member == "a")
+    async with Ear.at(world.places["a"]) as ear:
+        recalled = list[str]()
+        for _ in range(10):
+            await world.clock(100)
+            await world.producers["a"].ask(need=world.producers["a"].held + 90)
+            await world.pools.ask_back(world.pool, share, 0, 30, debt="idle")
+            recalled += [words for _, words in await ear.heard() if words.startswith("recall")]
+    assert 4 <= sum(words.endswith(" owed") for words in recalled) <= 5, "at most five times a second"
+    record = await world.slice_of("a")
+    assert record["owed"] == record["returned"]
+
+
+async def test_what_the_dead_hold_goes_back_where_nobody_calls_any_more(world: PoolWorld) -> None:
+    """Mutant: leases end at the next call of those who use the destination, and there is none."""
+    await world.open()
+    await held(world, a=60)
+    share = next(one for one in await world.store.members(world.pool) if one.member == "a")
+    for _ in range(2):  # two strikes
+        await world.clock(2 * TTL_MS)
+        assert (await world.look("a")).used == 60, "who looks asks for nothing"
+        await world.pools.ask_back(world.pool, share, 0, 60)
+    assert (await world.slices())["a"] == 0
 
 
 async def test_who_is_first_owes_nothing(world: PoolWorld) -> None:

@@ -1,6 +1,7 @@
 """An account as a machine: whatever happens to its calls, each message ends once, in order, and nothing leaks."""
 
 import random
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -174,6 +175,27 @@ def test_a_recall_gives_back_what_was_not_used_and_all_above_the_share() -> None
     call = ann.account.call(world.now)
     assert isinstance(call, Acquire)
     assert (call.totals.granted, call.totals.returned) == (500, 500), "nothing was used since the one before"
+
+
+def test_who_waits_alone_gives_back_what_others_wait_for_at_another_destination() -> None:
+    """Else two that each hold a part of a pool and wait for the rest would wait for ever."""
+    ann, bob = paid(world := World()), world.session("bob", 100)
+    world.at(0.0, lambda: bob.send(500))
+    world.run(world.now + 0.1)
+    ann.send(900)
+    asks = []
+    while isinstance(call := ann.account.call(world.now), Acquire):
+        asks.append(call.totals)
+        answer = world.serve(ann, call)
+        assert answer is not None
+        ann.account.hear(call, replace(answer, place=1, blocked=1), world.now)
+    assert asks[-1].need > asks[-1].granted
+    ann.account.hear_recall(100, 10)
+    assert ann.account.call(world.now) is None, "nobody else waits here: it is its own echo"
+    ann.account.hear_recall(100, 10, owed=True)
+    call = ann.account.call(world.now)
+    assert isinstance(call, Acquire)
+    assert call.totals.returned == call.totals.granted > 0
 
 
 def test_what_goes_back_in_a_new_epoch_is_claimed_first() -> None:

@@ -48,6 +48,27 @@ async def peak(client: headgate.Client, pool: str = "memory") -> int:
     return int(fields["peak_bytes"])
 
 
+async def test_two_that_hold_a_part_each_and_wait_for_the_rest_are_both_served(client: headgate.Client) -> None:
+    """Mutant: who waits alone at its destination keeps what it has in hand, and so does the other."""
+    await client.set_pool("memory", limit=1000)
+    async with client.session("a") as a, client.session("b") as b, client.session("in") as into:
+        producers = []
+        for session, name in ((a, "orders"), (b, "returns")):
+            await client.apply(name, kind="queue", pools="memory")
+            producers.append(await session.producer(name, window=300))
+            await producers[-1].send(b"x" * 100, timeout=GUARD)
+            await drain(await into.consumer(name), 1)
+        await wait_until(lambda: both_hold(client), timeout=GUARD)
+        sending = [asyncio.ensure_future(producer.send(b"x" * 800, timeout=GUARD)) for producer in producers]
+        consumers = [await into.consumer(name, window=1) for name in ("orders", "returns")]
+        await asyncio.gather(*(drain(consumer, 1) for consumer in consumers), *sending)
+
+
+async def both_hold(client: headgate.Client) -> bool:
+    """Return whether some credit is in hand at each of two destinations."""
+    return all([await field(client, name, "leased_bytes") > 0 for name in ("orders", "returns")])
+
+
 async def all_back(client: headgate.Client, names: Sequence[str], pool: str = "memory") -> None:
     """Purge, and see every byte go back to the pool.
 

@@ -92,7 +92,7 @@ class Account:
         self._messages_per_byte = MESSAGES_PER_WINDOW_BYTE if holds_messages else PERMITS_PER_WINDOW_BYTE
         self._opened = False
         """Whether it ever was opened: until then somebody waits for that, and a refusal is asked about at once."""
-        self._ensure = self._claim = False
+        self._ensure = self._claim = self._owed = False
         self._ask_at = 0.0
         self._give_back = self._wanted = self._removed = False
         self._share = self._used_before = (0, 0)
@@ -189,13 +189,13 @@ class Account:
         if raised:
             self._ask_at = 0.0  # served, so no longer in line: whoever comes next must ask
 
-    def hear_recall(self, share: int, share_m: int, epoch: int | None = None) -> bool:
+    def hear_recall(self, share: int, share_m: int, epoch: int | None = None, *, owed: bool = False) -> bool:
         """Take in that others wait, and how much each may hold for one of weight 1; returns whether some is to go back.
 
         Most of those who hear it wait themselves, and have nothing. In an epoch that is new to the account it claims
-        what it holds first: only what was claimed, and comes back after that, is passed on.
+        what it holds first, for only what was claimed is passed on. What is ``owed`` others wait for elsewhere.
         """
-        line = self.credit
+        line, self._owed = self.credit, self._owed or owed
         self._share = (share * self.weight, share_m * self.weight)
         if self.open and epoch not in (None, line.epoch):
             self._claim = self._give_back = True
@@ -217,7 +217,7 @@ class Account:
     @property
     def alone_in_line(self) -> bool:
         """Whether it waits and nobody else does, as far as the last answer tells: then a recall is its own echo."""
-        return self.last.place > 0 and self.last.blocked == 1
+        return self.last.place > 0 and self.last.blocked == 1 and not self._owed
 
     @property
     def owes(self) -> bool:
@@ -459,7 +459,7 @@ class Account:
 
     def _recall(self) -> bool:
         """Give back what was not used since the last recall, and all above the fair share."""
-        line, (share, share_m) = self.credit, (0, 0) if self.waiters.stopped else self._share
+        line, self._owed, (share, share_m) = self.credit, False, (0, 0) if self.waiters.stopped else self._share
         used, used_m = line.used - self._used_before[0], line.used_m - self._used_before[1]
         self._used_before = line.used, line.used_m
         if self.outbox.waiting or self.waiters.stopped:
@@ -633,6 +633,7 @@ class Account:
         self.open = True
         before, self.last = self.last, answer
         self.recalled = (self.recalled or self._give_back) and answer.blocked > 0
+        self._owed = self._owed and self.recalled
         if answer.code == "OK":  # a batch that is stored already renews nothing
             # From before the call: Redis counted from some moment during it.
             self.lease.renewed(asked_at)

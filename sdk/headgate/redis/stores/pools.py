@@ -13,6 +13,10 @@ UNLIMITED: Final = 1 << 53
 """Stands for a limit that there is not, where numbers are compared: above all that can be counted."""
 
 
+Debt = Literal["keep", "owe", "void", "idle"]
+"""What becomes of what a destination owes its pool; see ``lua/slice.lua``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """A pool's record of a member: cumulative bytes, and the epoch of the destination that they belong to."""
@@ -100,7 +104,7 @@ class PoolStore:
 
     async def slice(
         self, address: Address, pool: str, *, share: Share | None = None, pool_epoch: int = 0, target: int = 0,
-        debt: Literal["keep", "owe", "void"] = "keep",
+        debt: Debt = "keep",
     ) -> Slice:  # fmt: skip
         """Tell a destination what the pool has on record for it, ask it to give back; without ``share`` only look.
 
@@ -110,7 +114,8 @@ class PoolStore:
             share: the pool's record.
             pool_epoch: the pool's, 0 when not known; answers of an earlier one are refused from then on.
             target: the total of bytes to give back, as far as they are not in use.
-            debt: ``owe`` to give back the rest too, as soon as it is not in use; ``void`` to owe nothing any more.
+            debt: ``owe`` to give back the rest too, as soon as it is not in use; ``void`` to owe nothing any more;
+                ``idle`` to have sessions give back what they hold and do not use.
         """
         reply = await self._call(
             "slice",
