@@ -16,7 +16,8 @@ hold_off.heed = function(read)
   read.spent = not read.held_until and (read.held_off or not part)
   read.stopped = read.stopped or read.held_until
   if part then
-    read.slice_bytes = math.min(read.slice_bytes, math.max(1, math.floor(read.limit_bytes * part)))
+    local most = math.floor(read.limit_bytes * part / (read.of_slices or 1)) -- all slices together are within the part
+    read.slice_bytes = math.min(read.slice_bytes, math.max(1, most))
     read.most_messages = math.min(MOST_COUNTED, math.max(1, math.floor(read.limit_messages * part)))
   end
 end

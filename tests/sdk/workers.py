@@ -255,6 +255,25 @@ async def sliced(client: headgate.Client, destination: str, ttl: str, count: str
     await asyncio.gather(*map(send, sessions))
 
 
+async def admits(client: headgate.Client, destination: str, ttl: str, seed: str) -> None:
+    """Take and release permits of all sizes, three at a time, each from a session of its own, for ever."""
+    dice = random.Random(int(seed))
+
+    async def admit(session: headgate.Session) -> None:
+        gate = None
+        while gate is None:
+            with contextlib.suppress(headgate.CoordinatorUnavailable):  # a master may be away
+                gate = await session.gate(destination, window=300)
+        while True:
+            with contextlib.suppress(headgate.CreditTimeout, headgate.CoordinatorUnavailable):
+                async with gate.admit(dice.randrange(1, 500), timeout=dice.choice((0.1, 1, 30))):
+                    await asyncio.sleep(dice.random() / 50)
+
+    sessions = [client.session(f"worker-{number}", ttl=float(ttl)) for number in range(3)]
+    _say("ready", *(session.id for session in sessions))
+    await asyncio.gather(*map(admit, sessions))
+
+
 ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "producer": producer,
     "consumer": consumer,
@@ -266,6 +285,7 @@ ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "numbered": numbered,
     "spread": spread,
     "sliced": sliced,
+    "admits": admits,
     "tallies": tallies,
 }
 

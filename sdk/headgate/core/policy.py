@@ -13,6 +13,7 @@ from typing import Any, Final
 from headgate.core.addresses.index import PatternIndex
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.limits.descriptor import Descriptor
+from headgate.core.limits.slices import SLICED_KINDS
 from headgate.core.limits.user_limit import UserLimit
 from headgate.core.links.channel import Channel, Feed
 from headgate.core.links.link import Link, Site
@@ -317,6 +318,6 @@ def _belongs(setting: str, kind: str | None) -> bool:
         return True
     if kind == "bucket":
         return setting in BUCKET_FIELDS
-    if setting in ("rate", "burst") or (kind == "topic" and setting == "slices"):
+    if setting in ("rate", "burst") or (setting == "slices" and kind not in SLICED_KINDS):
         return False
     return kind != "gate" or setting not in MESSAGE_FIELDS

@@ -27,7 +27,7 @@ from headgate.core.limits.limiter_forms import (
 )
 from headgate.core.limits.priority import MAX_OVERTAKEN
 from headgate.core.limits.shadow import IN_SHADOW, check_shadows, enforce_limits
-from headgate.core.limits.slices import check_slices
+from headgate.core.limits.slices import SLICED_KINDS, check_slices
 from headgate.core.spellings import (
     COUNT,
     CREDIT,
@@ -159,7 +159,7 @@ class Settings:
         "``yes`` when it may use what its pools keep in reserve; ``no`` when not.")
     pool_weight: int | str | None = _row(WEIGHT, doc=
         "its share of a pool beside others that wait for it, 1 to 1000; 1 when it does not say.")
-    slices: int | str | None = _row(SLICES, kinds=MESSAGES, doc="of a queue, slots that it is spread over, up to 48.")
+    slices: int | str | None = _row(SLICES, kinds=SLICED_KINDS, doc="slots of a queue or gate, up to 48; 1 unless set.")
     send_rate: float | str | None = _row(RATE, path="rate.messages", kinds=MESSAGES, doc=
         "messages a second that may be sent, shared by all hosts.")
     send_burst: int | str | None = _row(COUNT, path="rate.burst", kinds=MESSAGES, doc=

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -16,11 +17,12 @@ from headgate.limiting.limiter import Limiter
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterLevels, LimiterStore
+from headgate.redis.stores.sliced_reads import read_whole
 from headgate.units import MAX_SIZE, parse_duration
 
 _READ: Final = (
     "kind", "limit_bytes", "limit_messages", "leased_bytes", "leased_messages", "blocked", "rate", "burst", "tat",
-    "held_off", "off_reason", "learning_until",
+    "held_off", "off_reason", "learning_until", "sliced",
 )  # fmt: skip
 
 
@@ -87,16 +89,30 @@ class KeyedLimiter:
         """Have nothing admitted for a while; as :meth:`Limiter.hold_off`."""
         if key is not None:
             return await (await self.open()).hold_off(seconds, reason=reason, key=key)
-        ms = round(parse_duration(seconds, "seconds") * 1000)
-        text, store = read_reason(reason), LimiterStore(self._context.store.server)
-        code, lasts = await store.pause(self.address, self._session, ms=ms, reason=text)
+        ms, text = round(parse_duration(seconds, "seconds") * 1000), read_reason(reason)
+        registry = self._context.registry
+        lasts = await self._pause(self.address, self._ensure, ms, text)
+        await registry.refresh(self.address)  # here at once, elsewhere with the hint
+        parts = registry.slices(self.address)[1:]
+        pauses = (self._pause(part, partial(self._ensure_slice, part), ms, text) for part in parts)
+        for pause in await asyncio.gather(*pauses, return_exceptions=True):  # each that answers, whichever does not
+            if isinstance(pause, BaseException):
+                raise pause
+        return lasts / 1000
+
+    async def _pause(self, address: Address, ensure: Ensure, ms: int, reason: str) -> int:
+        store = LimiterStore(self._context.store.server)
+        code, lasts = await store.pause(address, self._session, ms=ms, reason=reason)
         if code == "UNKNOWN":
-            await self._ensure(True)
-            code, lasts = await store.pause(self.address, self._session, ms=ms, reason=text)
+            await ensure(True)
+            code, lasts = await store.pause(address, self._session, ms=ms, reason=reason)
         if code != "OK":
             raise PolicyError(f"{self.address.name!r} is neither a gate nor a bucket")
-        await self._context.registry.refresh(self.address)  # here at once, elsewhere with the hint
-        return lasts / 1000
+        return lasts
+
+    async def _ensure_slice(self, address: Address, recover: bool) -> str:  # noqa: FBT001
+        registry = self._context.registry  # one that nobody has used yet was not lost
+        return await registry.ensure(address, ("gate",), recover=recover and bool(registry.fields(address)))
 
     async def close(self) -> None:
         """Release all that keys hold."""
@@ -120,7 +136,8 @@ async def read_state(
     seconds, micros = await server.command(own, "TIME")
     if levels is None or values[0] is None:
         return None
-    fields = {name: value.decode() for name, value in zip(_READ, values, strict=True) if value is not None}
+    own_fields = {name: value.decode() for name, value in zip(_READ, values, strict=True) if value is not None}
+    fields = await read_whole(server, address, _READ, own_fields)
     now_ms = int(seconds) * 1000 + int(micros) / 1000  # not cut off: slots of a bucket are us
     off = left_of(fields.get("held_off", ""), now_ms)
     of_keys = LimiterState.of(address.name, key, levels)

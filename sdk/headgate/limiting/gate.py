@@ -65,7 +65,7 @@ class Permit:
         if gate is None:
             return None
         account, line = gate._account, gate._credit
-        return BlockHold(account.address.name, f"{account.session}.0", line.taken_m)
+        return BlockHold(account.address.shown, f"{account.session}.0", line.taken_m)
 
 
 class KeyedPermit(Permit):
@@ -197,7 +197,7 @@ class Gate:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._in_use} in use, {self._credit.in_hand} in hand"
-        return f"Gate({self._account.address.name!r}, {state})"
+        return f"Gate({self._account.address.shown!r}, {state})"
 
     def adopt(self, defaults: Defaults) -> None:
         """Go by what the destination's settings say, but for what the gate was opened with."""
@@ -327,7 +327,7 @@ class Gate:
         wanted = {"bytes": size, "calls": 1}
         limit = next((name for name, one in state.limits.items() if one.remaining < wanted[name]), "line")
         limit, after = ("hold_off", state.held_off) if state.held_off else (limit, None)
-        return Refused(self._account.address.name, limit, "all", after, MappingProxyType(wanted), key)
+        return Refused(self._account.address.shown, limit, "all", after, MappingProxyType(wanted), key)
 
     async def close(self) -> None:
         """Give the credit back; permits still held are void. Never flow-controlled, never longer than 1 s."""
@@ -337,7 +337,7 @@ class Gate:
 
     def _check_open(self) -> None:
         if self._closed or self._account.closed:
-            raise Closed(f"the gate {self._account.address.name!r} {self._account.why_closed}")
+            raise Closed(f"the gate {self._account.address.shown!r} {self._account.why_closed}")
 
     def _try_in_turn(self, size: int, key: str | None, band: int | None) -> Permit | None:
         hold = self.try_turn(size, key, band)
@@ -386,7 +386,7 @@ class Gate:
         done: Any = loop.create_future()
         item = Outgoing(b"", size, loop.time() + patience, done, when_full=when_full or self._when_full)
         try:
-            with self._account.waits.timed("gate", self._account.address.name):
+            with self._account.waits.timed("gate", self._account.address.shown):
                 if not self._account.submit(item):
                     self._account.awaits(item, current(loop))
                 paid: int = await done

@@ -8,7 +8,7 @@ from typing import Final
 from headgate.core.addresses.index import PatternIndex
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.limits.fairness import check_turns
-from headgate.core.limits.slices import check_slices
+from headgate.core.limits.slices import SLICED_KINDS, check_slices
 from headgate.core.policy import Policy, Resolved, Rule
 from headgate.errors import PolicyError
 from headgate.policy.channels import check_channels
@@ -158,7 +158,7 @@ def _values(example: Example) -> Iterator[Problem]:
                 yield Problem(
                     place_of(origins[name]), name, f"for destinations such as {example.name!r}: {error.beside(name)}"
                 )
-    if "slices" in origins and example.resolved.kind in (None, "queue"):
+    if "slices" in origins and (example.resolved.kind or "queue") in SLICED_KINDS:
         try:
             check_slices(fields, {"slices": fields["slices"]})
         except PolicyError as error:

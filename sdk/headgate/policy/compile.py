@@ -7,6 +7,7 @@ from typing import Any, Final
 from headgate.core.addresses.pattern import Pattern, with_parent
 from headgate.core.limits.limit import limits_of
 from headgate.core.limits.shadow import IN_SHADOW
+from headgate.core.limits.slices import SLICED_KINDS
 from headgate.core.limits.zones import zone_shown
 from headgate.core.names import encode_name
 from headgate.core.policy import Policy, Rule
@@ -202,8 +203,10 @@ def _belonging(rule: Destination, values: Values, source: Source, problems: list
     for setting, (_, path) in list(values.items()):
         if setting == "enforce" and rule.kind == "bucket" and values[setting][0] == IN_SHADOW:
             continue
-        if rule.kind not in (None, "queue") and setting == "slices":
-            problems.append(source.problem(path, f"belongs to a queue: a {rule.kind} has one slice; leave it out"))
+        if setting == "slices" and rule.kind is not None and rule.kind not in SLICED_KINDS:
+            problems.append(
+                source.problem(path, f"belongs to a queue or a gate: a {rule.kind} has one slice; leave it out")
+            )
         elif rule.kind == "bucket" and setting != "kind" and FIELD_OF[setting] not in BUCKET_FIELDS:
             problems.append(
                 source.problem(path, "means nothing for a bucket; that takes rate, burst, shadow, per_key and ledger")

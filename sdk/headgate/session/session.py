@@ -176,8 +176,8 @@ class Session:
         account, requested = await self._account(destination, window, weight, ("gate",))
         if wanted:
             requested.insist(wanted)
-        gate = Gate(account, self._keys(account.address, "gate"), timeout=patience, when_full=how)
-        self._destinations.at(destination).follower.send(gate)
+        gate = Gate(account, self._keys(account.address.whole, "gate"), timeout=patience, when_full=how)
+        self._destinations.at(account.address.name).follower.send(gate)
         return gate
 
     @explains("consumer")

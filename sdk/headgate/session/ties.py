@@ -136,7 +136,7 @@ class Ties:
         found: list[Tie] = []
         for presence in self._destinations() if waits else ():
             found += [
-                waits[consumer.use.task].tie(presence.address.name, consumer.id, now)
+                waits[consumer.use.task].tie(presence.address.shown, consumer.id, now)
                 for consumer in presence.consumers
                 if consumer.use.task in waits and not consumer.use.is_settling
             ]

@@ -45,7 +45,7 @@ def waits_of(destinations: Iterable[SessionDestination], limiters: Iterable[limi
     """Yield the waits of a session, of which it is known for whom."""
     for presence in destinations:
         for item in sends(presence):
-            yield TaskWait(item.who, presence.address.name, name_of(item), item.since, item.deadline, item.done)
+            yield TaskWait(item.who, presence.address.shown, name_of(item), item.since, item.deadline, item.done)
     for one in limiters:
         for waiter in one.line.waiting:
             reservation, binding = waiter.reservation, waiter.reservation.binding

@@ -6,6 +6,7 @@ import pytest
 
 from headgate.core.names import slice_name
 from headgate.redis.keys import Address
+from headgate.redis.stores.limiters import LimiterStore
 from headgate.redis.stores.pools import PoolStore, Share
 from tests.lua.place import Place
 
@@ -68,6 +69,19 @@ async def test_a_session_keeps_no_more_in_hand_than_its_share_of_one_slice(place
     bob = place.producer("bob")
     assert (await bob.ask(window=1000)).granted == 250
     assert (await bob.ask(need=600)).granted == 600, "what it needs it gets"
+
+
+async def test_slices_of_a_gate_begin_slowly_together(place: Place) -> None:
+    """Mutant: after a hold-off each of them admits what all may."""
+    await place.create("gate", limit=1000, slices="4")
+    address, pool, store = place.address, f"{place.address.name}%.0", PoolStore(place.server)
+    epoch = (await store.slice(address, pool)).epoch
+    await store.slice(address, pool, share=Share(place.address.name, epoch, 1000, 0), pool_epoch=epoch)
+    await LimiterStore(place.server).pause(address, "ann", ms=4000, reason="")
+    await place.wait(6000)
+    assert (await place.producer("ann").ask(need=1, window=1000)).granted == 125, "half of it, and a quarter of that"
+    await place.wait(2001)
+    assert (await place.producer("bob").ask(need=875)).granted == 875
 
 
 async def test_sessions_are_placed_in_turn(place: Place) -> None:

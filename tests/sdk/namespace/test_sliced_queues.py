@@ -355,21 +355,22 @@ async def test_what_a_slice_would_keep_alone_is_refused(client: headgate.Client,
         await client.apply("orders", **setting)  # two slices drain
 
 
-async def test_slices_are_of_queues_and_nobody_names_them(client: headgate.Client) -> None:
+async def test_slices_are_of_queues_and_gates_and_nobody_names_them(client: headgate.Client) -> None:
     for kind, others in (
         ("topic", {}),
-        ("gate", {}),
         ("bucket", {"rate": 5}),
         ("limiter", {"limits": {"slots": {"at_once": 1}}}),
     ):
-        with pytest.raises(PolicyError, match=f"^(slices|'events').* belongs to a queue: a {kind} has one slice"):
+        with pytest.raises(PolicyError, match=f"^(slices|'events').* .*: a {kind} has one slice"):
             await client.apply("events", kind=kind, slices=2, **others)
         await client.apply("events", kind=kind, **others)
-        with pytest.raises(PolicyError, match=f"slices.* belongs to a queue: a {kind} has one slice"):
+        with pytest.raises(PolicyError, match=f"slices.* .*: a {kind} has one slice"):
             await client.apply("events", slices=2)
         await client.remove("events")
-    with pytest.raises(PolicyError, match=r"policy.toml:4: destination\[1\].slices: belongs to a queue: a gate"):
-        policy.loads('[[destination]]\nmatch = "door"\nkind = "gate"\nslices = 2\n')
+    with pytest.raises(
+        PolicyError, match=r"policy.toml:4: destination\[1\].slices: belongs to a queue or a gate: a topic"
+    ):
+        policy.loads('[[destination]]\nmatch = "door"\nkind = "topic"\nslices = 2\n')
     await client.apply("orders", kind="queue", slices=2)
     with pytest.raises(InvalidName, match="stands for a slice; name 'orders'"):
         await client.apply("orders#1", limit=5)

@@ -1,4 +1,4 @@
-"""Slices of a queue: what can be set beside them, because all slices together keep it and not each one alone."""
+"""Slices of a destination: what can be set beside them, because all slices together keep it and not each one alone."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -25,6 +25,10 @@ _ALONE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     "shadow": ("shadow", frozenset({""})),
 }
 """Fields that each slice would keep for itself: the setting of each, and its values that say nothing."""
+
+
+SLICED_KINDS: Final = frozenset({"queue", "gate"})
+"""Kinds of destinations that may have slices."""
 
 
 def is_sliced(fields: Mapping[str, str]) -> bool:
@@ -74,8 +78,8 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     if not is_sliced(fields):
         return
     kind = fields.get("kind", "queue")
-    if kind != "queue" and given.get("slices", "1") not in ("", "1"):
-        raise PolicyError(f"belongs to a queue: a {kind} has one slice; leave it out", setting="slices")
+    if kind not in SLICED_KINDS and given.get("slices", "1") not in ("", "1"):
+        raise PolicyError(f"belongs to a queue or a gate: a {kind} has one slice; leave it out", setting="slices")
     for field, (setting, idle) in _ALONE.items():
         if fields.get(field, "") not in idle and {field, "slices"} & set(given):
             raise PolicyError(
