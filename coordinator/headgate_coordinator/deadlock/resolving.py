@@ -93,7 +93,8 @@ def _setting(step: Step, sight: WaitGraph) -> str:
 
 def _session(step: Step, sight: WaitGraph) -> str:
     """Return the id under which who waits is in line."""
-    return next(tie.session for tie in sight.ties if waiter(tie) == step.who)
+    session = next(tie.session for tie in sight.ties if waiter(tie) == step.who)
+    return sight.snapshots[step.what.name].in_line(session) or session
 
 
 def _since(step: Step, sight: WaitGraph) -> int:

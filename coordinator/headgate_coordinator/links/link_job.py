@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from headgate._util.tasks import stop
 from headgate.client import Client
@@ -19,9 +19,9 @@ from headgate.session.session import Session
 from headgate.spool.stores import Spool
 from headgate_coordinator.links.job import Job, LinkTotals
 from headgate_coordinator.links.rates import LinkRate, quantum
-from headgate_coordinator.links.rules import MAX_HOPS, Forwarding
-from headgate_coordinator.links.selection import judge_by
+from headgate_coordinator.links.rules import MAX_HOPS, Forwarding, judge_by
 from headgate_coordinator.links.sites import Sites
+from headgate_coordinator.links.slice_workers import SliceWorkers
 from headgate_coordinator.links.spooled_reads import SpooledReads
 from headgate_coordinator.links.spooled_writes import Segment, SpooledWrites
 from headgate_coordinator.links.worker import LinkSide, LinkWorker
@@ -48,40 +48,38 @@ class LinkJob(Job[Link]):
         super().__init__(link, fence)
         self._client, self._sites, self._ttl, self._on_wait = client, sites, ttl, on_wait
         self._beginning = beginning
-        self._worker: LinkWorker | None = None
+        self._workers: SliceWorkers | None = None
         self._there = client
         self._kinds: tuple[str, ...] = STORES
         self._mending: asyncio.Task[None] | None = None
-        self._sent: list[Segment] = []
+        self._sent: dict[int, list[Segment]] = {}
 
     @property
     def trouble(self) -> Trouble | None:
         """Why nothing moves, None while it does."""
-        return self._trouble if self._trouble or self._worker is None else self._worker.forwarder.trouble
+        return self._trouble if self._trouble or self._workers is None else self._workers.trouble
 
     @property
     def carried(self) -> LinkTotals:
         """Messages and bytes forwarded so far; nothing until both ends are there."""
-        at = self._worker.forwarder if self._worker else None
-        return LinkTotals(at.committed, at.committed_bytes) if at else LinkTotals()
+        return self._workers.carried if self._workers else LinkTotals()
 
     @property
     def waits(self) -> str:
         """Name of its wait in line at the target, of one at this site: who looks for deadlocks sees no other."""
-        worker = self._worker if self.link.site is None and not self._trouble else None
-        return worker.forwarder.waits if worker else ""
+        workers = self._workers if self.link.site is None and not self._trouble else None
+        return workers.waits if workers else ""
 
     def look_after(self) -> None:
         """Begin to make ends that are gone again, and to fetch what a target without room lacks from its pools."""
-        if self._worker is None:
-            return
-        missing = frozenset(self._worker.forwarder.missing)
+        workers = tuple(self._workers or ())
+        missing = [worker for worker in workers if worker.forwarder.missing]
         if missing and (self._mending is None or self._mending.done()):
             self._mending = asyncio.create_task(self._mend(missing), name=f"headgate ends of {self.link.link}")
-        target, parts = self._worker.target.address, self._there.parts
-        names = parts.registry.pools(target)
-        if names and self.trouble is not None:
-            parts.pools.refill(target, names, lambda _name, _limit: None)
+        if workers and self.trouble is not None:
+            target, parts = workers[0].target.address, self._there.parts
+            if names := parts.registry.pools(target):
+                parts.pools.refill(target, names, lambda _name, _limit: None)
 
     async def stop(self, *, lost: bool = False) -> None:
         """Stop at once, as any job; its credit goes back."""
@@ -117,30 +115,40 @@ class LinkJob(Job[Link]):
             if how.pace:
                 session = await stack.enter_async_context(here.session(f"rate of {link.name}"))
                 rate = await LinkRate.open(session, link)
-            worker = LinkWorker(
-                forwarder_id(here.namespace, link.link), source, target, how, fence=self.fence, dead=dead,
-                ttl=self._ttl, pace=rate.allow if rate else None, on_wait=self._on_wait,
-                tracing=here.parts.tracing,
-            )  # fmt: skip
-            worker.spool = SpooledWrites(
-                there.parts, target.address, worker.link, self.fence, _room(stack, there, link.name), worker.hear_store,
-                self._sent, elsewhere=link.site is not None,
-            )  # fmt: skip
-            self._worker, self._there, self._trouble = worker, there, None
+            room = _room(stack, there, link.name)
+
+            async def begin(part: Address, number: int) -> LinkWorker:
+                end = (await _end(here, part.name, (kind,)))[0] if number else source
+                worker = LinkWorker(
+                    forwarder_id(here.namespace, link.link), end, target, how, fence=self.fence, dead=dead,
+                    ttl=self._ttl, pace=rate.allow if rate else None, on_wait=self._on_wait,
+                    tracing=here.parts.tracing, part=number,
+                )  # fmt: skip
+                sent = self._sent.setdefault(number, [])
+                worker.spool = SpooledWrites(
+                    there.parts, target.address, worker.there, self.fence, room, worker.hear_store, sent,
+                    elsewhere=link.site is not None,
+                )  # fmt: skip
+                return worker
+
+            self._workers = workers = SliceWorkers(source.address, here.parts.registry, begin)
+            self._there, self._trouble = there, None
             try:
-                return await worker.run()
+                return await workers.run()
             finally:
                 await stop(self._mending)
 
     async def _leave(self) -> None:
-        if self._worker is not None:
-            await self._worker.leave()
+        for worker in self._workers or ():
+            await worker.leave()
 
-    async def _mend(self, missing: frozenset[str]) -> None:
+    async def _mend(self, workers: Sequence[LinkWorker]) -> None:
         link, here = self.link, self._client
+        missing = {end for worker in workers for end in worker.forwarder.missing}
         with contextlib.suppress(HeadgateError):  # the worker's trouble tells it; it is tried again
-            if "source" in missing:
-                await _end(here, link.source, recover=True)
+            for worker in workers:
+                if "source" in worker.forwarder.missing:
+                    await _end(here, worker.source.address.name, recover=True)
             if "target" in missing:
                 await _end(self._there, link.target, self._kinds, recover=True)
             if "dead letters" in missing and link.dead_letters:

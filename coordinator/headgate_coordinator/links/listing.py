@@ -16,6 +16,7 @@ from headgate.explain.destination_facts import backlogs
 from headgate.redis.keys import Address, forwarder_id, owned_keys
 from headgate.redis.replies import Snapshot
 from headgate.redis.stores.links import LinkStore
+from headgate.redis.stores.sliced_reads import slices_of
 from headgate_coordinator.fleet.registry import NodeEntry, NodeRegistry
 from headgate_coordinator.links.endpoints import unknown_site
 from headgate_coordinator.links.routed import links_now
@@ -43,7 +44,7 @@ class LinkState:
             has its lease; ``ending`` when the policy does not name it any more, and nobody has ended it yet.
         owner: id of the node that has its lease; empty when none that is there has.
         mark: number, at the source, of the last message that the target has; None where it has none. Of a link to
-            another site or to a channel, of the last that left the source.
+            another site or to a channel, of the last that left the source. Of a source with slices, theirs added up.
         backlog: messages at the source that it has to settle, with those that other consumers of a queue may get; None
             where there is no source, or it is not a subscription of it yet.
         backlog_bytes: of these, about: as messages at the source are on average.
@@ -116,9 +117,10 @@ async def _look(
 ) -> LinkState:
     ends, sid = ends_of(name), forwarder_id(client.namespace, name)
     store = LinkStore(client.store.server)
+    slices = len(await slices_of(client.store.server, Address.of(client.namespace, ends.source)))
     # Before the backlog: a link that is open has one. What its node says is of its last beat, before which it had none.
-    is_open = await store.is_open(client.namespace, ends, sid)
-    mark = await store.mark(client.namespace, ends, sid, here=not (ends.site or feed_of(name)))
+    is_open = await store.is_open(client.namespace, ends, sid, slices=slices)
+    mark = await store.mark(client.namespace, ends, sid, here=not (ends.site or feed_of(name)), slices=slices)
     backlog, size = _backlog(sid, ends, await client.store.snapshot(Address.of(client.namespace, ends.source)))
     trouble = node.troubles.get(name, "") if node else ""
     stalls = bool(trouble) and Trouble(node.codes.get(name, "") if node else "", trouble).stalls

@@ -9,9 +9,10 @@ from headgate.core.durability import MAX_REPLICAS, Durability
 from headgate.core.links.channel import feed_of
 from headgate.core.links.link import ends_of
 from headgate.errors import CoordinatorUnavailable, PolicyError
-from headgate.redis.keys import Address, forwarder_id, owned_keys
+from headgate.redis.keys import Address, forwarder_id, link_at, owned_keys
 from headgate.redis.replies import Account
 from headgate.redis.stores.links import LinkStore
+from headgate.redis.stores.sliced_reads import slices_of
 from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.links.endpoints import LinkEndpoint
 from headgate_coordinator.links.routed import links_now
@@ -28,7 +29,7 @@ _SETTLED: Final = 0.5
 async def end_link(
     link: str, source: LinkEndpoint, target: LinkEndpoint, *, fence: int, ttl_ms: int, copies: bool = False
 ) -> None:
-    """End a link that no policy names any more. May be repeated; ends that are gone do not matter.
+    """End a link that no policy names any more, at each slice of its source. May be repeated; ends may be gone.
 
     Both ends hear of the fence first, so that no call of an earlier worker, however late, stores anything after the
     mark was asked for. Else what it stored would be given back at the source too.
@@ -44,14 +45,22 @@ async def end_link(
     Raises:
         CoordinatorUnavailable: no answer, or a replica of the target does not have yet what it committed; call again.
     """
+    for number, part in enumerate(await slices_of(source.client.store.server, source.address)):
+        await _end_part(link, number, source._replace(address=part), target, fence, ttl_ms, copies=copies)
+
+
+async def _end_part(
+    link: str, part: int, source: LinkEndpoint, target: LinkEndpoint, fence: int, ttl_ms: int, *, copies: bool
+) -> None:
     here, there = LinkStore(source.client.store.server), LinkStore(target.client.store.server)
+    name = link_at(link, part)
     while True:
         opened = await here.open(source.address, link, fence=fence, window="1/1", copies=copies)
-        answer = await there.commit(target.address, link, fence=fence, born=opened.born, prev=0, ttl_ms=ttl_ms)
+        answer = await there.commit(target.address, name, fence=fence, born=opened.born, prev=0, ttl_ms=ttl_ms)
         if not (later := max(opened.fence, answer.fence)):
             break
         fence = later + 1  # the leases were lost, and are numbered anew
-    await _secure(there, target, link, fence, opened.born, ttl_ms)
+    await _secure(there, target, name, fence, opened.born, ttl_ms)
     if opened.code in ("OK", "GONE"):  # gone: whoever began to end it died, and what the target has had left by then
         code = "OK" if opened.code == "GONE" or answer.code in ("UNKNOWN", "KIND", "STALE") else "MORE"
         while code == "MORE":
@@ -59,7 +68,7 @@ async def end_link(
         for member in (f"{link}.1", f"!{link}"):
             while await source.client.store.detach(source.address, link, member, failed=False) == "MORE":
                 pass
-    await target.client.store.acquire(target.address, Account(link, fence, 0, weight=0), ttl_ms=ttl_ms, leave=True)
+    await target.client.store.acquire(target.address, Account(name, fence, 0, weight=0), ttl_ms=ttl_ms, leave=True)
 
 
 async def _secure(store: LinkStore, target: LinkEndpoint, link: str, fence: int, born: int, ttl_ms: int) -> None:
@@ -112,7 +121,8 @@ async def give_up(client: Client, link: str) -> None:
     while record := await client.store.server.command(key, "HGET", key, link):
         found = _RECORD.search(record.decode())
         owner, fence = (found[1], int(found[2])) if found else ("-", 0)
-        await end_source(client, source, forwarder_id(client.namespace, link), fence + 2, copies=ends.copies)
+        for part in await slices_of(client.store.server, source):
+            await end_source(client, part, forwarder_id(client.namespace, link), fence + 2, copies=ends.copies)
         await LeaseStore(client.store.server, client.namespace).call(owner, [link], mode="forget", ttl_ms=_TTL_MS)
         await asyncio.sleep(_SETTLED)
 

@@ -9,6 +9,9 @@ from typing import Final
 
 from headgate.core.durability import Durability
 from headgate.core.links.calls import Entry, Put, Skip
+from headgate.core.selector.messages import matcher
+from headgate.core.selector.parser import Selector
+from headgate.errors import MessageFormatError
 
 MAX_HOPS: Final = 8
 """Places that a message may come through where nobody says how many."""
@@ -36,6 +39,26 @@ class Refusal:
 
     reason: str
     dead_letter: bool = False
+
+
+NOT_SELECTED: Final = Refusal("selector")
+UNREADABLE: Final = Refusal("unreadable", dead_letter=True)
+
+
+def judge_by(selector: Selector) -> Callable[[Entry], Refusal | None]:
+    """Return a judge for :class:`Forwarding` that lets pass what a selector matches.
+
+    A message that does not match goes nowhere (``selector``); an unreadable one is a dead letter (``unreadable``).
+    """
+    matches = matcher(selector)
+
+    def judge(entry: Entry) -> Refusal | None:
+        try:
+            return None if matches(entry.body) else NOT_SELECTED
+        except MessageFormatError:
+            return UNREADABLE
+
+    return judge
 
 
 @dataclass(frozen=True, slots=True)

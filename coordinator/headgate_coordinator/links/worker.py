@@ -27,7 +27,7 @@ from headgate.core.links.calls import (
 from headgate.core.links.trouble import Trouble
 from headgate.errors import AccessDenied, CoordinatorUnavailable, SpoolUnavailable
 from headgate.redis.backend import AGAIN, WakeUps
-from headgate.redis.keys import Address
+from headgate.redis.keys import Address, link_at
 from headgate.redis.replies import Account
 from headgate.redis.store import Store
 from headgate.redis.stores.links import LinkStore
@@ -78,8 +78,10 @@ class LinkWorker:
         pace: returns once the rate of the link allows that many messages and bytes; of a link that has one.
         on_wait: called when the link begins or ceases to wait in line at the target.
         tracing: of the node; None where nothing is traced.
+        part: the slice of its source that this worker reads; others read the others.
 
     Attributes:
+        there: its id at the target, where each slice has a mark of its own.
         spool: writes what finds no room in the memory of a target that spools; None where no store is to be used.
     """
 
@@ -97,10 +99,12 @@ class LinkWorker:
         pace: Callable[[int, int], Awaitable[None]] | None = None,
         on_wait: Callable[[], None] | None = None,
         tracing: Tracing | None = None,
+        part: int = 0,
     ) -> None:
         self._pace, self._on_wait, self._waits = pace, on_wait, ""
         self._tracing = tracing
         self.link, self.source, self.target, self.dead = link, source, target, dead
+        self.there = link_at(link, part)
         self.fence, self.ttl_ms, self.weight = fence, int(ttl * 1000), weight
         self.forwarder = Forwarder(how)
         self._source_channels = source.address.channels(link)
@@ -142,7 +146,7 @@ class LinkWorker:
             case Secure(born=born):
                 durability = self.forwarder.how.durability
                 answer, held = await target.store.barrier(
-                    target.address, self.link, fence=fence, born=born, prev=0, ttl_ms=self.ttl_ms,
+                    target.address, self.there, fence=fence, born=born, prev=0, ttl_ms=self.ttl_ms,
                     durability=durability, timeout_ms=BARRIER_MS, weight=self.weight,
                 )  # fmt: skip
                 return answer, held.replicas if durability.is_met(held) else NOT_SAFE
@@ -170,7 +174,7 @@ class LinkWorker:
             behind = (entry for entry in call.entries[len(entries) :] if isinstance(entry, Put))
             need = next((len(entry.body) for entry in behind), need)
         answer = await target.store.commit(
-            target.address, self.link, entries, fence=self.fence, born=call.born, prev=call.prev, ttl_ms=self.ttl_ms,
+            target.address, self.there, entries, fence=self.fence, born=call.born, prev=call.prev, ttl_ms=self.ttl_ms,
             lost=call.lost, need=need, want=call.want, weight=self.weight,
             segment=written.batch if written else "-",
             keys=keys_over_a_link(call.entries[: len(entries)], self._fair_by),
@@ -202,7 +206,7 @@ class LinkWorker:
         answer = Committed("NOCREDIT")
         for entries, need in (((), size), ((put,), 0)):
             answer = await dead.store.commit(
-                dead.address, self.link, entries, fence=self.fence, born=call.born, prev=0, ttl_ms=self.ttl_ms,
+                dead.address, self.there, entries, fence=self.fence, born=call.born, prev=0, ttl_ms=self.ttl_ms,
                 need=need, weight=self.weight,
             )  # fmt: skip
             if answer.code != "OK" or answer.mark >= entry.seq:
@@ -213,7 +217,7 @@ class LinkWorker:
         """Give the credit at the target back."""
         if self.spool is not None:
             self.spool.leave()
-        account = Account(self.link, self.fence, 0, weight=0)
+        account = Account(self.there, self.fence, 0, weight=0)
         await Store(self.target.store.server).acquire(self.target.address, account, ttl_ms=self.ttl_ms, leave=True)
         self.forwarder.left()
 
@@ -290,13 +294,15 @@ class LinkWorker:
         self._event.set()
 
     async def _listen(self, *, stop: bool = False) -> None:
-        for end, hear in ((self.source, self._hear_source), (self.target, self._hear_target)):
+        for end, name, hear in (
+            (self.source, self.link, self._hear_source), (self.target, self.there, self._hear_target)
+        ):  # fmt: skip
             if end.wake_ups is None:
                 continue
             if stop:
-                await end.wake_ups.unsubscribe(end.address.channels(self.link), hear)
+                await end.wake_ups.unsubscribe(end.address.channels(name), hear)
             else:
-                await end.wake_ups.subscribe(end.address.channels(self.link), hear)
+                await end.wake_ups.subscribe(end.address.channels(name), hear)
 
     def _hear_source(self, words: list[str]) -> None:
         if words[0] in ("ready", "settings", "removed", AGAIN):

@@ -11,6 +11,7 @@ from headgate.explain.destination_facts import read
 from headgate.explain.link_view import HELD_UP, LINK, LinkAt, LinkEnds, LinkView, Side
 from headgate.explain.model import CONSUMERS_HOLD, Cause, Explanation, Hop, Reason, State
 from headgate.explain.views import count
+from headgate.redis.keys import link_of
 from headgate.redis.replies import Snapshot
 
 FOLLOWED: Final[frozenset[Cause]] = CONSUMERS_HOLD - {"same-session", "pull-idle"}
@@ -102,7 +103,9 @@ def load(ends: LinkEnds, source: Snapshot | None) -> LinkLoad:
 
 def around(name: str, snapshot: Snapshot, links: Sequence[LinkEnds]) -> tuple[tuple[LinkAt, ...], tuple[LinkAt, ...]]:
     """Return the links that fill a destination, and those that take from it."""
-    line = {sid: place for place, (sid, _) in enumerate(snapshot.waiters, 1)}
+    line: dict[str, int] = {}
+    for place, (sid, _) in enumerate(snapshot.waiters, 1):
+        line.setdefault(link_of(sid), place)
     down = []
     for ends in links:
         if ends.source == name:

@@ -105,7 +105,8 @@ class Links:
         source = await self._store.snapshot(address)
         work = await self._work(ends.link)
         hops = await self._follow(ends, source, work)
-        return of_link(ends, hops, load(ends, source), work, await self._mark(ends))
+        slices = int(source.fields.get("sliced", 1)) if source else 1
+        return of_link(ends, hops, load(ends, source), work, await self._mark(ends, slices))
 
     async def _find(self, name: str) -> LinkEnds:
         found = list((await self.known()).values())
@@ -124,7 +125,7 @@ class Links:
         known, been, hops = await self.known(), {ends.source}, list[Hop]()
         at: LinkEnds | None = ends
         while at is not None and len(hops) < MOST_HOPS:
-            behind, seen = await self._behind(at)
+            behind, seen = await self._behind(at, is_sliced=source is not None and "sliced" in source.fields)
             due = load(at, source)
             hop = judge_link(at, due, behind, work)
             may_spool = seen is not None and bool(seen.fields.get("store"))
@@ -137,20 +138,25 @@ class Links:
             at = known.get(holder(behind.explanation) or "") if follower and behind.explanation else None
         return tuple(hops)
 
-    async def _behind(self, ends: LinkEnds) -> tuple[TargetView, Snapshot | None]:
-        """Look at a link's target as the link sees it. The nodes of another site report what is there."""
+    async def _behind(self, ends: LinkEnds, *, is_sliced: bool) -> tuple[TargetView, Snapshot | None]:
+        """Look at a link's target as the link sees it. The nodes of another site report what is there.
+
+        Of a source with slices, each that has something for the target is in line there; the first of them counts.
+        """
         if ends.site:
             return TargetView(unseen=f"{ends.target} is at site {ends.site}, and cannot be seen from here"), None
         address = Address.of(self._namespace, ends.target)
         try:
-            seen = await self._store.snapshot(address, session=ends.id, entries=LOOK_BACK)
+            seen, session = await self._store.snapshot(address, session=ends.id, entries=LOOK_BACK), ends.id
+            if is_sliced and seen is not None and not seen.place and (first := seen.in_line(ends.id)):
+                seen, session = await self._store.snapshot(address, session=first, entries=LOOK_BACK), first
         except AccessDenied:
             return TargetView(unseen=f"{ends.target} may not be seen by this user"), None
         if seen is None:
             return TargetView(unseen=f"there is no destination {ends.target} yet"), None
-        explanation = explain(ends.target, seen, session=ends.id)
+        explanation = explain(ends.target, seen, session=session)
         if explanation.cause == "leased":  # who holds it, is read only where that matters
-            explanation = explain(ends.target, seen, await self._store.lessees(address, *leased(seen)), session=ends.id)
+            explanation = explain(ends.target, seen, await self._store.lessees(address, *leased(seen)), session=session)
         return TargetView(explanation, bool(seen.own)), seen
 
     async def _work(self, link: str) -> LinkWork | None:
@@ -172,10 +178,11 @@ class Links:
                         if link in one.get("codes", ())), None)  # fmt: skip
         return LinkWork(owner, trouble)
 
-    async def _mark(self, ends: LinkEnds) -> int | None:
+    async def _mark(self, ends: LinkEnds, slices: int) -> int | None:
         """Return how far a link got: what the target says, or, of one at another site, what the source heard of it."""
         try:
-            return await LinkStore(self._store.server).mark(self._namespace, ends, ends.id, here=not ends.site)
+            links = LinkStore(self._store.server)
+            return await links.mark(self._namespace, ends, ends.id, here=not ends.site, slices=slices)
         except AccessDenied:
             return None
 

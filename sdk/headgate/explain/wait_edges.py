@@ -135,7 +135,7 @@ def graph_of(
                 graph[destination(name, snapshot)] = wait
     for party, (session, waits) in sends.items():
         at = snapshots.get(party.at)
-        own = dict(at.waiters).get(session) if at else None
+        own = dict(at.waiters).get(at.in_line(session)) if at else None
         if at and own and at.now_ms - int(own["seen"]) <= HEARD_WITHIN_MS:
             epoch = (*sorted(waits), *_account(own))
             make = deadlock.link if party.kind == "link" else deadlock.session

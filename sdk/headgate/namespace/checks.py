@@ -1,15 +1,13 @@
-"""Checks of settings beside those that a destination has, and beside the policy."""
+"""Checks of settings beside those that a destination has."""
 
 from collections.abc import Mapping
 
 from headgate.core.levels import check_levels
 from headgate.core.limits import OF_KINDS, check_key_limits, limits_of
 from headgate.core.limits.fairness import check_turns
-from headgate.core.limits.slices import check_slices, is_sliced
-from headgate.core.policy import Policy
+from headgate.core.limits.slices import check_slices
 from headgate.errors import PolicyError
 from headgate.namespace.unlimited_names import LIMITS
-from headgate.redis.keys import Address
 from headgate.settings import check_spool
 
 
@@ -27,16 +25,6 @@ def check_together(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     check_turns(fields, given)
     check_slices(fields, given)
     _check_key_limits(fields)
-
-
-def check_links(policy: Policy, address: Address, given: Mapping[str, str]) -> None:
-    """See, where slices are given, that no link of a policy reads from a destination that is to have slices.
-
-    Raises:
-        PolicyError: one does.
-    """
-    if is_sliced(given) and any(link.source == address.name for link in policy.links):
-        raise PolicyError("a link reads from it, and reads a queue with one slice", setting="slices")
 
 
 def _check_key_limits(fields: Mapping[str, str]) -> None:

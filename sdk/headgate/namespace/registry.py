@@ -13,11 +13,12 @@ from headgate.core.limits.slices import pools_of
 from headgate.core.names import is_slice, slice_name
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import AccessDenied, PolicyConflict, PolicyError
-from headgate.namespace.checks import check_links, check_together
+from headgate.namespace.checks import check_together
 from headgate.namespace.defaults import durability_of
 from headgate.namespace.losses import LossListeners
 from headgate.namespace.policy_follower import GOVERNED, PolicyFollower, due, kind_of, without
 from headgate.namespace.pool_limits import PolicyPools
+from headgate.namespace.slice_copies import begin_copies
 from headgate.namespace.topics import TopicIndex
 from headgate.namespace.unlimited_names import LIMITS, is_limited, unlimited
 from headgate.redis.backend import Listener, WakeUps
@@ -156,7 +157,9 @@ class Registry:
         for address, fields in zip(addresses, await self._read_each(addresses, names), strict=True):
             settings = due(self.policies.policy, address.shown, fields) if "kind" in fields else None
             if settings is not None:
-                changes.append((address, settings))
+                with contextlib.suppress(AccessDenied):  # others may begin links, and change it
+                    await begin_copies(self._store, self.policies.policy, address, settings, fields, self._ttl_ms)
+                    changes.append((address, settings))
             elif fields and address.key in self._known:
                 self._remember(address, fields)
         if not changes:
@@ -212,10 +215,6 @@ class Registry:
                 raise PolicyError(f"{rule.match} ({rule.origins.get('durability', 'policy')}): {error}") from None
         await self._pools.check(policy)
         await self.stores.check(policy)
-        links = [(link, Address.of(self._namespace, link.source)) for link in policy.links if link.pattern is None]
-        for (link, _), fields in zip(links, await self._read_each([at for _, at in links], ("sliced",)), strict=True):
-            if "sliced" in fields:
-                raise PolicyError(f"{link.origin}: {link.source!r} has slices, and a link reads a queue with one")
 
     async def _newest_version(self) -> int:
         """Return the highest policy version that any destination has: above that in force, if Redis lost one."""
@@ -263,11 +262,11 @@ class Registry:
                 fields["policy"] = without(fields.get("policy", ""), given)
             try:
                 check_together({**stored, **fields}, given)
-                check_links(policy, address, given)
                 for setting in STORES:
                     await self.spooling.spools.check(given.get(setting, ""), setting)
             except PolicyError as error:
                 raise PolicyError(f"{address.name!r}: {error}") from None
+            await begin_copies(self._store, policy, address, given, stored, self._ttl_ms)
             code, kind = await self._store.apply(address, fields, mode="change", ttl_ms=self._ttl_ms)
             if code == "KIND":
                 raise PolicyError(f"{address.name!r} is a {kind}, and a kind does not change; remove it first")

@@ -6,7 +6,6 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from headgate.core.durability import MEMORY, Durability
-from headgate.core.limits.slices import is_sliced
 from headgate.core.links.link import Kind, Link, Site, burst_of, cycle, rate_bucket
 from headgate.core.policy import Policy, Rule
 from headgate.policy.document import Document
@@ -160,14 +159,6 @@ def check_links(policy: Policy) -> Iterator[Problem]:
                     f"{link.kind}.{key}",
                     f"{name!r} is a {kind}, which holds no messages; name a queue or a topic",
                 )
-        if (
-            link.pattern is None
-            and is_sliced(policy.resolve(link.source, "queue").fields)
-            and (policy.resolve(link.source).kind in (None, "queue"))
-        ):
-            yield Problem(
-                link.origin, f"{link.kind}.from", f"{link.source!r} has slices, and a link reads a queue with one"
-            )
     for source, links in _by_source(policy).items():
         moving = [link for link in links if not link.copies]
         if len(links) > 1 and moving and policy.resolve(source).kind not in ("topic", "gate", "bucket", "limiter"):

@@ -58,7 +58,7 @@ NOTES: Final = ("waits", "deadlocks")
 _NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
 _SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,20}\Z", re.ASCII)
-_LINK: Final = re.compile(r"link~[A-Za-z0-9_-]*~[0-9a-f]{16}\Z", re.ASCII)
+_LINK: Final = re.compile(r"(link~[A-Za-z0-9_-]*~[0-9a-f]{16})(?:~[0-9]{1,2})?\Z", re.ASCII)
 _OWN: Final = re.compile(r"[A-Za-z0-9_-]{1,48}~[0-9a-f]{8}([0-9a-f]{16})?\Z", re.ASCII)
 
 
@@ -117,8 +117,23 @@ def link_id(name: str) -> str:
     return check_session(f"link~{readable}~{hashlib.sha256(name.encode()).hexdigest()[:16]}")
 
 
+def link_at(link: str, part: int) -> str:
+    """Return the id under which a link commits what one slice of its source has; of the first slice its own.
+
+    >>> link_at(link_id("a>b"), 3), link_of(link_at(link_id("a>b"), 3))
+    ('link~a-b~998a5be88dc5c0d4~3', 'link~a-b~998a5be88dc5c0d4')
+    """
+    return f"{link}~{part}" if part else link
+
+
+def link_of(session: str) -> str:
+    """Return the id of the link that commits under this one; the id of any other session is returned as it is."""
+    match = _LINK.match(session)
+    return match[1] if match else session
+
+
 def is_link(session: str) -> bool:
-    """Return whether it is an id that :func:`link_id` makes."""
+    """Return whether it is an id that :func:`link_id` or :func:`link_at` makes."""
     return _LINK.match(session) is not None
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from headgate.core.account import calls
 from headgate.core.segment import NO_STORE
+from headgate.redis.keys import link_of
 
 Account = calls.Totals
 Credit = calls.Credit
@@ -102,6 +103,10 @@ class Snapshot:
             ledger=tuple(entry.decode() for entry in reply[11]),
             turns=_turns(reply[12]) if len(reply) > 12 and reply[12] else None,  # an older node has none
         )
+
+    def in_line(self, session: str) -> str:
+        """Return under which id a session is the first in line, of a link that of a slice's; empty when it is not."""
+        return next((name for name, _ in self.waiters if session in (name, link_of(name))), "")
 
 
 @dataclass(frozen=True, slots=True)

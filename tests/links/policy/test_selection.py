@@ -16,8 +16,7 @@ from headgate.core.selector.parser import Selector
 from headgate.errors import MessageFormatError
 from headgate.message import decode, to_amqp
 from headgate.message import encode as encode_own
-from headgate_coordinator.links.rules import Forwarding, Refusal
-from headgate_coordinator.links.selection import judge_by
+from headgate_coordinator.links.rules import Forwarding, Refusal, judge_by
 from tests.links.world import Links, sent
 from tests.support.extent import examples
 

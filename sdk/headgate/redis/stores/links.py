@@ -5,8 +5,9 @@ from typing import Any, Final, Protocol
 
 from headgate.core.durability import Durability, WriteProgress
 from headgate.core.links.calls import Committed, Entry, Opened, Put, Read, Skip
+from headgate.core.names import slice_name
 from headgate.redis.backend import Backend
-from headgate.redis.keys import PARTS, Address
+from headgate.redis.keys import PARTS, Address, link_at
 from headgate.redis.replies import record
 from headgate.redis.scripts import script
 
@@ -112,27 +113,36 @@ class LinkStore:
         reply = await self._call("link_read", source, link, until | {"max_messages": 0, "max_bytes": 1, "how": "ends"})
         return str(reply[0].decode())
 
-    async def mark(self, namespace: str, ends: Named, link: str, *, here: bool) -> int | None:
-        """Return how far a link got; None where nothing is known of it.
+    async def mark(self, namespace: str, ends: Named, link: str, *, here: bool, slices: int = 1) -> int | None:
+        """Return how far a link got, all slices of its source together; None where nothing is known of it.
 
         Args:
             namespace: of its source.
             ends: its source and its target.
             link: its id.
             here: whether the target can be asked; else the source's last knowledge of it is returned.
+            slices: that its source has.
         """
-        name, part, field = (ends.target, "to", "mark") if here else (ends.source, "from", "released")
-        at = Address.of(namespace, name)
-        found = await self.server.command(at.shared[0], "HGET", at.shared[_LINKS], f"{part}:{link}")
-        return int(record(found or b"").get(field, 0)) or None
+        if here:
+            at = Address.of(namespace, ends.target)
+            names = (f"to:{link_at(link, number)}" for number in range(slices))
+            found = await self.server.command(at.shared[0], "HMGET", at.shared[_LINKS], *names)
+        else:
+            found = await self._begun(namespace, ends, link, slices)
+        return sum(int(record(one or b"").get("mark" if here else "released", 0)) for one in found) or None
 
-    async def is_open(self, namespace: str, ends: Named, link: str) -> bool:
+    async def is_open(self, namespace: str, ends: Named, link: str, *, slices: int = 1) -> bool:
         """Return whether a link ever began at its source as it is there; arguments as of :meth:`mark`.
 
         Before that nothing is kept there for one that copies.
         """
-        at = Address.of(namespace, ends.source)
-        return await self.server.command(at.shared[0], "HGET", at.shared[_LINKS], f"from:{link}") is not None
+        return None not in await self._begun(namespace, ends, link, slices)
+
+    async def _begun(self, namespace: str, ends: Named, link: str, slices: int) -> list[bytes | None]:
+        """Return the records of a link at all slices of its source."""
+        names = (slice_name(ends.source, number) for number in range(slices))
+        parts = [Address.of(namespace, name).shared for name in names]
+        return [await self.server.command(keys[0], "HGET", keys[_LINKS], f"from:{link}") for keys in parts]
 
     async def fair_by(self, target: Address) -> str:
         """Return what the keys are that take turns at a target; empty where none do."""

@@ -1,0 +1,189 @@
+"""Links from a queue over several slots: each slice's messages go over in order, and people see one link."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+import headgate
+from headgate.core.names import slice_name
+from headgate.policy import loads
+from headgate.redis.keys import Address
+from headgate_coordinator.links.listing import LinkState, list_links
+from headgate_coordinator.links.supervisor import Supervisor
+from tests.amqp.node_processes import NodeProcess, nodes
+from tests.links.policy.test_bridges import bridges, fields, rule, settled, stored
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+SLICED = rule("orders", 'kind = "queue"\nlimit = "64kB"\nslices = 3')
+COPIES = '[[bridge]]\nname = "all"\nfrom = "orders"\nto = "audit"\ncopies = true\n'
+
+
+@pytest.fixture
+async def client(redis_url: str, cleanup_namespace: str) -> AsyncIterator[headgate.Client]:
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        yield client
+
+
+@pytest.fixture
+async def worked(client: headgate.Client) -> AsyncIterator[headgate.Client]:
+    """A client beside whom a node's links work."""
+    async with working(client):
+        yield client
+
+
+@pytest.fixture
+async def node(redis_url: str, cleanup_namespace: str) -> AsyncIterator[NodeProcess]:
+    with nodes(redis_url, cleanup_namespace, 1, "--ttl", 2) as (started,):
+        yield started
+
+
+@contextlib.asynccontextmanager
+async def working(client: headgate.Client, number: int = 1) -> AsyncIterator[None]:
+    supervisor = Supervisor(client, f"node~{number:08x}", ttl=2.0)
+    await supervisor.start()
+    try:
+        yield
+    finally:
+        await supervisor.close()
+
+
+async def send(client: headgate.Client, sessions: int, each: int = 20, *, name: str = "s") -> set[int]:
+    """Send over several sessions, each at its slice; returns the slices."""
+    slices = set()
+    for number in range(sessions):
+        async with client.session() as session:
+            producer = await session.producer("orders")
+            for at in range(each):
+                slices.add((await producer.send(f"{name}{number} {at}".encode(), timeout=20)).slice)
+    return slices
+
+
+async def came(client: headgate.Client, name: str, count: int) -> dict[str, list[int]]:
+    """Return what came there of each sender, once it is that much."""
+
+    async def there() -> bool:
+        return len(await stored(client, name)) >= count
+
+    await wait_until(there, timeout=20, description=f"{count} messages in {name}")
+    numbers: dict[str, list[int]] = {}
+    for body in await stored(client, name):
+        sender, _, number = bytes(body).decode().partition(" ")  # type: ignore[arg-type]  # all are bytes
+        numbers.setdefault(sender, []).append(int(number))
+    return numbers
+
+
+async def consume(client: headgate.Client, count: int) -> None:
+    async with client.session() as session:
+        consumer = await session.consumer("orders")
+        for _ in range(count):
+            message = await consumer.receive(timeout=20)
+            assert message is not None
+            await message.accept()
+        await consumer.flush()
+
+
+async def works(client: headgate.Client) -> LinkState:
+    async def begun() -> bool:
+        return [one.state for one in await list_links(client)] == ["works"]
+
+    await wait_until(begun, timeout=20, description="the link works")
+    return (await list_links(client))[0]
+
+
+async def test_what_each_session_sent_goes_over_in_order_from_all_slices(
+    client: headgate.Client, node: NodeProcess
+) -> None:
+    """Mutants: the slices share a mark at the target; only the first slice is read."""
+    await client.apply_policy(loads(SLICED + bridges(("orders", "billing"), more=" ")))
+    assert await send(client, 6) == {0, 1, 2}
+    numbers = await came(client, "billing", 120)
+    assert numbers == {f"s{number}": list(range(20)) for number in range(6)}
+    await settled(client, "orders")
+    one = await works(client)
+    assert (one.source, one.backlog, one.mark) == ("orders", 0, 120)
+    told = await client.explain(link="orders to billing")
+    assert (told.cause, told.link and told.link.mark) == ("link-empty", 120)
+    assert len((await client.explain("orders")).consumers) == 1
+
+
+async def test_slices_that_come_while_it_works_are_read_too_and_those_that_are_left_drain(
+    worked: headgate.Client,
+) -> None:
+    await worked.apply_policy(loads(rule("billing", 'limit = "64kB"') + bridges(("orders", "billing"), more=" ")))
+    for number, slices in enumerate((1, 4, 2)):
+        await worked.apply("orders", kind="queue", slices=slices)
+        assert await send(worked, 4, name=f"s{slices}-") == set(range(slices))
+        numbers = await came(worked, "billing", 80 * (number + 1))
+        assert all(one == list(range(20)) for one in numbers.values())
+    await settled(worked, "orders")
+
+
+async def test_a_copying_link_has_a_copy_of_all_that_comes_to_a_slice_that_is_new(client: headgate.Client) -> None:
+    """Mutant: a slice is made without the link, which begins there after the first messages."""
+    await client.apply_policy(loads(COPIES + rule("audit", 'limit = "64kB"')))
+    await client.apply("orders", kind="queue")
+
+    async def begun() -> bool:
+        return (await fields(client, "orders")).get("subscriptions") == "2"
+
+    async with working(client):
+        await wait_until(begun, timeout=20)
+    # What is stored before somebody works on it again is to be copied too.
+    await client.apply("orders", slices=3)
+    assert await send(client, 3) == {0, 1, 2}
+    await client.apply_policy(loads(COPIES + rule("audit", 'limit = "64kB"') + rule("orders", "slices = 5")))
+    assert await send(client, 5, name="t") == set(range(5))
+    async with working(client, 2):
+        numbers = await came(client, "audit", 160)
+        assert len(numbers) == 8
+        assert all(one == list(range(20)) for one in numbers.values())
+        await consume(client, 160)
+        await settled(client, "orders")
+
+
+async def test_it_waits_for_room_as_one_link_and_ends_at_all_slices(client: headgate.Client, node: NodeProcess) -> None:
+    """Mutants: who is first in line is looked for by the link's own id; it is ended at the first slice alone."""
+    policy = SLICED + rule("billing", "limit = 100")
+    await client.apply_policy(loads(policy + bridges(("orders", "billing"), more=" ")))
+    await send(client, 3, each=30)
+
+    async def stalls() -> bool:
+        told = await client.explain(link="orders to billing")
+        return told.cause == "link-waits" and told.chain[0].cause == "no-consumer"
+
+    await wait_until(stalls, timeout=20)
+
+    async def says_so() -> bool:
+        return [one.trouble for one in await list_links(client)] == ["the target has no room"]
+
+    await wait_until(says_so, timeout=20)
+    assert (await client.explain("billing")).upstream[0].place == 1
+    await client.apply_policy(loads(policy))
+
+    async def ended() -> bool:
+        return not await list_links(client)
+
+    await wait_until(ended, timeout=20)
+    there = len(await stored(client, "billing"))
+    assert int((await fields(client, "orders"))["pending_messages"]) == 90 - there, "what it had in hand went back"
+    for number in range(3):
+        part = Address.of(client.namespace, slice_name("orders", number))
+        seen = await client.store.snapshot(part, alone=True)
+        assert seen is not None
+        assert seen.consumers == {}
+    await consume(client, 90 - there)
+    await settled(client, "orders")
+
+
+async def test_a_slice_that_is_lost_is_made_again_while_the_others_go_on(worked: headgate.Client) -> None:
+    await worked.apply_policy(loads(SLICED + bridges(("orders", "billing"), more=" ")))
+    await send(worked, 3, each=5)
+    await came(worked, "billing", 15)
+    lost = Address.of(worked.namespace, slice_name("orders", 1))
+    await worked.store.server.command(lost.shared[0], "DEL", *lost.every_key)
+    await asyncio.gather(*(send(worked, 1, each=5, name=f"t{number}-") for number in range(6)))
+    numbers = await came(worked, "billing", 45)
+    assert all(one == list(range(5)) for one in numbers.values())
