@@ -32,7 +32,7 @@ class Access:
 
     def __init__(self) -> None:
         self.identity: Identity | None = None
-        self.replies: set[str] = set()
+        self.replies: dict[str, None] = {}
         self.dead_letters: dict[str, list[str]] = {}
 
     @property

@@ -27,7 +27,7 @@ from headgate.amqp.link_closing import ClosingLinks, DrainingLinks
 from headgate.amqp.proton import ffi, lib, put_text_map, read_condition, scratch, set_condition
 from headgate.amqp.rereading import MalformedAttach, echoes, read_attach, repeated
 from headgate.amqp.streaming import Streams
-from headgate.amqp.transport import STRIDE, InputChunks, begun
+from headgate.amqp.transport import SMALL, STRIDE, Buffers, InputChunks, begun
 from headgate.amqp.windows import SessionWindows
 
 MOST_IGNORED: Final = 200
@@ -55,6 +55,12 @@ class Engine:
         offered: capabilities that we have.
         properties: what else we say about ourselves.
     """
+
+    __slots__ = (
+        "_at", "_behind", "_buffers", "_chunks", "_collector", "_connection", "_data", "_given_up", "_handler",
+        "_ignored", "_kept", "_opened", "_over", "_scratch", "_transport", "alive", "drains", "farewell", "limits",
+        "lingering", "links", "streams", "windows",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -86,7 +92,8 @@ class Engine:
             offered=offered,
             properties=properties or {},
         )
-        self._chunks = InputChunks(self._transport, self._scratch)
+        self._buffers = Buffers(self._transport)
+        self._chunks = InputChunks(self._transport, self._scratch, self._buffers)
         self.windows: Final = SessionWindows(self._transport, self._chunks, self.streams)
         self._opened = self._given_up = self._over = self._behind = False
         self._data, self._at = b"", 0
@@ -145,6 +152,8 @@ class Engine:
             return
         self._data = data
         buffer, at, size = ffi.from_buffer(data), 0, len(data)
+        if size > SMALL:
+            self._buffers.grow()
         while at < size and not self._given_up:
             self._at, until = at, min(size, at + self._chunks.next)
             # The library takes 8 KiB at once; what a stride brought is dealt with together.
@@ -178,6 +187,7 @@ class Engine:
             return None
         again = lib.pn_transport_tick(self._transport, int(now * 1000))
         self._process()
+        self._buffers.rest()
         return again / 1000 if again else None
 
     def outgoing(self) -> list[bytes]:

@@ -56,11 +56,13 @@ class RetainedLinks:
         limits: how much it may be.
     """
 
+    __slots__ = ("_described", "_links", "limits", "unfinished")
+
     def __init__(self, limits: Limits) -> None:
         self.unfinished = 0
         self.limits = limits
-        self._links = self._described = 0
-        self._sessions: dict[Any, dict[Any, int]] = {}
+        self._described = 0
+        self._links: dict[Any, int] = {}
 
     def add(self, raw: Any) -> None:
         """Count a link that the peer began."""
@@ -70,35 +72,31 @@ class RetainedLinks:
             size += sum(lib.pn_data_encoded_size(part(end)) for part in _PARTS) + _length(
                 lib.pn_terminus_get_address(end)
             )
-        self._sessions.setdefault(lib.pn_link_session(raw), {})[raw] = size
-        self._links += 1
-        self._described += size
+        self._described += size - self._links.get(raw, 0)
+        self._links[raw] = size
 
     def remove(self, raw: Any) -> None:
         """Count a link out that is about to be freed."""
-        size = self._sessions.get(lib.pn_link_session(raw), {}).pop(raw, None)
-        if size is not None:
-            self._links -= 1
-            self._described -= size
+        self._described -= self._links.pop(raw, 0)
 
     def end(self, session: Any) -> tuple[Any, ...]:
         """Count a session out that is about to be freed; returns its links."""
-        links = self._sessions.pop(session, {})
-        self._links -= len(links)
-        self._described -= sum(links.values())
-        return tuple(links)
+        links = tuple(raw for raw in self._links if lib.pn_link_session(raw) == session)
+        for raw in links:
+            self.remove(raw)
+        return links
 
     def say_windows(self) -> None:
         """Have the library tell the windows of all sessions that have links: it does not hear who asks for them."""
-        for session in self._sessions:
+        for session in {lib.pn_link_session(raw) for raw in self._links}:
             lib.pn_session_set_incoming_capacity(session, self.limits.window)
 
     @property
     def excess(self) -> str:
         """Return which limit is exceeded, in words; empty when none is."""
         limits = self.limits
-        if self._links > 2 * limits.links:
-            return f"{self._links} links, of which {limits.links} may be open; the others wait for their detach"
+        if len(self._links) > 2 * limits.links:
+            return f"{len(self._links)} links, of which {limits.links} may be open; the others wait for their detach"
         if self._described > limits.described:
             return f"links described in {self._described} bytes; a connection may have {limits.described}"
         most = max(limits.unfinished, limits.message)

@@ -16,6 +16,8 @@ Answer = Callable[[Any], None]
 class DrainingLinks:
     """Links whose receivers want their credit used up, and that have nothing more to use it for: ``links``."""
 
+    __slots__ = ("_streams", "links")
+
     def __init__(self, streams: "Streams") -> None:
         self._streams = streams
         self.links: dict[Link, None] = {}
@@ -44,6 +46,8 @@ class DrainingLinks:
 
 class ClosingLinks:
     """Links that the peer has ended, and whose messages are not all settled: the answer waits for that."""
+
+    __slots__ = ("_kept", "_links")
 
     def __init__(self, kept: "RetainedLinks") -> None:
         self._kept = kept

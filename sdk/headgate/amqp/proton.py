@@ -44,9 +44,19 @@ _NUMBERS: Final = {
     getattr(lib, f"PN_{kind.upper()}"): getattr(lib, f"pn_data_get_{kind}")
     for kind in ("ubyte", "byte", "ushort", "short", "uint", "int", "ulong", "long")
 }
-_window_of = ctypes.CDLL(_module.__file__).pn_session_remote_incoming_window  # the module itself leaves it out
-remote_window: Final[Any] = ffi.cast("int32_t(*)(pn_session_t *)", ctypes.cast(_window_of, ctypes.c_void_p).value)
+_whole: Final = ctypes.CDLL(_module.__file__)  # with the functions that the module leaves out
+
+
+def _left_out(name: str, form: str) -> Any:
+    return ffi.cast(form, ctypes.cast(_whole[name], ctypes.c_void_p).value)
+
+
+remote_window: Final = _left_out("pn_session_remote_incoming_window", "int32_t(*)(pn_session_t *)")
 """Return how many frames the peer's session still takes; at most 0 for none."""
+tail: Final = _left_out("pn_transport_tail", "char *(*)(pn_transport_t *)")
+"""Return where a transport takes what comes in."""
+head: Final = _left_out("pn_transport_head", "char *(*)(pn_transport_t *)")
+"""Return where a transport has what goes out; NULL where nothing does."""
 ASSERTS: Final = b"pn_link_is_receiver(receiver)" in Path(_module.__file__ or "").read_bytes()
 """Whether the library was compiled to abort the process on any use that it does not expect."""
 

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from headgate._util.tasks import in_background
+from headgate._util.tasks import Running, in_background
 from headgate.errors import HeadgateError
 from headgate.waits import Wait
 
@@ -32,7 +32,7 @@ class ReportedWaits:
         self._ask = ask
         self._rows: list[tuple[str, str, float, str]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._telling: set[asyncio.Task[None]] = set()
+        self._telling: Running = {}
 
     def hear(self, wait: Wait) -> None:
         """Take a wait that is over."""
@@ -48,7 +48,7 @@ class ReportedWaits:
             self._timer.cancel()
             self._due()
         if self._telling:
-            await asyncio.wait(self._telling, timeout=_AT_THE_END)
+            await asyncio.wait(tuple(self._telling), timeout=_AT_THE_END)
 
     def _due(self) -> None:
         self._timer = None

@@ -125,6 +125,8 @@ class _Fields:
 class _Frames:
     """The bytes of a handshake: one header, then frames, then what is not ours any more."""
 
+    __slots__ = ("_data", "headed", "most")
+
     def __init__(self) -> None:
         self._data = b""
         self.headed = False
@@ -173,6 +175,8 @@ class SaslServer:
         credentials: who the client says it is, once it did; :meth:`decide` answers.
         done: whether the client is let in, and :meth:`rest` is for the engine.
     """
+
+    __slots__ = ("_bare", "_frames", "_mechanisms", "credentials", "done", "outgoing")
 
     def __init__(self, mechanisms: Sequence[str]) -> None:
         self.outgoing = b""

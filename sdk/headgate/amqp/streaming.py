@@ -34,6 +34,8 @@ class Streams:
         links: those that have any; nearly always none, and then there is nothing to ask for.
     """
 
+    __slots__ = ("links",)
+
     def __init__(self) -> None:
         self.links: dict[Link, deque[PartialMessage]] = {}
 

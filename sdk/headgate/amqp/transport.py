@@ -1,14 +1,29 @@
-"""The library's ends of a connection, and the strides in which bytes of a peer go in.
+"""The library's ends of a connection, and how bytes go through them.
 
 Objects that a peer begins and ends in one stride are in memory together, however few may be open at a time: the library
 lets go of them only once the answer is written.
+
+The buffers take 20 KiB by themselves, and never less again, so they are made small at rest. The library has no call for
+that: the module looks for the places of their sizes once, in a connection of our own. Where these are not exactly as
+expected, all buffers stay as the library makes them (ADR 50).
 """
 
+import ctypes
 from typing import Any, Final
 
 from headgate.amqp.limits import Limits
-from headgate.amqp.proton import SCRATCH, ffi, lib, put_symbols, put_text_map
+from headgate.amqp.proton import SCRATCH, ffi, head, lib, put_symbols, put_text_map, tail
 
+SMALL: Final = 1024
+"""Bytes of each buffer of a connection that idles: more than what begins a link, or a heartbeat."""
+LARGE: Final = 8192
+"""Bytes of each buffer of others, as the library makes them."""
+_QUEUED: Final = 4096
+"""Bytes that the library makes room for in its queue of frames."""
+_WORDS: Final = 64
+"""Words of a transport among which the sizes are looked for."""
+_realloc: Any = ctypes.CDLL(None).realloc
+_realloc.restype, _realloc.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t)
 STRIDE: Final = 4096
 """Bytes that are taken at once of a peer that begins and ends links and sessions."""
 
@@ -39,12 +54,101 @@ def begun(
     return transport, connection, collector
 
 
+def _words(transport: Any) -> Any:
+    return ffi.cast("uintptr_t *", transport)
+
+
+def _queue(words: Any, at: int) -> tuple[Any, Any]:
+    """Return the queue of frames: its memory as a word; and its capacity, start and size."""
+    queue = words[at - 5]
+    return ffi.cast("uintptr_t *", queue), ffi.cast("uint32_t *", queue) + 2
+
+
+def _found() -> int:
+    """Return the first of six words: size, bytes in use and memory of the buffer that goes out, and of the other.
+
+    0 where there are no such words.
+    """
+    transport, connection = lib.pn_transport(), lib.pn_connection()
+    try:
+        lib.pn_transport_bind(transport, connection)
+        words = _words(transport)
+        coming = int(ffi.cast("uintptr_t", tail(transport)))
+        places = [at for at in range(5, _WORDS) if words[at + 5] == coming]
+        if ffi.sizeof("uintptr_t") != ctypes.sizeof(ctypes.c_size_t) or len(places) != 1:
+            return 0
+        (at,) = places
+        if [words[at + step] for step in (0, 1, 3, 4)] != [LARGE, 0, LARGE, 0] or not words[at - 5]:
+            return 0
+        if list(_queue(words, at)[1][0:3]) != [_QUEUED, 0, 0]:
+            return 0
+        pending = lib.pn_transport_pending(transport)  # its header and its open
+        going = int(ffi.cast("uintptr_t", head(transport)))
+        return at if pending > 0 and (words[at + 1], words[at + 2]) == (pending, going) else 0
+    finally:
+        lib.pn_transport_unbind(transport)
+        lib.pn_decref(connection)
+        lib.pn_decref(transport)
+
+
+_AT: Final = _found()
+
+
+class Buffers:
+    """The buffers of one connection, made small at once.
+
+    Attributes:
+        is_small: whether they are small now.
+    """
+
+    __slots__ = ("_transport", "_used", "is_small")
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.is_small = self._used = False
+        self.rest()
+
+    def grow(self) -> None:
+        """Make them large, for more goes through them now than the small ones take at once."""
+        self._used = True
+        if self.is_small:
+            self._resize(LARGE)
+            self.is_small = False
+
+    def rest(self) -> None:
+        """Make them small unless they were used since the last rest; called now and then."""
+        if not (self.is_small or self._used) and _AT:
+            words = _words(self._transport)
+            memory, queue = _queue(words, _AT)
+            if words[_AT + 1] or words[_AT + 4] or queue[2]:
+                return  # something waits in them, for a peer that does not read or for the rest of a frame
+            self._resize(SMALL)
+            memory[0] = _resized(memory[0], SMALL)
+            queue[0], queue[1] = SMALL, 0
+            self.is_small = True
+        self._used = False
+
+    def _resize(self, size: int) -> None:
+        words = _words(self._transport)
+        for at in (_AT, _AT + 3):
+            if size < LARGE or words[at] < size:  # the library itself may have made it larger
+                words[at + 2] = _resized(words[at + 2], size)
+                words[at] = size
+
+
+def _resized(memory: int, size: int) -> int:
+    if not (resized := _realloc(memory, size)):
+        raise MemoryError
+    return int(resized)
+
+
 class InputChunks:
     """How much is taken next, and how many sessions wait for the answer to their end.
 
     Args:
         transport: that bytes go into and come out of.
         scratch: memory that they pass through.
+        buffers: of the transport.
 
     Attributes:
         next: bytes of the next stride.
@@ -53,12 +157,14 @@ class InputChunks:
         ended: the latter.
     """
 
-    def __init__(self, transport: Any, scratch: Any) -> None:
+    __slots__ = ("_buffers", "_pieces", "_scratch", "_transport", "ended", "next", "sessions", "stepped")
+
+    def __init__(self, transport: Any, scratch: Any, buffers: Buffers) -> None:
         self.next = STRIDE
         self.stepped = False
         self.sessions = self.ended = 0
         self._transport = transport
-        self._scratch = scratch
+        self._scratch, self._buffers = scratch, buffers
         self._pieces: list[bytes] = []
 
     def taken(self, most: int, *, alive: bool) -> None:
@@ -83,6 +189,8 @@ class InputChunks:
         """Add what the library has to say."""
         transport = self._transport
         while (size := lib.pn_transport_pending(transport)) > 0:  # at once: what is left would be moved each time
+            if size >= SMALL and self._buffers.is_small:  # there is more, it seems
+                self._buffers.grow()
             buffer = self._scratch if size <= SCRATCH else ffi.new("char[]", size)
             lib.pn_transport_peek(transport, buffer, size)
             pieces.append(ffi.unpack(buffer, size))

@@ -33,6 +33,8 @@ class SessionWindows:
         waiting: links that wait for more room, and the frames of room that they had.
     """
 
+    __slots__ = ("_chunks", "_streams", "_transport", "waiting")
+
     def __init__(self, transport: Any, chunks: "InputChunks", streams: "Streams") -> None:
         self._transport = transport
         self._chunks, self._streams = chunks, streams

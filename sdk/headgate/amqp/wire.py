@@ -21,11 +21,20 @@ LINGER: Final = 5.0
 """Seconds that a peer has to read the last words."""
 
 
+_OVER: Final = SaslServer(())
+"""The handshake of connections that are through it."""
+
+
 class Wire(asyncio.Protocol):
     """One socket. Its subclass is also the engine's handler.
 
     Output of the engine goes out at the end of the loop's turn, once :meth:`flush_soon` was called.
     """
+
+    __slots__ = (
+        "_flushing", "_handshake", "_linger", "_loop", "_secured", "_timer", "_transport", "_unread", "congested",
+        "engine", "lost", "most_ahead", "on_flush", "sasl",
+    )  # fmt: skip
 
     def __init__(self, sasl: SaslServer | SaslClient, *, handshake: float) -> None:
         self.engine: Engine
@@ -120,7 +129,8 @@ class Wire(asyncio.Protocol):
         self._send_sasl()
         self._secured = True
         self.engine = self.make_engine()
-        if rest := self.sasl.rest():
+        rest, self.sasl = self.sasl.rest(), _OVER  # nobody needs a password any more
+        if rest:
             self.data_received(rest)
         self.flush()
         if not self.lost:

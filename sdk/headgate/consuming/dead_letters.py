@@ -74,6 +74,11 @@ class DeadLetters:
         stored: called with each message that is stored there now.
     """
 
+    __slots__ = (
+        "_ensure_at", "_epoch", "_line", "_source", "_store", "_stored", "_subscription", "_task", "_ttl_ms",
+        "max_attempts", "target", "trouble",
+    )  # fmt: skip
+
     def __init__(
         self,
         store: Store,

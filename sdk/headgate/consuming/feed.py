@@ -7,9 +7,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from headgate._util.flag import Flag
 from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered
-from headgate._util.tasks import StepCallbacks, in_background, stop
+from headgate._util.tasks import Running, StepCallbacks, in_background, stop
 from headgate.consuming.settlements import Settlements
 from headgate.consuming.sink import Sink
 from headgate.consuming.strays import StrayDeliveries
@@ -28,6 +29,9 @@ from headgate.spool.recall import RecallQueue
 
 _log = logging.getLogger("headgate")
 HINTS: Final = frozenset({"ready", "wanted", "slow", "brisk", "settings", "removed"})
+
+
+def _unheard(*_: object) -> None: ...
 
 
 class Feed:
@@ -62,33 +66,30 @@ class Feed:
         self.address, self.session = address, context.session
         self.terms, self.subscription, self.durable = terms, terms.subscription, terms.durable
         self.encoded_subscription = terms.encoded_subscription
-        self.is_slow = False
+        self.is_slow = self._removed = self._attached_paused = False
         self.lost_since: float | None = None
-        self.on_end: Callable[[Feed, BaseException], None] = lambda _feed, _error: None
-        self.on_slow: Callable[[Feed], None] = lambda _feed: None
-        self._store, self._wake_ups = context.store, context.wake_ups
-        self._tracing = context.tracing
-        self._owner = owner
-        self._sink = sink(self)
-        self._loop, self._wake, self._steps = asyncio.get_running_loop(), asyncio.Event(), StepCallbacks()
+        self.on_end: Callable[[Feed, BaseException], None] = _unheard
+        self.on_slow: Callable[[Feed], None] = _unheard
+        self._store, self._wake_ups, self._tracing = context.store, context.wake_ups, context.tracing
+        self._owner, self._sink = owner, sink(self)
+        self._loop, self._wake, self._steps = asyncio.get_running_loop(), Flag(), StepCallbacks()
         self._lease = Lease(context.options.ttl)
         self._recall = RecallQueue(context.spooling, address, self._recalled)
         holding: Allowance = WindowUse(terms.window) if shared is None else Share(shared, self._wake.set)
-        self._machine = Fetching[Message](holding, self._lease, self._sink, self._recall.line)
+        self._machine: Fetching[Message] = Fetching(holding, self._lease, self._sink, self._recall.line)
         self.settlements = Settlements(
             context, address, terms, self._machine, self._recall, self._sink, owner.ensure_at, self._wake.set
         )
         self._strays = StrayDeliveries(context.store, context.losses, address, self.encoded_subscription)
         self._number, self._received_before = 0, -1
-        self._removed = self._attached_paused = False
         self._task: asyncio.Task[None] | None = None
-        self._configuring: set[asyncio.Task[None]] = set()
+        self._configuring: Running = {}
         watch(self)
 
     def __repr__(self) -> str:
         holding = self._machine.holding
-        state = "closed" if self.closed else f"{holding.messages} messages held, {holding.window!r}"
-        return f"Feed({self.address.shown!r}, {state})"
+        held = f"{holding.messages} messages held, {holding.window!r}"
+        return f"Feed({self.address.shown!r}, {'closed' if self.closed else held})"
 
     @property
     def id(self) -> str:
@@ -265,8 +266,7 @@ class Feed:
                 self._missing(error)
                 worked = await until_answered(self._missing)(self._step)
             self.lost_since = self.settlements.trouble = self.settlements.denied = None
-            if self._steps:
-                self._steps.made()
+            self._steps.made()
             until = self._machine.wake_at() if not worked else 0.0
             if until > self._loop.time() and not self._wake.is_set():
                 timer = self._loop.call_at(until, self._wake.set)

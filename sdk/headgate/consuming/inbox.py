@@ -101,7 +101,7 @@ class Inbox:
         return True
 
 
-def take_own(buffer: deque[Message], holder: Holder, most: int) -> list[Message]:
+def take_own(buffer: deque[Message] | list[Message], holder: Holder, most: int) -> list[Message]:
     """Take out of a buffer up to ``most`` messages that came to one holder, the newest first."""
     own = [message for message in reversed(buffer) if message.is_of(holder)][:most]
     if own:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from headgate._util.flag import Flag
 from headgate.consuming.dead_letters import DeadLetter, DeadLetters
 from headgate.consuming.sink import Sink
 from headgate.consuming.terms import ConsumerTerms
@@ -63,6 +64,12 @@ class Settlements:
         use: which task uses the consumer.
     """
 
+    __slots__ = (
+        "_dead_letters", "_epoch", "_expirations", "_flushed", "_insists", "_loop", "_machine", "_outcomes",
+        "_progress", "_queued", "_recall", "_session", "_sink", "_wake", "address", "closed", "denied",
+        "durable_writes", "failure", "generation", "selects", "trouble", "use",
+    )  # fmt: skip
+
     def __init__(
         self,
         context: Context,
@@ -92,7 +99,7 @@ class Settlements:
         self._insists = terms.insists
         self._loop = asyncio.get_running_loop()
         self._queued = self._flushed = self._expirations = self._epoch = 0
-        self._progress = asyncio.Event()
+        self._progress = Flag()
         self.use = ConsumerUser(self._loop, self._outcomes, self._dead_letters)
 
     def adopt(self, fields: Mapping[str, str], store: Store) -> None:

@@ -39,6 +39,8 @@ class Slices:
         open_feed: opens the feed of another slice.
     """
 
+    __slots__ = ("_open", "_registry", "_shared", "_takers", "_task", "feeds", "first", "is_closed")
+
     def __init__(self, first: Feed, takers: SliceReceivers, registry: Registry, open_feed: Open) -> None:
         self.first = first
         self.feeds = [first]

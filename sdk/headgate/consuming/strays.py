@@ -26,6 +26,8 @@ class StrayDeliveries:
         after: id after which to look; None while nothing is in doubt.
     """
 
+    __slots__ = ("_address", "_losses", "_store", "_subscription", "after", "epoch")
+
     def __init__(self, store: Store, losses: LossListeners, address: Address, subscription: str) -> None:
         self._store = store
         self._losses = losses

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered
-from headgate._util.tasks import in_background, stop
+from headgate._util.tasks import Running, in_background, stop
 from headgate.consuming.feed import Feed
 from headgate.consuming.inbox import Inbox, InboxSink
 from headgate.consuming.sink import Sink
@@ -161,7 +161,7 @@ class PatternFeeds:
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        self._configuring: set[asyncio.Task[None]] = set()
+        self._configuring: Running = {}
         self.use = ConsumerUser(self._loop)
         watch(self)
 

@@ -6,11 +6,9 @@ by its number, and gives again what it gave.
 """
 
 import math
-from collections import deque
 from collections.abc import Callable, Collection, Sized
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import islice
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from headgate.core.credit import Lease
@@ -197,7 +195,7 @@ class Fetching(Generic[T]):
         self.holding = holding
         self.lease = lease
         self.demand = demand
-        self.outcomes: deque[tuple[Any, T, Any]] = deque()
+        self.outcomes: list[tuple[Any, T, Any]] = []
         self.held: dict[bytes, T] = {}
         self.closing = self.resting = self.lost_reply = self.reattach = self.hurries = False
         self.settings_changed = self.window_known = True
@@ -274,13 +272,13 @@ class Fetching(Generic[T]):
             self.look_at = min(self.look_at, self._looked_at + SEEK_AFTER)
         goes = self._flush_due(now) or self.lost_reply
         if goes or now >= self.look_at:
-            going = list(islice(self.outcomes, MAX_SETTLED))
+            going = self.outcomes[:MAX_SETTLED]
             weight = sum([message.size for _, message, _ in going])
             room = NO_ROOM if self.closing or self._rests() else self._room(now, len(going), weight)
             if goes or room[0]:
                 return self._exchange(now, room, going, weight)
         if now >= self.lease.renew_at:  # any call renews it
-            going = list(islice(self.outcomes, MAX_SETTLED))
+            going = self.outcomes[:MAX_SETTLED]
             return self._exchange(now, NO_ROOM, going, sum([message.size for _, message, _ in going]))
         return None
 
@@ -304,8 +302,7 @@ class Fetching(Generic[T]):
             outcomes.clear()
             self.hurries = False
         else:
-            for _ in going:
-                outcomes.popleft()
+            del outcomes[: len(going)]
         if going:
             self.holding.settle(len(going), call.weight)
         self.lease.renewed(call.asked_at)

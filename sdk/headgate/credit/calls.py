@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from headgate._util.flag import Flag
 from headgate._util.reconnect import AWAY, until_answered
 from headgate._util.tasks import StepCallbacks
 from headgate.core.account.calls import Acquire, Call, Create, Credit, Explain, Leave, Publish, Reap
@@ -83,7 +84,7 @@ class AccountCalls:
         holds_messages: bool,
     ) -> None:
         self.store = store
-        self.wake = asyncio.Event()
+        self.wake = Flag()
         self.steps = StepCallbacks()
         self.topic = False
         self.durable_writes: DurableWrites | None = None

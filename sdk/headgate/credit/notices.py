@@ -60,6 +60,8 @@ Callback = Callable[[Event], Awaitable[None] | None]
 class Listeners:
     """Listeners to the waits of one session."""
 
+    __slots__ = ("_guarded", "callbacks", "stirs")
+
     def __init__(self) -> None:
         self.callbacks: dict[Callback, float] = {}
         self.stirs: list[Callable[[], None]] = []
@@ -127,6 +129,8 @@ class WaitReporter:
 
 class Notices:
     """The waits of one session at one destination, reported to its listeners and to the log."""
+
+    __slots__ = ("_destination", "_listeners", "_log", "_session", "_waits", "muted")
 
     def __init__(self, destination: str, session: str, listeners: Listeners) -> None:
         self.muted = False

@@ -62,6 +62,13 @@ class Observer:
         wanted: by what subscriptions select, judged before messages are stored.
     """
 
+    __slots__ = (
+        "_address", "_hops", "_lessees", "_links", "_losses", "_reported", "_reported_bytes", "_seen", "_seen_at",
+        "_session", "_store", "_whole", "confirmations", "consumers", "doomed", "dropped", "dropped_bytes", "fair_by",
+        "hard", "listeners", "most_copied", "notices", "pooled", "report_at", "self_wait", "store",
+        "store_nonpersistent", "unreported", "waits", "wanted", "when_full",
+    )  # fmt: skip
+
     def __init__(
         self, store: Store, links: Links, address: Address, session: str, listeners: Listeners, losses: LossListeners
     ) -> None:

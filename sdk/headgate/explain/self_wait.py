@@ -64,6 +64,10 @@ class ConsumerUser:
                     self._loop.call_soon_threadsafe(self.on_change)
             self._used = True
 
+    def by_others(self) -> None:
+        """Look at no tasks from now on: whoever uses it is elsewhere, and may any time."""
+        self._alone, self.task = False, None
+
     def by_threads(self) -> None:
         """Look at no tasks from now on: they only work for threads, which :meth:`note_by` names."""
         self._by_threads = True

@@ -142,8 +142,8 @@ class Registry:
             self._remember(address, fields)
 
     def _remember(self, address: Address, fields: dict[str, str]) -> None:
-        changed = fields != self.fields(address)
-        self._known[address.key] = (address, fields)
+        if changed := fields != self.fields(address):  # else all who follow it share what they have
+            self._known[address.key] = address, fields
         self.policies.found(int(fields.get("policy_version") or 0))
         if changed and address.key in self._followers:
             for following in tuple(self._followers[address.key][1]):

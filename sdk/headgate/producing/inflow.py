@@ -1,7 +1,8 @@
 """A broker in front of Redis sends through an inflow: the account of its own session, shared by all its clients."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from headgate._util.tasks import StepCallbacks
 from headgate.core.outbox import Outgoing
 from headgate.credit.account import CreditAccount
 from headgate.credit.requested_terms import RequestedTerms
@@ -69,7 +70,7 @@ class Inflow:
         return self.account.wants
 
     @property
-    def steps(self) -> set[Callable[[], None]]:
+    def steps(self) -> StepCallbacks:
         """Add a callback for messages that may newly be on their way, stored or given up."""
         return self.account.steps
 

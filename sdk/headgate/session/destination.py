@@ -1,6 +1,7 @@
 """A session's presence at one destination."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from headgate.consuming.feed import Feed
@@ -16,16 +17,31 @@ MAX_CONSUMERS: Final = 64
 class SessionDestination:
     """At most one account, and the consumers of a session at a destination, under one lease."""
 
-    def __init__(self, address: Address, follower: SettingsFollower, observer: Observer) -> None:
+    __slots__ = ("_number", "_observe", "_observer", "account", "address", "consumers", "follower", "kind")
+
+    def __init__(self, address: Address, follower: SettingsFollower, observe: Callable[[], Observer]) -> None:
         self.address = address
         self.follower = follower
-        self.observer = observer
+        self._observe = observe
+        self._observer: Observer | None = None
         self.kind = ""
         """The destination's kind, as last seen."""
         self.account: CreditAccount | None = None
         self.consumers: set[Feed] = set()
-        observer.consumers = observer.self_wait.consumers = self.consumers
         self._number = 0
+
+    @property
+    def observer(self) -> Observer:
+        """How its sends see the destination; a session that only consumes there has none."""
+        if self._observer is None:
+            self._observer = observer = self._observe()
+            observer.consumers = observer.self_wait.consumers = self.consumers
+        return self._observer
+
+    def start_anew(self) -> None:
+        """Forget how the destination was: the lease there has ended."""
+        if self._observer is not None:
+            self._observer.start_anew()
 
     def next_number(self) -> int:
         """Return a number no consumer of the session has now."""

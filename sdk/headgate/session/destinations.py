@@ -50,6 +50,8 @@ def kinds_from(first: str) -> tuple[str, str]:
 class SessionDestinations:
     """Where a session is; what it opens there is opened one at a time, under ``lock``."""
 
+    __slots__ = ("_all", "_listeners", "_placed", "_quotas", "_ties", "context", "limiters", "lock")
+
     def __init__(self, context: Context, listeners: Listeners) -> None:
         self.context = context
         self.lock = asyncio.Lock()
@@ -59,7 +61,7 @@ class SessionDestinations:
         self._placed: dict[str, Address] = {}
         self.limiters: dict[str, Limiter] = {}
         """Those that are open, by key."""
-        self.ties = Ties(NoteStore(context.store.server, context.namespace), self._all.values, self.limiters.values)
+        self._ties: Ties | None = None
 
     def at(self, destination: str) -> SessionDestination:
         """Return what the session has at a destination.
@@ -70,10 +72,23 @@ class SessionDestinations:
         address = Address.of(self.context.namespace, destination)
         if address.key not in self._all:
             follower = SettingsFollower(self.context.registry, address)
-            observer = self._observer(address)
-            observer.waits, observer.doomed = self.ties.begin, functools.partial(self.ties.doomed, destination)
-            self._all[address.key] = SessionDestination(address, follower, observer)
+            self._all[address.key] = SessionDestination(
+                address, follower, functools.partial(self._tied, address, destination)
+            )
         return self._all[address.key]
+
+    @property
+    def ties(self) -> Ties:
+        """Its notes of its waits."""
+        if self._ties is None:
+            notes = NoteStore(self.context.store.server, self.context.namespace)
+            self._ties = Ties(notes, self._all.values, self.limiters.values)
+        return self._ties
+
+    def _tied(self, address: Address, destination: str) -> Observer:
+        observer = self._observer(address)
+        observer.waits, observer.doomed = self.ties.begin, functools.partial(self.ties.doomed, destination)
+        return observer
 
     def _observer(self, address: Address) -> Observer:
         context = self.context
@@ -98,11 +113,10 @@ class SessionDestinations:
 
     def ensure(self, address: Address, kinds: tuple[str, ...]) -> Ensure:
         """Return what makes a destination exist, as the first of these kinds that will do."""
+        return functools.partial(self._ensure, address, kinds)
 
-        async def ensure(recover: bool) -> str:  # noqa: FBT001
-            return await self.context.registry.ensure(address, kinds, recover=recover)
-
-        return ensure
+    async def _ensure(self, address: Address, kinds: tuple[str, ...], recover: bool) -> str:  # noqa: FBT001
+        return await self.context.registry.ensure(address, kinds, recover=recover)
 
     def ensure_messages(self, address: Address) -> Ensure:
         """Return what makes a destination exist that messages can be sent to."""
@@ -269,7 +283,7 @@ class SessionDestinations:
     async def end_lease(self, presence: SessionDestination) -> None:
         """End the session's lease at a destination where it has nothing any more."""
         await self._leave(presence.address, keep=presence.account is not None)
-        presence.observer.start_anew()
+        presence.start_anew()
 
     async def _leave(self, address: Address, *, keep: bool = False) -> None:
         with contextlib.suppress(HeadgateError, TimeoutError):
@@ -279,6 +293,7 @@ class SessionDestinations:
 
     async def close(self) -> None:
         """Close all there is."""
-        await self.ties.close()
+        if self._ties is not None:
+            await self._ties.close()
         await asyncio.gather(*(presence.close() for presence in self._all.values()))
         await asyncio.gather(*(quota.close() for quota in self._quotas.values()))

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
-from headgate._util.tasks import stop
+from headgate._util.tasks import Running, stop
 from headgate.core.window import Window
 from headgate.credit.account import CreditAccount
 from headgate.credit.requested_terms import RequestedTerms
@@ -30,6 +30,11 @@ class SettingsFollower:
         defaults: what holds now where nothing is set.
     """
 
+    __slots__ = (
+        "_account", "_address", "_begun", "_configuring", "_paced", "_registry", "_requested_terms", "_senders",
+        "_windowed", "defaults",
+    )  # fmt: skip
+
     def __init__(self, registry: Registry, address: Address) -> None:
         self.defaults = Defaults()
         self._registry = registry
@@ -37,10 +42,11 @@ class SettingsFollower:
         self._begun = False
         self._account: CreditAccount | None = None
         self._requested_terms: list[RequestedTerms] = []
-        self._senders: WeakSet[Producer | Inflow | Gate] = WeakSet()
-        self._windowed: WeakKeyDictionary[Feed, Window] = WeakKeyDictionary()
-        self._paced: WeakSet[Pacing] = WeakSet()
-        self._configuring: set[asyncio.Task[None]] = set()
+        # Made when somebody is in them: empty ones would be a twentieth of an idle connection to a node.
+        self._senders: WeakSet[Producer | Inflow | Gate] | None = None
+        self._paced: WeakSet[Pacing] | None = None
+        self._windowed: dict[Feed, Window] = {}
+        self._configuring: Running = {}
 
     async def begin(self) -> None:
         """Hear of changes from now on; called again, it only looks at what is known."""
@@ -70,6 +76,7 @@ class SettingsFollower:
     def send(self, sender: "Producer | Inflow | Gate") -> None:
         """Tell a producer or a gate what holds, now and whenever it changes."""
         sender.adopt(self.defaults)
+        self._senders = self._senders or WeakSet()
         self._senders.add(sender)
 
     def receive(self, feed: "Feed", pacing: "Pacing | None", *, window: bool) -> None:
@@ -81,9 +88,11 @@ class SettingsFollower:
             window: whether to tell of the window: they did not say their own.
         """
         if window:
+            self._windowed = {one: before for one, before in self._windowed.items() if not one.closed}
             self._windowed[feed] = feed.window
         if pacing is not None:
             pacing.set(self.defaults.consumer_rate)
+            self._paced = self._paced or WeakSet()
             self._paced.add(pacing)
 
     def _changed(self, fields: Mapping[str, str]) -> None:
@@ -91,19 +100,19 @@ class SettingsFollower:
         if self._account is not None and not self._account.closed:
             self._size()
             self._heed_settings()
-        for sender in tuple(self._senders):
+        for sender in tuple(self._senders or ()):
             sender.adopt(defaults)
-        for pacing in tuple(self._paced):
+        for pacing in tuple(self._paced or ()):
             pacing.set(defaults.consumer_rate)
         for feed, before in tuple(self._windowed.items()):
             window = defaults.consumer_window(feed.encoded_subscription, durable=feed.durable)
-            if feed.window != before:
+            if feed.closed or feed.window != before:
                 del self._windowed[feed]  # it was configured: it has its own
             elif window != before:
                 self._windowed[feed] = window
                 task = asyncio.create_task(self._configure(feed, window), name=f"headgate {feed.id}")
-                self._configuring.add(task)
-                task.add_done_callback(self._configuring.discard)
+                self._configuring[task] = None
+                task.add_done_callback(self._configuring.pop)
 
     @staticmethod
     async def _configure(feed: "Feed", window: Window) -> None:

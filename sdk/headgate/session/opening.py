@@ -1,6 +1,7 @@
 """How a session opens its consumers: of one destination, or of every topic that a pattern matches."""
 
 import asyncio
+import functools
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -65,10 +66,12 @@ class ConsumerOpener:
         on_slow: whom it tells of each that becomes slow.
     """
 
+    __slots__ = ("_destinations", "_guarded", "_topics", "on_slow")
+
     def __init__(self, destinations: SessionDestinations) -> None:
         self.on_slow: list[SlowCallback] = []
         self._destinations = destinations
-        self._topics: set[PatternFeeds] = set()
+        self._topics: dict[PatternFeeds, None] = {}
         self._guarded = Callbacks("on_slow")
 
     async def open(
@@ -214,9 +217,9 @@ class ConsumerOpener:
             ConsumerTerms(name, request.durable, window, request.selects, request.durability),
             receivers,
             lambda topics, topic: self._feed_of(topics, topic, slow),
-            self._topics.discard,
+            lambda gone: self._topics.pop(gone, None),
         )
-        self._topics.add(topics)
+        self._topics[topics] = None
         try:
             await topics.start()
         except BaseException as error:
@@ -262,7 +265,7 @@ class ConsumerOpener:
         return f"{self._destinations.context.session}-{secrets.token_hex(2)}"
 
     def _closes(self, presence: SessionDestination) -> Callable[[Feed], Awaitable[None]]:
-        return lambda feed: self._closed(presence, feed)
+        return functools.partial(self._closed, presence)
 
     async def _closed(self, presence: SessionDestination, feed: Feed) -> None:
         if presence.part_with(feed):

@@ -44,6 +44,11 @@ from headgate.units import parse_duration, parse_rate, parse_timeout
 class Session:
     """Producers, consumers, gates and buckets that live and die together. Get one from :meth:`Client.session`."""
 
+    __slots__ = (
+        "__weakref__", "_bucket_id", "_buckets", "_by_key", "_closed", "_consumers", "_context", "_destinations",
+        "_limiters", "_listeners", "_on_close", "credit_line", "hand_lock", "id", "name", "traces_receives",
+    )  # fmt: skip
+
     def __init__(
         self, client: Context, name: str, options: SessionOptions, on_close: Callable[["Session"], None], resume: str
     ) -> None:

@@ -6,9 +6,10 @@ They name its consumers, and its holds of limiters and gates, that are tied to a
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
+from headgate._util.flag import Flag
 from headgate._util.tasks import stop
 from headgate.core.outbox import Outgoing
 from headgate.errors import HeadgateError
@@ -42,11 +43,11 @@ class Ties:
         limiters: Callable[[], Iterable[Limiter]],
     ) -> None:
         self._destinations, self._limiters = destinations, limiters
-        self._holders: set[Any] = set()  # those who wait and hold something, as last seen
+        self._holders: Collection[Any] = ()  # those who wait and hold something, as last seen
         self._announced = AnnouncedTies(notes)
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
+        self._changed = Flag()
         """Set when a send begins or ceases to wait, or somebody else uses a consumer."""
         self._loop = asyncio.get_running_loop()
 
@@ -77,7 +78,7 @@ class Ties:
     def doomed(self, destination: str, wait: str) -> Outgoing | None:
         """Return the send that waits there under that name, if it does still and somebody uses a consumer beside it."""
         users = {consumer.use.task for presence in self._destinations() for consumer in presence.consumers}
-        users |= self._holders
+        users.update(self._holders)
         for presence in self._destinations():
             if presence.address.name == destination:
                 return next((one for one in sends(presence) if one.who in users and name_of(one) == wait), None)
@@ -140,8 +141,9 @@ class Ties:
                 for consumer in presence.consumers
                 if consumer.use.task in waits and not consumer.use.is_settling
             ]
-        self._holders = set()
+        holders = set()
         for name, holder, wait in holds_of(waits) if waits and self._holds else ():
             found.append(wait.tie(name, holder, now, held=True))
-            self._holders.add(wait.who)
+            holders.add(wait.who)
+        self._holders = holders or ()
         return found

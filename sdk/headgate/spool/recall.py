@@ -27,6 +27,8 @@ class RecallQueue:
         arrived: called with each message that became whole, in order, and with the error of one that cannot be read.
     """
 
+    __slots__ = ("_address", "_arrived", "_spooling", "_task", "line")
+
     def __init__(
         self, spooling: "Spooling | None", address: Address, arrived: "Callable[[Message, int, str], None]"
     ) -> None:

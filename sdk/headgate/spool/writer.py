@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from headgate._util.tasks import stop
+from headgate._util.tasks import StepCallbacks, stop
 from headgate.core.account.calls import NoStore
 from headgate.core.outbox import Outbox
 from headgate.core.segment import MOST_MESSAGES, pack
@@ -72,7 +72,7 @@ class Writer(OverflowWriter):
         address: Address,
         outbox: Outbox,
         wake: Callable[[], None],
-        steps: set[Callable[[], None]],
+        steps: StepCallbacks,
     ) -> None:
         super().__init__(outbox)
         self.prepared: WrittenSegment | None = None

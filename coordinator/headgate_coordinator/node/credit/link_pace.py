@@ -23,6 +23,8 @@ class LinkPace:
         allowance: what the link's user may send, by a quota over all nodes; None without one.
     """
 
+    __slots__ = ("_bytes", "_messages", "_until", "allowance", "binds", "is_waiting", "rates")
+
     def __init__(self) -> None:
         self.is_waiting = self.binds = False
         self.rates: tuple[float | None, float | None] = (None, None)

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, cast
 
 from headgate.amqp.link import RESOURCE_LIMIT
 from headgate.client import Client
+from headgate.context import Context
 from headgate.core.addresses.url_options import UrlOptions
 from headgate.core.limits.limit import limits_of
 from headgate.core.limits.user_limit import (
@@ -86,6 +87,9 @@ class Quotas:
 
     def __init__(self, client: Client, ttl: float) -> None:
         self._client, self._ttl = client, ttl
+        self._options = SessionOptions.of(ttl, "last-lease", UrlOptions())
+        self._counted: dict[str, Context] = {}
+        """The context that all sessions of a user's consumers share."""
         self._policies = client.parts.registry.policies
         self._policy: Policy | None = None
         self._known: dict[str, UserLimit | None] = {}
@@ -178,11 +182,13 @@ class Quotas:
         """Open the session of a connection's consumers, whose messages count as those in flight to its user."""
         if user is None:
             return self._client.session(name, ttl=self._ttl)
-        parts = self._client.parts
-        counting = CountingBackend(parts.store.server, lambda: self.in_flight(user))
-        options = SessionOptions.of(self._ttl, "last-lease", UrlOptions())
-        counted = replace(parts, store=Store(cast("Backend", counting)))
-        return Session(counted, name, options, lambda _: None, "")  # its connection closes it
+        if user not in self._counted:
+            if len(self._counted) >= REMEMBERED:
+                self._counted.clear()
+            parts = self._client.parts
+            counting = CountingBackend(parts.store.server, lambda: self.in_flight(user))
+            self._counted[user] = replace(parts, store=Store(cast("Backend", counting)))
+        return Session(self._counted[user], name, self._options, lambda _: None, "")  # its connection closes it
 
     async def in_flight(self, user: str) -> InFlight | None:
         """Return what is in flight to a user through this node; None where no quota bounds it.

@@ -28,6 +28,8 @@ class LinkEnd:
         bytes: and how many bytes.
     """
 
+    __slots__ = ("__weakref__", "_task", "bytes", "connection", "destination", "link", "messages", "number")
+
     def __init__(self, connection: Connection, link: Link, destination: str) -> None:
         self.connection = connection
         self.link = link

@@ -1,7 +1,6 @@
 """A client's link that receives: messages of one subscription, under the link's credit and a window."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from headgate_coordinator.node.conditions import TooManyTopics, condition_of
 from headgate_coordinator.node.ends.end import LinkEnd
 from headgate_coordinator.node.ends.reattaching import unsubscribe
 from headgate_coordinator.node.ends.selecting import LinkSelector
-from headgate_coordinator.node.ends.sinks import MessageSource, by_name
+from headgate_coordinator.node.ends.sinks import Backlog, Buffer, MessageSource, by_name
 from headgate_coordinator.node.ends.temporary import kind_of, make, remove
 from headgate_coordinator.node.ends.traced import Deliveries
 from headgate_coordinator.node.host import Connection
@@ -50,10 +49,14 @@ class LinkReceiver(LinkEnd):
         handed: how many messages went to the client.
     """
 
+    __slots__ = (
+        "_drains", "_opening", "_rests", "_started", "_unsettled", "asked", "buffer", "credit", "handed", "supply",
+    )  # fmt: skip
+
     def __init__(self, connection: Connection, link: Link, destination: str, opening: Opening = by_name) -> None:
         super().__init__(connection, link, destination)
         self.credit = self.asked = self.handed = 0
-        self.buffer: deque[Message] = deque()
+        self.buffer: Buffer = Backlog()
         self.supply: MessageSource | None = None
         self._opening = opening
         self._started = False

@@ -105,6 +105,8 @@ class TracedArrival(Arrival):
 class LinkSender(LinkEnd):
     """Takes messages for one destination: each is accepted once Redis has it."""
 
+    __slots__ = ("_container", "_held", "_kind", "_line", "_looks", "_loop", "_over", "_since", "_tracing", "pace")
+
     def __init__(self, connection: Connection, link: Link, destination: str, kind: str) -> None:
         super().__init__(connection, link, destination)
         self._kind = kind

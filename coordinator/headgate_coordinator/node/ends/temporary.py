@@ -23,7 +23,7 @@ def claim(connection: Connection) -> str:
     if len(replies) >= REPLY_QUEUES:
         connection.node.counters.refused("reply-queues")
         raise TooManyQueues(f"this connection has {REPLY_QUEUES} queues that were made for its links; close one first")
-    replies.add(name := reply_queue(connection.node.id))
+    replies[name := reply_queue(connection.node.id)] = None
     return name
 
 
@@ -50,7 +50,7 @@ async def remove(connection: Connection, name: str) -> None:
         with contextlib.suppress(HeadgateError):
             await connection.node.client.remove(name)
     finally:
-        connection.access.replies.discard(name)
+        connection.access.replies.pop(name, None)
 
 
 class TemporarySender(LinkSender):
