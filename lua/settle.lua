@@ -30,6 +30,7 @@
 --- @include "lib/deliver"
 --- @include "lib/pace"
 --- @include "lib/settling"
+--- @include "lib/mine"
 local run_id, sid, cid, ttl_ms, fetch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local at = 13
 local stale, freed, bytes, settled, settled_b = 0, 0, 0, 0, 0
@@ -59,38 +60,22 @@ local held_before = c.delivered - c.settled
 
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a full Redis can always drain
 d.caller = sid
+d.fetches = fetch > c.fetches and d.kind == 'queue' and not d.fair_by and tonumber(ARGV[6])
 local reaped = reap()
 c = still_there(reaped, cid, c)
 if not c then
   return { 'EXPIRED', int(d.epoch) }
 end
 local again = fetch > 0 and fetch == c.fetches
--- Of these ids, those that this consumer holds, each once. Mostly they follow one another, and one look finds them all.
-local function mine(ids)
-  local held_here, found = {}, {}
-  local look = #ids > 1 and redis.call('XPENDING', K_MESSAGES, c.sub, ids[1], ids[#ids], #ids, cid) or {}
-  for _, entry in ipairs(look) do
-    found[entry[1]] = true
-  end
-  for _, id in ipairs(ids) do
-    local held = found[id] or #redis.call('XPENDING', K_MESSAGES, c.sub, id, id, 1, cid) == 1
-    if held and not held_here[id] then
-      held_here[#held_here + 1], held_here[id] = id, true
-    end
-  end
-  return held_here
-end
 for _, ids in ipairs({ accepted, rejected }) do
   if #ids > 0 then
-    -- XACK does not ask who holds it: what was given back waits for its next delivery, and others hold what is theirs.
-    local shared = d.returned > 0 or d.consumers > 1 or d.fair or d.next_due
-    local n, n_bytes, gone, gone_bytes = settle_ids(c.sub, shared and mine(ids) or ids)
+    local n, n_bytes, gone, gone_bytes = settle_ids(c.sub, to_settle(c.sub, cid, ids))
     settled, settled_b, freed, bytes = settled + n, settled_b + n_bytes, freed + gone, bytes + gone_bytes
     stale = stale + #ids - n
   end
 end
 local function hand_back(ids, as_failed)
-  local back = mine(ids)
+  local back = mine(c.sub, cid, ids)
   if #back > 0 then
     redis.call('ZREM', K_HUNGRY, cid) -- others are woken for it
   end
@@ -119,6 +104,7 @@ elseif fetch > c.fetches then -- an older one that comes late would deliver to n
   end
   c.fetches = fetch
 end
+give_promoted_back(c.sub)
 if freed > 0 or reaped or d.expired then
   hand_over(sid, s)
 end

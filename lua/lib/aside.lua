@@ -37,30 +37,45 @@ local function aside_of(keys, ids, dues)
   return ids
 end
 
+-- Takes messages that come now out of `later`; returns the moments of those that were still there.
+local function no_longer_waiting(ids, dues)
+  local there, met = {}, {}
+  for i, score in ipairs(#ids > 0 and redis.call('ZMSCORE', K_LATER, unpack(ids)) or {}) do
+    if score then
+      there[#there + 1], met[#met + 1] = ids[i], dues[i]
+    end
+  end
+  if #there > 0 then
+    redis.call('ZREM', K_LATER, unpack(there))
+  end
+  return met
+end
+
 -- Of entries that were just read: those whose time has come; the others are set aside. Returns also how many of these the
 -- fetch need not count.
 local function timely(sub, entries)
   if not d.next_due then
     return entries, 0
   end
-  local now, early, late, met = {}, {}, {}, {}
+  local now, early, late, come, met = {}, {}, {}, {}, {}
   local before = d.passed_over or 0
   for _, entry in ipairs(entries) do
     local id, due = entry[1], due_of(entry[2])
     if due and due > now_ms then
       early[#early + 1] = id
       d.passed_b = (d.passed_b or 0) + #entry[2][2]
-      if redis.call('ZADD', K_LATER, 'NX', int(due), id) == 1 then -- the clock was set back since it was due
+      if redis.call('ZADD', K_LATER, 'NX', in_line(due, id), id) == 1 then -- the clock was set back since it was due
         late[#late + 1] = due
       end
     else
       now[#now + 1] = entry
-      if due and d.kind == 'queue' and redis.call('ZREM', K_LATER, id) == 1 then
-        met[#met + 1] = due
+      if due and d.kind == 'queue' then
+        come[#come + 1], met[#met + 1] = id, due
       end
     end
   end
   set_aside(sub, early)
+  met = no_longer_waiting(come, met)
   note_dues('waits', late)
   note_dues('due', met)
   note_next_due()
@@ -76,7 +91,7 @@ local function none_early(sub, ids)
   local now, early = {}, {}
   for _, id in ipairs(ids) do
     local due = redis.call('ZSCORE', K_LATER, id)
-    local list = due and tonumber(due) > now_ms and early or now
+    local list = due and math.floor(due) > now_ms and early or now
     list[#list + 1] = id
   end
   set_aside(sub, early)

@@ -78,6 +78,22 @@ local function size_of(id)
   return tonumber(string.match(id, '%-(%d+)'))
 end
 
+-- Puts ids in the order of their numbers, in which they mostly are; of as many digits these compare as text.
+local function put_in_order(ids)
+  local digits, last = 0, ''
+  for _, id in ipairs(ids) do
+    local n = string.find(id, '-', 1, true)
+    if n < digits or n == digits and id < last then
+      table.sort(ids, function(one, other)
+        return tonumber(string.match(one, '^%d+')) < tonumber(string.match(other, '^%d+'))
+      end)
+      break
+    end
+    digits, last = n, id
+  end
+  return ids
+end
+
 local function pending_ids(sub, consumer, count)
   local ids = {}
   for i, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, '-', '+', int(count), consumer)) do

@@ -14,7 +14,7 @@ local function deliver(cid, c, max_messages, max_bytes, waits, whole)
   local out, counts, bytes, payload, read, again_ms = {}, {}, 0, 0, 0, 0
   max_messages = math.min(max_messages, MAX_DELIVERED)
   local most = deliverable(max_messages)
-  if d.returned > 0 and most > 0 and not c.after then
+  if (d.promoted or d.returned > 0 and not c.after) and most > 0 then
     read, bytes, payload = deliver_returned(cid, c, out, counts, most, max_bytes, whole)
   end
   for _ = 1, MAX_DELIVERED do
@@ -100,7 +100,7 @@ end
 
 -- As deliver, where `waits` receivers wait and have none; returns also whether nothing is left but what others hold.
 local function deliver_to(cid, c, room, max_bytes, waits)
-  local first = waits > 0 and d.returned > 0 and d.consumers > 1 and math.min(waits, room) or room
+  local first = waits > 0 and (d.returned > 0 or d.promoted) and d.consumers > 1 and math.min(waits, room) or room
   local out, counts, bytes, again_ms = deliver(cid, c, first, max_bytes, waits)
   if #out / 2 == first and first < room then
     again_ms = 1 -- the rest is for whoever comes first, once others that wait had theirs

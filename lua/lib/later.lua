@@ -31,11 +31,17 @@ local function note_dues(fate, dues)
   end
 end
 
+-- What is due at the same moment comes in the order of its numbers, as far as a score can tell them apart.
+local function in_line(due, member)
+  local number = tonumber(string.match(member, '(%d+)%-%d+$'))
+  return string.format('%.4f', due + math.floor(number / 16) % 4096 / 4096)
+end
+
 -- Has new members of `later` wait.
 local function wait_until(members, dues)
   local add = { 'ZADD', K_LATER }
   for i, member in ipairs(members) do
-    add[2 * i + 1], add[2 * i + 2] = int(dues[i]), member
+    add[2 * i + 1], add[2 * i + 2] = in_line(dues[i], member), member
   end
   if #members > 0 then
     redis.call(unpack(add))
@@ -51,7 +57,7 @@ local function forget_later(members)
     local due = redis.call('ZSCORE', K_LATER, member)
     if due then
       redis.call('ZREM', K_LATER, member)
-      dues[#dues + 1] = tonumber(due)
+      dues[#dues + 1] = math.floor(due)
     end
   end
   if #dues > 0 then

@@ -20,6 +20,13 @@ local function give_back(sub, ids)
   wake_hungry(#ids)
 end
 
+-- What is due, and was kept for a fetch that does not take it.
+local function give_promoted_back(sub)
+  local ids = d.promoted
+  d.promoted = nil
+  give_back(sub, ids or {})
+end
+
 -- `after` has, by id, the ms that some of them are to wait.
 local function put_back(sub, ids, failed, after)
   ids = unexpired(sub, ids)

@@ -1,4 +1,4 @@
---- @include "lib/expiry"
+--- @include "lib/putback"
 --- @include "lib/hot"
 -- What came back goes first: claimed for its next consumer, in order, within the room of that one's window.
 local function delivery_counts(sub, ids)
@@ -45,28 +45,37 @@ local function payload_of(id)
   return entry and payload_size(entry[2][2]) or 0
 end
 
-local function deliver_returned(cid, c, out, counts, max_messages, max_bytes, whole)
-  local claim, ids, all = { 'XCLAIM', K_MESSAGES, c.sub, cid, 0 }, {}, 0
-  local spooled = redis.call('EXISTS', K_SPOOLED) == 1
-  for _, id in ipairs(pending_ids(c.sub, RETURNED, max_messages)) do
-    local size = spooled and payload_of(id) or size_of(id)
-    if all > 0 and all + size > max_bytes then
-      break
+-- How many of these, in order, are within the room of a window; the first always is.
+local function fitting(ids, max_messages, max_bytes)
+  local all, spooled = 0, redis.call('EXISTS', K_SPOOLED) == 1
+  for i = 1, math.min(#ids, max_messages) do
+    all = all + (spooled and payload_of(ids[i]) or size_of(ids[i]))
+    if i > 1 and all > max_bytes then
+      return i - 1
     end
-    all = all + size
-    ids[#ids + 1] = id
   end
-  local read = #ids
-  d.returned = d.returned - read
-  ids = unexpired(c.sub, ids)
-  if #ids == 0 then
-    return read, 0, 0
+  return math.min(#ids, max_messages)
+end
+
+-- What awaits redelivery; where nothing does, what this call promoted. Nobody may have read some of that yet: it is not
+-- claimed, and comes as what is new.
+local function deliver_returned(cid, c, out, counts, max_messages, max_bytes, whole)
+  if d.returned > 0 then
+    give_promoted_back(c.sub)
   end
-  for i, id in ipairs(ids) do
-    claim[5 + i] = id
+  local due = d.promoted
+  local ids = due or pending_ids(c.sub, RETURNED, max_messages)
+  local read = fitting(ids, max_messages, max_bytes)
+  d.promoted, d.returned = due and { unpack(ids, read + 1) }, d.returned - (due and 0 or read)
+  local living, entries, claimed = unexpired(c.sub, { unpack(ids, 1, read) }), {}, {}
+  for _, entry in ipairs(#living > 0 and redis.call('XCLAIM', K_MESSAGES, c.sub, cid, 0, unpack(living)) or {}) do
+    if entry then
+      entries[#entries + 1], claimed[#claimed + 1] = entry, entry[1]
+    end
   end
-  for i, n in ipairs(delivery_counts(c.sub, ids)) do
+  local had = not due or d.promoted_again or redis.call('EXISTS', K_REDELIVERED) == 1
+  for i, n in ipairs(had and #claimed > 0 and delivery_counts(c.sub, claimed) or {}) do
     counts[i] = n or '0'
   end
-  return read, take(out, redis.call(unpack(claim)), whole)
+  return read - #living + #entries, take(out, entries, whole)
 end

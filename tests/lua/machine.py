@@ -335,7 +335,9 @@ class Machine(RuleBasedStateMachine):
         numbers = [[seq_of(identifier) for identifier in ids] for ids in (accepted + rejected, released, failed)]
         consumer = self.model.shelf.consumers.get(reader.cid)
         again = bool(consumer and consumer.fetches == fetch > 0)
-        code, stale = self.model.settle(reader.session, reader.cid, *numbers, fetch=fetch, ttl_ms=TTL_MS, after=wait)
+        code, stale = self.model.settle(
+            reader.session, reader.cid, *numbers, fetch=fetch, ttl_ms=TTL_MS, after=wait, room=room.messages
+        )
         assert (reply.code, reply.stale) == ("AGAIN" if code == "OK" and again else code, stale)
         if code != "OK":
             return

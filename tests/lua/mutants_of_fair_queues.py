@@ -57,7 +57,7 @@ FAIR_QUEUES: Final = (
      f"{_Q}::test_a_topic_has_no_turns"),
     ("P2", "lib/changed", "redis.call('HSET', K_DESTINATION, 'fair_left', 'yes')", "", _OFF),
     ("P7", "lib/putback", "takes_turn and IN_TURN or RETURNED", "RETURNED", _BACK),
-    ("P5", "settle", "d.consumers > 1 or d.fair", "d.consumers > 1", _BACK),
+    ("P5", "lib/mine", "d.consumers > 1 or d.fair", "d.consumers > 1", _BACK),
     ("P5", "lib/redeliver", "if not d.fair or #entries == 0 or", "if true or", _BACK),
     ("P2", "lib/expiry", "d.fair and in_turn().forget(due[i]) or due[i]", "due[i]", _EXPIRED),
     ("P2", "lib/expiry", "who == LATER or who == IN_TURN then", "who == LATER then", _EXPIRED),

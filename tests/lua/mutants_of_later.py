@@ -13,6 +13,11 @@ _HEAR = f"{_T}::test_consumers_hear_when_the_next_is_due"
 _EXPIRES = f"{_T}::test_what_waits_expires_all_the_same"
 _PURGE = f"{_T}::test_a_purge_takes_what_waits"
 _BACK = f"{_T}::test_a_clock_that_is_set_back_lets_nothing_go_before_its_time"
+_NOBODYS = f"{_T}::test_what_waits_is_nobodys_to_accept"
+_FITS = f"{_T}::test_of_what_is_due_only_what_fits_is_taken_and_the_rest_comes_to_others"
+_BESIDE = f"{_T}::test_what_comes_back_in_the_call_that_fetches_is_in_order_with_what_is_due"
+_ORDER = f"{_T}::test_what_is_due_at_once_comes_in_order_and_straight_to_whoever_fetches"
+_OTHERS = f"{_T}::test_others_are_woken_for_what_is_due_and_not_taken"
 _LINK = f"{_T}::test_a_link_takes_along_what_is_left"
 
 LATER: Final = (
@@ -31,8 +36,8 @@ LATER: Final = (
     (
         "P8",
         "lib/aside",
-        "and redis.call('ZREM', K_LATER, id) == 1 then",
-        "and false then",
+        "    redis.call('ZREM', K_LATER, unpack(there))\n",
+        "",
         f"{_T}::test_of_many_that_are_due_at_once_each_is_delivered_once",
     ),
     ("P8", "lib/aside", "before + #early >= MAX_PASSED_OVER", "false", _PASSES),
@@ -40,7 +45,7 @@ LATER: Final = (
     ("P8", "lib/later", "rank < MAX_TIMED", "true", _HEAR),
     ("P8", "lib/later", "d.next_due - now_ms > DUE_SOON_MS", "false", _HEAR),
     ("P8", "lib/later", "d.next_due and redis.call('ZCARD', K_LATER) or 0", "0", _HEAR),
-    ("P8", "lib/aside", "due and tonumber(due) > now_ms and early or now", "now", _LINK),
+    ("P8", "lib/aside", "due and math.floor(due) > now_ms and early or now", "now", _LINK),
     (
         "P8",
         "lib/later",
@@ -67,7 +72,7 @@ LATER: Final = (
         f"{_T}::test_who_waits_is_woken_when_the_next_is_due_sooner",
     ),
     ("P8", "lib/promote", "d.next_due > now_ms then", "false then", _BACK),
-    ("P8", "lib/promote", "'-inf', int(now_ms), 'WITHSCORES'", "'-inf', '+inf', 'WITHSCORES'", _WAITS),
+    ("P8", "lib/promote", "'-inf', '(' .. int(now_ms + 1), 'WITHSCORES'", "'-inf', '+inf', 'WITHSCORES'", _WAITS),
     (
         "P8",
         "lib/promote",
@@ -88,13 +93,22 @@ LATER: Final = (
     ("P8", "remove", "    elseif entry[2] == LATER then", "    elseif false then", _PURGE),
     ("P8", "remove", "  forget_later(ids)\n", "", _PURGE),
     ("P8", "lib/aside", "  set_aside('queue', early)\n", "", _TURNS),
+    ("P8", "lib/mine", "not d.next_due and not d.promoted then", "not d.promoted then", f"{_NOBODYS}"),
     (
         "P8",
-        "settle",
-        "d.consumers > 1 or d.fair or d.next_due",
-        "d.consumers > 1 or d.fair",
-        f"{_T}::test_what_waits_is_nobodys_to_accept",
+        "lib/mine",
+        "not d.next_due and not d.promoted then",
+        "not d.next_due then",
+        f"{_NOBODYS}_whatever_stands_beside_it",
     ),
+    ("P8", "lib/mine", "  put_in_order(ids)\n", "", f"{_NOBODYS}_whatever_stands_beside_it"),
+    ("P8", "settle", "give_promoted_back(c.sub)\n", "", _FITS),
+    ("P8", "lib/redeliver", "  if d.returned > 0 then\n    give_promoted_back(c.sub)\n  end\n", "", _BESIDE),
+    ("P8", "lib/redeliver", "not due or d.promoted_again or", "not due or", _BESIDE),
+    ("P8", "lib/promote", "direct and d.fetches - d.returned or", "", _ORDER),
+    ("P8", "lib/promote", "    wake_hungry(MAX_PROMOTED) -- there", "    wake_hungry(0) -- there", _OTHERS),
+    ("P8", "lib/later", "math.floor(number / 16) % 4096 / 4096", "0", _ORDER),
+    ("P8", "lib/consumer", "n < digits or n == digits and", "n == digits and", _ORDER),
     ("P8", "reap", "(d.next_due or math.huge) - now_ms", "math.huge", f"{_T}::test_a_sweep_comes_when_the_next_is_due"),
     ("P8", "lib/deliver", "d.pending_messages - count_later() >", "d.pending_messages >", _HEAR),
     ("P8", "lib/link", "return life .. wait, path", "return life, path", _LINK),

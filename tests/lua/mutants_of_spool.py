@@ -68,7 +68,7 @@ SPOOL: Final = (
      f"{_S}::test_a_fetch_fills_its_window_with_payload"),
     ("P2", "lib/append", "math.max(d.largest_bytes, payload or #body)", "math.max(d.largest_bytes, #body)",
      f"{_S}::test_a_fetch_fills_its_window_with_payload"),
-    ("P2", "lib/redeliver", "local size = spooled and payload_of(id) or size_of(id)", "local size = size_of(id)",
+    ("P2", "lib/redeliver", "spooled and payload_of(ids[i]) or size_of(ids[i])", "size_of(ids[i])",
      f"{_S}::test_a_fetch_fills_its_window_with_payload"),
     ("P2", "lib/redeliver", "reference and payload_size(body) or #body", "#body",
      f"{_S}::test_a_fetch_fills_its_window_with_payload"),

@@ -387,13 +387,14 @@ class Destination:
         fetch: int,
         ttl_ms: int,
         after: int | None = None,
+        room: int = 0,
     ) -> tuple[str, int]:
         """Settle, and serve the line; what a fetch then delivers is looked at by :meth:`deliver`."""
         account, consumer = self.accounts.get(sid), self.shelf.consumers.get(cid)
         if account is None or consumer is None or cid in self.orphans:
             return "EXPIRED", 0
         self._meet_run(ttl_ms)
-        freed = self.housekeeping(sid)
+        freed = self.housekeeping(sid, room=room if fetch > consumer.fetches else 0)
         sub = self.shelf.subscriptions[consumer.subscription]
         going = [seq for seq in accepted if sub.holders.get(seq) == cid]
         settled, gone = self.shelf.settle(consumer.subscription, going)
@@ -479,8 +480,8 @@ class Destination:
 
     # Leases, and what the dead leave behind.
 
-    def housekeeping(self, caller: str | None = None, *, orphans: bool = True) -> bool:
-        """Do one bounded piece; returns whether that may have freed room."""
+    def housekeeping(self, caller: str | None = None, *, orphans: bool = True, room: int = 0) -> bool:
+        """Do one bounded piece, before a fetch with that room; returns whether that may have freed room."""
         due = sorted((a.lease_ends, sid) for sid, a in self.accounts.items() if a.lease_ends <= self.now)
         for _, sid in due[:LEASES_A_CALL]:
             account = self.accounts[sid]
@@ -494,7 +495,7 @@ class Destination:
             account.lease_ends = account.strike + account.grace
         self.shelf.now = self.now
         if orphans:
-            self.shelf.promote()
+            self.shelf.promote(0 if self.orphans else room)
         worked = orphans and bool(self.orphans)
         if worked:
             _, member = min((since, member) for member, since in self.orphans.items())

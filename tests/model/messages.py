@@ -124,8 +124,11 @@ class Shelf:
                     self.sent.pop(seq, None)
         return due
 
-    def promote(self) -> None:
-        """Give back what is due."""
+    def promote(self, room: int) -> None:
+        """Give back what is due: of a plain queue, before a fetch with that room, as much as that fetch gets."""
+        if room and not self.topic and not self.fair and len(self.subscriptions) == 1:
+            self.promote_some(max(0, room - len(self.subscriptions[QUEUE].held_by(RETURNED))))
+            return
         for seq in [seq for seq, moment in self.sent.items() if moment <= self.now]:
             del self.sent[seq]
             for name, sub in self.subscriptions.items():
@@ -135,6 +138,17 @@ class Shelf:
             for seq in [seq for seq, moment in sub.later.items() if moment <= self.now]:
                 del sub.later[seq]
                 self.give_back(name, [seq])
+
+    def promote_some(self, most: int) -> None:
+        """Give back so much of what is due, that first which is due first, and of the same moment in order."""
+        sub = self.subscriptions[QUEUE]
+        due = [(moment, seq, f"{seq}-") for seq, moment in self.sent.items() if moment <= self.now]
+        due += [(moment, seq, f"{QUEUE}|{seq}-") for seq, moment in sub.later.items() if moment <= self.now]
+        for _, seq, member in sorted(due, key=lambda one: (one[0], one[1] // 16 % 4096, one[2]))[:most]:
+            waits, moments = (sub.holders.get(seq) == LATER, self.sent) if member[0] != "q" else (True, sub.later)
+            del moments[seq]
+            if waits:
+                self.give_back(QUEUE, [seq])
 
     def put_back(self, name: str, seqs: list[int], *, failed: bool, retry: int = 0, after: int | None = None) -> None:
         """Give deliveries back, at once or for later: so many ms, or as failed ones wait."""

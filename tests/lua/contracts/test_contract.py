@@ -241,20 +241,23 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/spooled": "for i = 1, count do|for i = 1, fits do",
         "lib/tried": "for _, amount in ipairs(amounts) do|for i = 1, count do",
         "lib/brought": "for i = 1, #puts do",
-        "settle": "for i = at + 1, at + tonumber(n) do|for _, id in ipairs(ids) do|for _, id in ipairs(back) do|"
-        "for _, entry in ipairs(look) do",
+        "settle": "for i = at + 1, at + tonumber(n) do|for _, id in ipairs(back) do",
+        "lib/mine": "for _, id in ipairs(ids) do|for _, entry in ipairs(look) do",
     },
     "at most 256 ids or entries, as their callers count them": {
         "lib/consumer": "for i, entry in ipairs(redis.call("
-        "'XPENDING', K_MESSAGES, sub, '-', '+', int(count), consumer)) do",
+        "'XPENDING', K_MESSAGES, sub, '-', '+', int(count), consumer)) do|for _, id in ipairs(ids) do",
         "lib/expiry": "for _, id in ipairs(ids) do|for _, entry in ipairs(entries) do",
         "lib/orphans": "for _, entry in ipairs(entries) do"
         "|for _, entry in ipairs(unexpired_entries(name, wanted(name, counting))) do",
         "lib/selecting": "for _, entry in ipairs(entries) do",
         "lib/putback": "for i, id in ipairs(ids) do|for _, id in ipairs(ids) do",
         "lib/redeliver": "for i, id in ipairs(ids) do|for _, entry in ipairs(entries) do"
-        "|for _, id in ipairs(pending_ids(c.sub, RETURNED, max_messages)) do"
-        "|for i, n in ipairs(delivery_counts(c.sub, ids)) do|for i, entry in ipairs(entries) do"
+        "|for i, entry in ipairs(entries) do"
+        "|for i = 1, math.min(#ids, max_messages) do"
+        "|for _, entry in ipairs("
+        "#living > 0 and redis.call('XCLAIM', K_MESSAGES, c.sub, cid, 0, unpack(living)) or {}) do"
+        "|for i, n in ipairs(had and #claimed > 0 and delivery_counts(c.sub, claimed) or {}) do"
         "|for i, n in ipairs(delivery_counts(sub, ids)) do",
         "lib/in_turn": "for _, id in ipairs(ids) do",
         "lib/filing": "for i, id in ipairs(ids) do|for i, entry in ipairs(entries) do"
@@ -273,7 +276,8 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for i, member in ipairs(members) do|for _, member in ipairs(d.next_due and members or {}) do"
         "|for i, id in ipairs(ids) do"
         "|for i, id in ipairs(pending_ids(sub, LATER, most - #ids)) do",
-        "lib/aside": "for i, id in ipairs(ids) do|for _, id in ipairs(ids) do|for _, entry in ipairs(entries) do",
+        "lib/aside": "for i, id in ipairs(ids) do|for _, id in ipairs(ids) do|for _, entry in ipairs(entries) do"
+        "|for i, score in ipairs(#ids > 0 and redis.call('ZMSCORE', K_LATER, unpack(ids)) or {}) do",
         "lib/promote": "for i = 1, #due, 2 do",
         "link_read": "for i, entry in ipairs(entries) do|for _, entry in ipairs(entries) do",
         "lib/wake": "for i = 1, #popped, 2 do",

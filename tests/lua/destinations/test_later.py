@@ -96,6 +96,36 @@ async def test_of_many_that_are_due_at_once_each_is_delivered_once(place: Place)
     await truth(place)
 
 
+async def test_what_is_due_at_once_comes_in_order_and_straight_to_whoever_fetches(place: Place) -> None:
+    """Ids are text in the set that waits, and 10 is not to come before 2. A fetch moves what it gets, and no more."""
+    await place.create(limit="unlimited")
+    ann, bob = place.producer("ann"), await place.consumer("bob")
+    for _ in range(38):
+        await ann.send(*[1] * 8, later="500 " * 8)
+    for _ in range(2):
+        assert await bob.fetch() == [], "it is read, and set aside"
+    await place.wait(500)
+    got = await bob.fetch(120)
+    assert len(await waiting(place)) == 184
+    assert (await place.look()).returned == 0, "nothing is given back on the way"
+    got += [*await bob.fetch(120), *await bob.fetch(64)]
+    assert got == [b"%d-1" % number for number in range(1, 305)]
+    await truth(place)
+
+
+async def test_of_what_is_due_only_what_fits_is_taken_and_the_rest_comes_to_others(place: Place) -> None:
+    await place.create(limit="unlimited")
+    ann, bob, cid = place.producer("ann"), await place.consumer("bob"), await place.consumer("cid")
+    await ann.send(10, 30, 10, 10, later="500 500 500 500")
+    assert await bob.fetch() == await cid.fetch() == []
+    await place.wait(500)
+    assert await bob.fetch(4, 25) == [b"1-10"], "the next would be beyond the bytes"
+    assert (await place.look()).returned == 3
+    await truth(place)
+    assert await cid.fetch(4) == [b"2-30", b"3-10", b"4-10"]
+    await truth(place)
+
+
 async def test_no_message_waits_for_more_than_a_year(place: Place) -> None:
     await place.create()
     ann, bob = place.producer("ann"), await place.consumer("bob")
@@ -390,6 +420,45 @@ async def test_what_waits_is_nobodys_to_accept(place: Place) -> None:
     await bob.call(failed=[b"1-10"])
     assert (await bob.accept(b"1-10")).stale == 1
     assert (await place.look()).pending.bytes == 10
+
+
+async def test_what_waits_is_nobodys_to_accept_whatever_stands_beside_it(place: Place) -> None:
+    await place.create(retry_delay_ms="1000")
+    ann, bob = place.producer("ann"), await place.consumer("bob")
+    await ann.send(10, 11, 12)
+    await bob.fetch()
+    await bob.call(failed=[b"2-11"])
+    assert (await bob.accept(b"3-12", b"2-11", b"1-10")).stale == 1, "also where they do not go up"
+    await place.wait(1000)
+    answer = await bob.call(accepted=[b"2-11"], fetch=2, max_messages=5, max_bytes=100)
+    assert answer.stale == 1, "its time came in this very call"
+    assert [one[0] for one in answer.messages] == [b"2-11"]
+    await truth(place)
+
+
+async def test_what_comes_back_in_the_call_that_fetches_is_in_order_with_what_is_due(place: Place) -> None:
+    await place.create(retry_delay_ms="1000")
+    ann, bob = place.producer("ann"), await place.consumer("bob")
+    await ann.send(10, 11, 12)
+    await bob.fetch()
+    await bob.call(failed=[b"2-11"])
+    await place.wait(1000)
+    answer = await bob.call(released=[b"1-10"], fetch=2, max_messages=1, max_bytes=100)
+    assert [one[0] for one in answer.messages] == [b"1-10"]
+    answer = await bob.call(released=[b"3-12"], fetch=3, max_messages=5, max_bytes=100)
+    assert [(one[0], one[2]) for one in answer.messages] == [(b"2-11", 1), (b"3-12", 0)]
+    await truth(place)
+
+
+async def test_others_are_woken_for_what_is_due_and_not_taken(place: Place) -> None:
+    await place.create()
+    ann, bob, cid = place.producer("ann"), await place.consumer("bob"), await place.consumer("cid")
+    await ann.send(10, 11, later="500 500")
+    assert await bob.fetch() == await cid.fetch() == []
+    await place.wait(500)
+    assert await bob.fetch(1) == [b"1-10"]
+    assert "cid.1" not in (await place.look()).hungry, "it looks"
+    assert await cid.fetch(1) == [b"2-11"]
 
 
 async def test_a_link_takes_along_what_is_left(place: Place) -> None:
