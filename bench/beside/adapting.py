@@ -15,7 +15,7 @@ import os
 import random
 import sys
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,6 +173,14 @@ async def drive(service: Service, enters: list[Enter], seconds: int, watch: Call
     return seen
 
 
+def to_limit(seen: Seen, seconds: range) -> Iterator[float]:
+    """Yield what was inside as a part of the limit in force: that of its second or of one beside it."""
+    for at in seconds:
+        limits = [seen.limits[near] for near in (at - 1, at, at + 1) if near in seen.limits]
+        if limits and at in seen.inside:
+            yield max(seen.inside[at]) / max(limits)
+
+
 def figures(seen: Seen, seconds: int, slots: int, took: float) -> dict[str, Any]:
     """Return what came of each phase."""
     found: dict[str, Any] = {}
@@ -193,6 +201,11 @@ def figures(seen: Seen, seconds: int, slots: int, took: float) -> dict[str, Any]
             "seconds_within_10_percent_of_its_mean": round(mean(abs(one - middle) <= 0.1 * middle for one in tail), 3),
             "inside_to_capacity": round(mean(inside), 3),
             "most_inside_to_capacity": round(max(inside), 3),
+            "inside_above_a_tenth": round(mean(one > 1.1 + 1e-9 for one in inside), 4),
+            "most_inside_to_limit": round(max(to_limit(seen, settled)), 3),
+            "most_inside_on_the_way": round(
+                max(max(seen.inside.get(at, [0])) for at in range(begin, end)) / capacity, 3
+            ),
             "goodput_to_capacity": round(mean(seen.good[at] for at in settled) / (capacity / took), 3),
             "refused_per_good": round(
                 sum(seen.refused[at] for at in settled) / max(1, sum(seen.good[at] for at in settled)), 3

@@ -2,11 +2,11 @@
 -- Where a limit of what is held at once is that follows what its service bears, and what was heard since the last decision.
 -- One table for all of it: a function of Lua has room for 200 local names. `limiter.course`: nothing where no limit adapts.
 local adapting = {
-  rules = 3, -- the version of how it is decided: an audit proves the steps of the one that it knows
+  rules = 4, -- the version of how it is decided: an audit proves the steps of the one that it knows
   few = { start = 20, dip = 60, usual = 10 }, -- finished holds whose mean time says something, by where it is
   growth = { 8, 40, 100 }, -- thousandths above the last good limit, by the seconds since then: of AIMD
   of_course = { 'limit', 'goal', 'calm', 'base', 'worst', 'high', 'rest', 'stale', 'waited' },
-  of_gradient = { 'doubt', 'evidence' }, -- last in the state, as older scripts do not know them
+  of_gradient = { 'doubt', 'evidence', 'known' }, -- last in the state, as older scripts do not know them
   of_sample = { 'ok', 'us', 'squares', 'over', 'late', 'busy', 'pressed' },
   for_people = { 'second', 'all_ok', 'all_over', 'all_ignored', 'changed_ms', 'before', 'of_ok', 'of_over', 'of_us' },
 }

@@ -15,10 +15,16 @@ adapting.stand = function(c, aim)
   c.limit, c.calm = math.max(least, math.min(to, most)), 1
 end
 
--- Further above what was seen to be free of a queue.
-adapting.further = function(c, whole, to, rest)
-  c.limit = math.min(limiter.adapts.ceiling * 1000, math.max(math.floor(whole * to / 1000), whole + 1000))
-  c.goal, c.calm, c.rest, c.evidence = whole, math.min(c.calm + 1, 60), rest, 2000
+-- Further above what was seen to be free of a queue: near the capacity that it knew as little as a second tells.
+adapting.further = function(c, goal, whole, blur, rest)
+  local to = math.floor(goal * (1000 + math.min(300, math.max(80, math.floor(math.sqrt(12 * blur))))) / 1000)
+  if c.calm > 1 then
+    local far = math.floor(whole * 1300 / 1000)
+    local is_beyond = whole > math.floor(c.known * 110 / 100)
+    to = is_beyond and far or math.max(to, math.min(far, math.floor(c.known * 95 / 100)))
+  end
+  c.limit = math.min(limiter.adapts.ceiling * 1000, math.max(math.floor(to / 1000) * 1000, whole + 1000))
+  c.goal, c.calm, c.rest, c.evidence = goal, math.min(c.calm + 1, 60), rest, 2000
 end
 
 adapting.go_by_time = function(c)
@@ -66,8 +72,9 @@ adapting.go_by_time = function(c)
     local weight = math.floor(c.doubt * 1000 / (c.doubt + blur))
     c.goal = math.max(1000, c.goal + math.floor((seen - c.goal) * weight / 1000))
     c.doubt = math.floor(c.doubt * (1000 - weight) / 1000) + 100
-    if c.evidence >= 4000 and whole < limiter.adapts.ceiling * 1000 then
-      adapting.further(c, whole, math.min(1200, 1000 + 4 * aim), rest)
+    c.known = math.max(c.goal, c.known - math.floor(c.known / 1000)) -- half is forgotten in a quarter of an hour
+    if c.evidence >= 3000 and whole < limiter.adapts.ceiling * 1000 then
+      adapting.further(c, c.goal, whole, blur, rest)
       return 'grow'
     elseif c.stale >= 20 and c.evidence < 1000 then
       adapting.dip(c, mean, c.goal)
@@ -85,6 +92,6 @@ adapting.go_by_time = function(c)
     c.goal, c.calm, c.evidence = whole, 1, 0
     return 'keep'
   end
-  adapting.further(c, whole, 1300, rest)
+  adapting.further(c, whole, whole, blur, rest)
   return 'grow'
 end

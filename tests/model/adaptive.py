@@ -52,6 +52,7 @@ class Adaptive:
             one.waited,
             one.doubt,
             one.evidence,
+            one.known,
         )
         return ":".join((
             self.limit.name, f"{adapt}.{RULES}", str(self.limit.floor), str(self.limit.most), str(before), reason,

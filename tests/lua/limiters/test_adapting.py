@@ -265,6 +265,24 @@ async def test_each_decision_is_the_one_of_the_twin(limiter: Limiter, adapt: Any
     )
 
 
+async def test_a_gradient_goes_back_to_a_capacity_that_it_knew_by_small_steps(limiter: Limiter) -> None:
+    """Mutants: each step is a large one, or a small one."""
+    await limiter.create(GRADIENT)
+    highest = {}
+    for capacity, seconds in ((80, 24), (40, 12), (80, 16), (120, 10)):
+        seen = []
+        for _ in range(seconds):
+            seen.append(await limit(limiter))
+            us = round(100_000 * max(1, seen[-1] / capacity))
+            await fill(limiter, 210)
+            await hear(limiter, ok=400, us=400 * us, squares=400 * (us // 64) ** 2, busy=400 * us // 1000)
+        highest[capacity] = max(seen[2:]) / capacity
+        assert any(0.9 <= one / capacity <= 1.1 for one in seen), (capacity, seen)
+    assert highest[80] <= 1.1, "where it was before"
+    assert highest[120] > 1.1, "where it never was"
+    assert await replay(limiter, "gradient") >= {"start", "slow", "keep", "grow"}
+
+
 @pytest.mark.parametrize("adapt", ["aimd", "gradient"])
 async def test_whatever_is_said_of_holds_it_stays_between_floor_and_ceiling(limiter: Limiter, adapt: Adapt) -> None:
     """Who lies moves it as far as it goes and no further, and what the ledger has is what the twin decides of it."""

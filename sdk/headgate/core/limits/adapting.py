@@ -11,7 +11,7 @@ from typing import Final, Literal
 Adapt = Literal["aimd", "gradient"]
 Reason = Literal["few", "grow", "keep", "overload", "probe", "rest", "slow", "slower", "start", "unused"]
 ADAPTS: Final[tuple[Adapt, ...]] = ("aimd", "gradient")
-RULES: Final = "3"
+RULES: Final = "4"
 """The version of these rules, as ledgers name it: a step of others cannot be replayed with them."""
 MOST: Final = 1_000_000_000
 """The most that a limit which adapts may be: sums stay exact."""
@@ -35,9 +35,16 @@ DIP: Final = 920
 DIP_AFTER: Final = 20
 """Seconds after which that is looked at again."""
 STEP: Final = 1300
-"""Thousandths to which a gradient goes from where there is no queue. The first step is four times its aim."""
-SURE: Final = 4000
-"""Thousandths of the evidence (the logarithm of a likelihood ratio) from which on there is no queue."""
+"""Thousandths to which a gradient goes from where there is no queue, far from the capacity that it knew."""
+SMALL: Final = (80, 300)
+"""Thousandths of a step near that: the least, and the most where a second tells less."""
+NEAR_KNOWN: Final = (95, 110)
+"""Percent of the capacity that it knew, between which steps are small."""
+FORGETS: Final = 1000
+"""It forgets one part in so many of that with each second: half of it in a quarter of an hour."""
+SURE: Final = (3000, 4000)
+"""Thousandths of the evidence (the logarithm of a likelihood ratio) from which on there is no queue: to leave where it
+stands, and to go on from a step."""
 SURE_OF_A_QUEUE: Final = 2000
 """The same of a queue, above the last step."""
 DOUBT: Final = (10_000, 100)
@@ -87,6 +94,7 @@ class AdaptiveState:
         waited: seconds for which it waited for finished holds.
         doubt: of a gradient: how far its goal may be off, squared, in millionths.
         evidence: of a gradient: that the queue has vanished, in thousandths.
+        known: of a gradient: the highest capacity that it saw, in thousandths; it forgets it slowly.
     """
 
     limit: int
@@ -100,6 +108,7 @@ class AdaptiveState:
     waited: int = 0
     doubt: int = 0
     evidence: int = 0
+    known: int = 0
 
 
 def decide(
@@ -209,25 +218,26 @@ def _by_evidence(
     whole, blur = times.whole, times.off * times.off + BLUR
     queue = aim if course.calm == 1 else times.above
     ratio = min(6000, max(-6000, queue * (queue // 2 - times.longer) * 1000 // blur))
-    evidence = max(0, min(SURE_OF_A_QUEUE + SURE, course.evidence + ratio))
+    evidence = max(0, min(SURE_OF_A_QUEUE + SURE[1], course.evidence + ratio))
     if course.calm == 1:
         weight = course.doubt * 1000 // (course.doubt + blur)
         goal = max(UNIT, course.goal + (times.seen - course.goal) * weight // 1000)
         doubt = course.doubt * (1000 - weight) // 1000 + DOUBT[1]
-        course = replace(course, goal=goal, doubt=doubt, evidence=evidence)
-        if evidence >= SURE and whole < ceiling:
-            return _step(course, whole, min(1200, 1000 + 4 * aim), ceiling, rest), "grow"
+        known = max(goal, course.known - course.known // FORGETS)
+        course = replace(course, goal=goal, doubt=doubt, evidence=evidence, known=known)
+        if evidence >= SURE[0] and whole < ceiling:
+            return _step(course, goal, whole, blur, ceiling, rest), "grow"
         if course.stale >= DIP_AFTER and evidence < 1000:
             return _dip(course, times.mean, goal, floor), "probe"
         return _stand(course, aim, floor, ceiling), "keep"
     if not evidence:
         goal = max(course.goal * 9 // 10, min(times.seen, whole))
         return replace(_dip(course, times.mean, goal, floor), doubt=DOUBT[0]), "slow"
-    if evidence < SURE_OF_A_QUEUE + SURE:
+    if evidence < SURE_OF_A_QUEUE + SURE[1]:
         return replace(course, evidence=evidence), "keep"
     if whole == ceiling:
         return replace(course, goal=whole, calm=1, evidence=0), "keep"
-    return _step(course, whole, STEP, ceiling, rest), "grow"
+    return _step(course, whole, whole, blur, ceiling, rest), "grow"
 
 
 def _dip(course: AdaptiveState, mean: int, goal: int, floor: int) -> AdaptiveState:
@@ -240,11 +250,15 @@ def _stand(course: AdaptiveState, aim: int, floor: int, ceiling: int) -> Adaptiv
     return replace(course, limit=max(floor, min(limit, ceiling)), calm=1)
 
 
-def _step(course: AdaptiveState, whole: int, to: int, ceiling: int, rest: int) -> AdaptiveState:
+def _step(course: AdaptiveState, goal: int, whole: int, blur: int, ceiling: int, rest: int) -> AdaptiveState:
     """Go further above what was seen to be free of a queue, and see whether there is one."""
-    limit = min(ceiling, max(whole * to // 1000, whole + UNIT))
+    to = goal * (1000 + min(SMALL[1], max(SMALL[0], math.isqrt(12 * blur)))) // 1000
+    if course.calm > 1:
+        far, (low, high) = whole * STEP // 1000, (course.known * part // 100 for part in NEAR_KNOWN)
+        to = far if whole > high else max(to, min(far, low))
+    limit = min(ceiling, max(to // UNIT * UNIT, whole + UNIT))
     calm = min(course.calm + 1, 60)
-    return replace(course, limit=limit, goal=whole, calm=calm, rest=rest, evidence=SURE_OF_A_QUEUE)
+    return replace(course, limit=limit, goal=goal, calm=calm, rest=rest, evidence=SURE_OF_A_QUEUE)
 
 
 def _lower(course: AdaptiveState, sample: Sample, target: int, floor: int) -> AdaptiveState:
