@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, Protocol
 from weakref import WeakSet
 
@@ -14,6 +15,8 @@ from headgate.limiting.limiter import Limiter
 
 AHEAD: Final = 0.1
 """Seconds' worth of a rate that a node has in hand for one user."""
+UNSURE: Final = 1000
+"""Batches of a user that are remembered until it is known what of them was stored."""
 RETRY: Final = 1.0
 """Seconds until a slice is asked for again that could not be had."""
 
@@ -59,6 +62,7 @@ class Allowance:
         self._most = {name: limit.most for name, limit in limits.items()}
         self._left = dict.fromkeys(limits, 0)
         self._size = 1
+        self._unsure: OrderedDict[Hashable, tuple[int, int]] = OrderedDict()
         self._since: float | None = None
         self._asking: asyncio.Task[None] | None = None
 
@@ -77,6 +81,24 @@ class Allowance:
         self._size = max(1, size // max(messages, 1))
         self._count(-messages, -size)
         self.ask()
+
+    def counts(self, batch: Hashable) -> bool:
+        """Return whether a batch counts already: it came before, and no answer did."""
+        return batch in self._unsure
+
+    def begin(self, batch: Hashable, bodies: Sequence[bytes]) -> None:
+        """Count a batch until it is known what of it was stored; one that comes again counts once."""
+        before, now = self._unsure.pop(batch, (0, 0)), (len(bodies), sum(map(len, bodies)))
+        self._unsure[batch] = now
+        if now != before:
+            self.spend(now[0] - before[0], now[1] - before[1])
+        while len(self._unsure) > UNSURE:
+            self._unsure.popitem(last=False)
+
+    def end(self, batch: Hashable, bodies: Sequence[bytes], stored: int) -> None:
+        """Count no more of a batch than was stored."""
+        self._unsure.pop(batch, None)
+        self.give_back(len(bodies) - stored, sum(map(len, bodies[stored:])))
 
     def give_back(self, messages: int, size: int) -> None:
         """Note what of it was not stored; another slice may have come meanwhile, and more than both is not kept."""

@@ -140,7 +140,7 @@ class Executor:
         """Have a batch wait for its user's quota, and count there what of it is stored.
 
         The part of one batch that goes beyond the quota is owed. Nothing is counted that was refused, or was stored
-        before. Where no answer came all is, for it may have been stored.
+        before. Where no answer came all is, for it may have been stored; when it comes again, it is counted no more.
 
         Raises:
             CoordinatorUnavailable: nothing of the quota was left in time.
@@ -148,10 +148,12 @@ class Executor:
         bodies = argv[len(op.arguments) - 1 :]  # a spool puts references in their places
         limited = self._quotas.of(self._authorizer.user) is not None
         allowance = await self._quotas.allowance(self._authorizer.user) if limited else None
+        batch, counted_before = (keys[0], values["session"], values["inc"], values["seq"]), False
         if allowance is not None:
-            if not await allowance.opened(HELD_BACK):
+            counted_before = allowance.counts(batch)
+            if not counted_before and not await allowance.opened(HELD_BACK):
                 raise CoordinatorUnavailable(allowance.why)  # it comes again, as to a Redis that is away
-            allowance.spend(len(bodies), sum(map(len, bodies)))
+            allowance.begin(batch, bodies)
         if values["beyond"] == "spool":
             place = self._authorizer.place(keys[0])
             assert isinstance(place, Address)  # noqa: S101 -- it was permitted as one
@@ -159,8 +161,8 @@ class Executor:
         else:
             reply = await server.call(op, keys, argv)
         if allowance is not None:
-            refused = bodies[int(reply[8]) if bytes(reply[0]) == b"OK" else 0 :]
-            allowance.give_back(len(refused), sum(map(len, refused)))
+            codes = (b"OK", b"DUPLICATE") if counted_before else (b"OK",)
+            allowance.end(batch, bodies, int(reply[8]) if bytes(reply[0]) in codes else 0)
         return reply
 
     async def _secure(self, name: Any, key: Any, argv: Any, durability: Any, within_ms: Any) -> list[Any]:
