@@ -47,7 +47,7 @@ ADMITTED: dict[str, set[str]] = {
     "note": {"all", "boss"},  # of a wait between what it receives from and what it sends to
     "policy": {"boss"},
     "pool": SENDERS,
-    "pool_forget": {"boss"},
+    "pool_forget": MANAGERS,
     "pool_set": {"boss"},
     "publish": SENDERS,
     "reap": ANYBODY,
@@ -145,13 +145,13 @@ async def test_each_kind_of_user_may_call_what_the_table_says_and_nothing_else(n
         assert isinstance(server, NodeBackend)
         here, elsewhere = set(), set()
         for op in map(script, script_names()):
-            if op.name in ("policy", "pool_set", "pool_forget") and user == "boss":
+            if op.name in ("policy", "pool_set") and user == "boss":
                 continue  # they are done in the next test
             if await is_admitted(server, op, node.client.namespace, user, "other"):
                 elsewhere.add(op.name)
             if await is_admitted(server, op, node.client.namespace, user, "orders"):
                 here.add(op.name)
-        skipped = {"policy", "pool_set", "pool_forget"} if user == "boss" else set()
+        skipped = {"policy", "pool_set"} if user == "boss" else set()
         assert here == {name for name, admitted in ADMITTED.items() if user in admitted} - skipped
         assert elsewhere == (here if user == "boss" else set())
 

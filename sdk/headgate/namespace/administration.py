@@ -336,7 +336,7 @@ class Administration(ABC):
         for part in slices:
             await self._release(part, *(await self._account(part))[1:], epoch=0)  # nothing yet, if that is allowed
         await self._registry.index.withdraw(address)  # first: wildcard consumers then see that it was removed, not lost
-        for part in slices:
+        for part in reversed(slices):  # the first says which others there are, to who goes on with it
             await self._remove(part)
         if len(slices) > 1:
             await self._registry.unshare(address)

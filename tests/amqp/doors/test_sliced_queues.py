@@ -162,16 +162,71 @@ async def test_a_slice_is_not_removed_without_its_queue(client: headgate.Client)
     assert len([message.id async for message in client.browse("orders")]) == 3
 
 
-async def test_who_may_not_end_its_accounts_removes_nothing_of_a_queue(redis_url: str, cleanup_namespace: str) -> None:
-    """Mutant: the first slice is gone with its messages when the node refuses to end what it had of the limit."""
-    async with node_with(redis_url, cleanup_namespace, {"keeper": {"orders": {M}}, "boss": {"#": {M}}}) as node:
-        await node.client.apply("orders", kind="queue", limit=1000, slices=3)
+async def test_who_manages_a_queue_removes_it_with_its_accounts_at_pools(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    """Mutants: its accounts at pools stay, or the pool of its slices; only the first slice is gone."""
+    async with node_with(redis_url, cleanup_namespace, {"keeper": {"orders": {M}}}) as node:
+        await node.client.set_pool("memory", limit=10_000)
+        await node.client.apply("orders", kind="queue", limit=1000, slices=3, pools="memory")
         for at in range(3):
             async with node.client.session(f"s{at}") as session:
                 await (await session.producer("orders")).send("x", timeout=GUARD)
-        async with sdk_as(node, "keeper") as keeper, sdk_as(node, "boss") as boss:
-            with pytest.raises(headgate.AccessDenied, match="pool_forget needs manage at '#'"):
-                await keeper.remove("orders")
-            assert len([message.id async for message in node.client.browse("orders")]) == 3
-            await boss.remove("orders")
-            assert await node.client.destinations() == []
+        async with sdk_as(node, "keeper") as keeper:
+            await keeper.remove("orders")
+        assert await node.client.destinations() == []
+        store = PoolStore(node.client.store.server)
+        assert await store.fields(PoolAddress.of(node.client.namespace, "orders#0")) == {}
+        assert await store.members(PoolAddress.of(node.client.namespace, "memory")) == []
+        assert await every_slice(node.client.store.server, node.client.namespace) == []
+
+
+async def test_what_a_queue_holds_of_pools_is_not_forgotten_while_it_is_there(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    """Mutants: its manager frees what it uses for others, and both together pass the limit; other queues' too."""
+    async with node_with(redis_url, cleanup_namespace, {"keeper": {"orders": {M}}}) as node:
+        await node.client.set_pool("memory", limit=10_000)
+        for name in ("orders", "others"):
+            await node.client.apply(name, kind="queue", slices=2, pools="memory")
+            async with node.client.session() as session:
+                await (await session.producer(name)).send("x" * 500, timeout=GUARD)
+        async with sdk_as(node, "keeper") as keeper:
+            store = PoolStore(keeper.store.server)
+            for pool in ("memory", "orders#0"):
+                for epoch in (0, 1 << 52):
+                    code, served = await store.forget(PoolAddress.of(node.client.namespace, pool), "orders", epoch)
+                    assert (code, served) == ("STALE", ())
+            await store.set(PoolAddress.of(node.client.namespace, "orders#0"), {}, mode="remove")
+            for pool, mode in (("orders#0", "change"), ("others#0", "remove"), ("memory", "remove")):
+                with pytest.raises(headgate.AccessDenied, match="pool_set needs manage"):
+                    await store.set(PoolAddress.of(node.client.namespace, pool), {}, mode=mode)  # type: ignore[arg-type]
+            with pytest.raises(headgate.AccessDenied, match="pool_forget needs manage at 'others'"):
+                await store.forget(PoolAddress.of(node.client.namespace, "memory"), "others", 1 << 52)
+        direct = PoolStore(node.client.store.server)
+        assert await direct.fields(PoolAddress.of(node.client.namespace, "orders#0"))
+        members = await direct.members(PoolAddress.of(node.client.namespace, "memory"))
+        assert {share.member for share in members} >= {"orders", "others"}
+
+
+async def test_a_removal_that_died_is_finished_by_the_next(client: headgate.Client) -> None:
+    """Mutant: the first slice goes first, and nobody knows of the others any more."""
+    await client.apply("orders", kind="queue", limit=1000, slices=3)
+    for at in range(3):
+        async with client.session(f"s{at}") as session:
+            await (await session.producer("orders")).send("x", timeout=GUARD)
+    removed = list[str]()
+    remove = client.store.remove
+
+    async def dies(address: Address, *, everything: bool) -> Any:
+        if removed:
+            raise headgate.CoordinatorUnavailable("it died")
+        removed.append(address.name)
+        return await remove(address, everything=everything)
+
+    client.store.remove = dies  # type: ignore[method-assign]
+    with pytest.raises(headgate.CoordinatorUnavailable):
+        await client.remove("orders")
+    client.store.remove = remove  # type: ignore[method-assign]
+    await client.remove("orders")
+    assert await every_slice(client.store.server, client.namespace) == []

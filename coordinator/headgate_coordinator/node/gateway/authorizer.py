@@ -48,6 +48,8 @@ from headgate_coordinator.node.gateway.required_grants import (
     STORE_SCRIPTS,
     TAKES,
     check_rest,
+    destination_named,
+    destination_of_pool_call,
     forges_references,
     keys_of,
     named,
@@ -161,7 +163,7 @@ class Authorizer:
         if op.name in POOL_SCRIPTS:
             if not isinstance(place, PoolAddress):
                 raise InvalidValue(f"{op.name} is for pools")
-            self.need(wanted, _named(values["member"]) if op.name == "pool" else EVERYTHING, op.name)
+            self.need(wanted, destination_of_pool_call(op.name, place, values), op.name)
             return place.keys, values
         if op.name in INDEX_SCRIPTS:
             keys = index_keys(self.namespace)
@@ -269,7 +271,7 @@ class Authorizer:
 
     def _index(self, op: Script, values: Mapping[str, Any]) -> None:
         if op.name == "topic":
-            removes, name = values["present"] != 1, _named(values["name"])
+            removes, name = values["present"] != 1, destination_named(values["name"])
             if is_reply_queue(name) and not self.manages_all:
                 raise self._denied(f"{name!r} is in no index")
             if not (removes and self.manages_all):  # who manages the namespace may take anything out
@@ -372,14 +374,6 @@ def _tie(name: str, text: str) -> Tie | None:
     except (KeyError, ValueError):
         return None
     return tie if tie.name == name and (not text or tie.text == text) else None
-
-
-def _named(encoded: str) -> str:
-    """Return the name of a destination that an argument stands for."""
-    name = read_name(encoded)
-    if name is None or is_reply_queue(name):
-        raise InvalidValue(f"{encoded[:80]!r} is no name of a destination as clients spell it")
-    return name
 
 
 def _split(key: str) -> tuple[str, str]:

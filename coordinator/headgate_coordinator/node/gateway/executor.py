@@ -26,6 +26,7 @@ from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.credit.counting import COUNTED, counted
 from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.gateway.authorizer import Authorizer
+from headgate_coordinator.node.gateway.pool_calls import PoolCalls
 from headgate_coordinator.node.gateway.required_grants import MOST_WAITED_MS, SECURED, text_of
 from headgate_coordinator.node.gateway.spooled_batches import SpooledBatches
 from headgate_coordinator.node.gateway.visible import VisibleNamespace, asks_for_policy, hide_holds
@@ -74,6 +75,7 @@ class Executor:
         self._authorizer = authorizer
         self._creations = creations
         self._server = parts.store.server
+        self._pool_calls = PoolCalls(parts)
         self.shown = VisibleNamespace(authorizer.access, policies)
         self._sources: dict[str, None] = {}
         self._looked_at = float("-inf")
@@ -126,8 +128,6 @@ class Executor:
                     return await (server or self._server).call(op, keys, argv)
             if not self._authorizer.manages_all:
                 argv[2:8] = [0, 0, 0, 0, 0, "keep"]  # a look
-        elif name == "pool" and not self._authorizer.manages(EVERYTHING):
-            return await self._draw(key, values["member"])
         in_flight = await self._quotas.in_flight(self._authorizer.user) if name in COUNTED else None
         reply = await counted(in_flight, server or self._server, op, keys, argv)
         if name in ("levels", "snapshot") and not self._authorizer.manages_all:
@@ -192,6 +192,8 @@ class Executor:
             async with self._creations.by(self._authorizer.access, pattern, subscription):
                 return list(await self._server.call(op, keys, [values[name] for name in values]))
         address = self._authorizer.place(keys[0])
+        if isinstance(address, PoolAddress):
+            return await self._at_pool(op.name, address, values)
         if not isinstance(address, Address):
             return None
         if op.name in ("attach", "settle"):
@@ -203,6 +205,13 @@ class Executor:
         if values.get("weight", 0) > 1 and not self._authorizer.manages(address.name):
             await self._check_weight(address, values["weight"])
         return None
+
+    async def _at_pool(self, name: str, pool: PoolAddress, values: dict[str, Any]) -> list[Any]:
+        if name == "pool":
+            return await self._pool_calls.draw(pool, values["member"])
+        if name == "pool_forget":
+            return await self._pool_calls.forget(pool, values["member"], values["epoch"])
+        return await self._pool_calls.unshare(pool)
 
     async def _check_weight(self, address: Address, weight: int) -> None:
         """Let nobody take a larger share than the destination's settings give to all."""
@@ -250,20 +259,6 @@ class Executor:
             if value not in (in_force, "") and not (value == GOVERNED.get(field) and not in_force):
                 self._authorizer.need(frozenset({Action.MANAGE}), address.name, f"changing {field}")
         return [b"OK", b"0", stored.get("kind", "queue").encode()]
-
-    async def _draw(self, key: Any, member: str) -> list[Any]:
-        """Draw from a pool what a destination lacks, and say how it stands then."""
-        pool = self._authorizer.place(key)
-        assert isinstance(pool, PoolAddress)  # noqa: S101 -- it was permitted as one
-        pools, encoded = self._parts.pools, encode_name(pool.name)
-        address = Address.of(self._authorizer.namespace, decode_name(member))
-        await self._parts.registry.refresh(address)
-        if encoded not in self._parts.registry.pools(address).split():
-            return [b"UNKNOWN"]
-        pools.refill(address, encoded, lambda _name, _limit: None)
-        drawn = await pools.draw(pool, member, await pools.store.slice(address, encoded))
-        totals = (drawn.pool_epoch, drawn.granted, drawn.returned, drawn.place)
-        return [drawn.code.encode(), *totals, str(drawn.limit).encode(), []]
 
     async def _check_slice(self, part: Address) -> None:
         """Make no slice that its destination does not have: it would be counted, shown and removed with nothing."""

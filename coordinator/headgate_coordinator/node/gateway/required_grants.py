@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from headgate.core.names import is_slice, read_name, whole_name
 from headgate.core.segment import MARKED, is_reference
 from headgate.errors import InvalidValue
-from headgate.redis.keys import Address
+from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.scripts import Script
-from headgate_coordinator.security import Action
+from headgate_coordinator.fleet.reply_queues import is_reply_queue
+from headgate_coordinator.security import EVERYTHING, Action
 
 ANY: Final = frozenset(Action)
 NOBODY: Final[frozenset[Action]] = frozenset()
@@ -38,8 +40,8 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "place": frozenset({SENDS}),
     "policy": frozenset({MANAGES}),
     "pool": frozenset({SENDS}),  # who does not manage has the node do it
-    "pool_forget": frozenset({MANAGES}),
-    "pool_set": frozenset({MANAGES}),
+    "pool_forget": frozenset({MANAGES}),  # likewise, and of what is gone alone
+    "pool_set": frozenset({MANAGES}),  # at all, but to remove the pool of slices that are gone
     "publish": frozenset({SENDS}),
     "reap": ANY,
     "recount": frozenset({MANAGES}),
@@ -149,3 +151,18 @@ def check_rest(name: str, values: Mapping[str, Any], rest: Sequence[Any]) -> Non
         raise InvalidValue(f"settle: {len(rest)} ids, and it counts {counted}")
     if name == "take" and not rest:
         raise InvalidValue("take: nobody is in line")
+
+
+def destination_of_pool_call(name: str, pool: PoolAddress, values: Mapping[str, Any]) -> str:
+    """Return where the right is needed for a call at a pool: of one about a destination, there."""
+    if name == "pool_set":
+        return whole_name(pool.name) if is_slice(pool.name) and values["mode"] == "remove" else EVERYTHING
+    return destination_named(values["member"])
+
+
+def destination_named(encoded: str) -> str:
+    """Return the name of a destination that an argument stands for."""
+    name = read_name(encoded)
+    if name is None or is_reply_queue(name):
+        raise InvalidValue(f"{encoded[:80]!r} is no name of a destination as clients spell it")
+    return name

@@ -125,8 +125,8 @@ class LinkStore:
         """
         if here:
             at = Address.of(namespace, ends.target)
-            names = (f"to:{link_at(link, number)}" for number in range(slices))
-            found = await self.server.command(at.shared[0], "HMGET", at.shared[_LINKS], *names)
+            names = [f"to:{link_at(link, number)}" for number in range(slices)]
+            found = [await self.server.command(at.shared[0], "HGET", at.shared[_LINKS], name) for name in names]
         else:
             found = await self._begun(namespace, ends, link, slices)
         return sum(int(record(one or b"").get("mark" if here else "released", 0)) for one in found) or None
