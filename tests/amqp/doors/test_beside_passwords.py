@@ -108,6 +108,22 @@ async def test_a_certificate_that_names_no_user_signs_nobody_in(
         await sends(certified(node, authority, *names), client.namespace)
 
 
+HOSTILE = (
+    "ANN", "ann ", "ann\nbob", "ann\0.evil", "*", "\u0430nn", "\u202enna", "a" * 64, "../ann", "ann,CN=bob",
+)  # fmt: skip
+
+
+async def test_a_certificate_whose_name_is_nearly_a_user_s_signs_nobody_in(
+    client: Client, node: NodeProcess, authority: Authority
+) -> None:
+    """Mutants: names are compared without their case, cut at what is no letter, or trimmed."""
+    for name in HOSTILE:
+        with pytest.raises(AccessDenied, match="not ANONYMOUS"):
+            await sends(certified(node, authority, name), client.namespace)
+    assert "Traceback" not in node.errors
+    assert all(line.isprintable() for line in node.errors.split("\n"))
+
+
 @each("case", ["of another authority", "expired", "of a server"])
 async def test_a_certificate_that_is_not_right_ends_in_the_handshake(
     client: Client, node: NodeProcess, authority: Authority, tmp_path: Path, case: str
@@ -196,6 +212,32 @@ async def test_who_came_with_a_key_that_is_gone_has_to_go(
     file.write_text(token_of(KEY))
     with pytest.raises(AccessDenied):
         await sends(url(node, authority, token_file=file), client.namespace)
+
+
+def write_damaged(keys: Path, *, keep: int | None) -> None:
+    """Cut the file, or take it away."""
+    if keep is None:
+        keys.unlink()
+    else:
+        keys.write_text(keys.read_text()[:keep])
+
+
+async def test_keys_stay_as_they_were_while_their_file_is_damaged_or_gone(
+    client: Client, node: NodeProcess, authority: Authority, keys: Path, tmp_path: Path
+) -> None:
+    """Nobody is let in or sent away by half a file. Mutants: it empties the keys; the node stops looking at it."""
+    file = tmp_path / "token"
+    file.write_text(token_of(KEY))
+    async with headgate.connect(url(node, authority, token_file=file), namespace=client.namespace) as seller:
+        producer = await seller.session().producer("orders")
+        write_damaged(keys, keep=-20)
+        await wait_until(lambda: node.errors.count("stay as they were") == 1, timeout=30)
+        write_damaged(keys, keep=None)
+        await wait_until(lambda: node.errors.count("stay as they were") == 2, timeout=30)
+        await producer.send(b"one")
+        await sends(url(node, authority, token_file=file), client.namespace)
+        write_keys(keys, make_key(kid="two"))
+        await wait_until(lambda: "does not hold any more" in node.errors, timeout=30, description="it is sent away")
 
 
 async def test_whoever_is_removed_has_to_go_however_it_came(
