@@ -26,6 +26,8 @@ UP: Final = 180.0
 """Seconds that a broker may take until it listens."""
 DOWN: Final = 30.0
 """Seconds that it may take to end; then it is killed."""
+EPMD: Final = "ERL_EPMD_PORT"
+"""Where Erlang's directory of names listens: a process of its own, which outlives whoever starts it."""
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 
 
@@ -76,6 +78,7 @@ def _rabbitmq(home: Path, data: Path, port: int) -> tuple[list[str], dict[str, s
         "RABBITMQ_LOG_BASE": str(data / "log"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(data / "plugins"),
         "RABBITMQ_DIST_PORT": str(_free_port()),
+        EPMD: str(_free_port()),
     }
 
 
@@ -153,6 +156,8 @@ def running(name: str, home: Path | None) -> Iterator[str]:
             yield f"amqp://{broker.user}127.0.0.1:{port}"
         finally:
             _stop(process)
+            if EPMD in named:
+                _end_names(int(named[EPMD]))
 
 
 def _listens(process: "subprocess.Popen[bytes]", port: int) -> bool:
@@ -172,6 +177,14 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(DOWN)
             return
+
+
+def _end_names(port: int) -> None:
+    """End the directory of names that a broker in Erlang left behind; it does so where no broker is in it."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as names:
+        names.sendall(b"\0\1k")  # KILL_REQ of its protocol
+        names.settimeout(DOWN)
+        names.recv(2)
 
 
 def _free_port() -> int:
