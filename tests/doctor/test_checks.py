@@ -129,6 +129,24 @@ def test_permissions_are_enough_for_a_role_or_what_lacks_is_named() -> None:
     assert "user shop cannot be node: it lacks hset, keys hg:{shop}:*" in str(lacking)
 
 
+def test_a_user_that_is_called_after_a_role_is_judged_by_it() -> None:
+    """Mutant: being fit for another role is enough."""
+    short = {"sdk": ("hset",), "metrics": ()}
+    lacking = findings(replace(GOOD, user="hg-shop-sdk", missing=short))
+    assert bad(lacking) == [("permissions", "problem")]
+    assert "user hg-shop-sdk cannot be sdk: it lacks hset" in str(lacking)
+
+
+def test_a_user_of_another_namespace_is_told_of_that_and_of_no_commands() -> None:
+    lacks = ("evalsha", "hset", "keys hg:{other/*", "channel hg")
+    lacking = findings(replace(GOOD, user="hg-shop-sdk", missing={"metrics": lacks, "sdk": (*lacks, "publish")}))
+    assert bad(lacking) == [("permissions", "problem")]
+    assert "user hg-shop-sdk has no right to the keys of namespace other" in str(lacking)
+    assert "`headgate acl --role sdk --namespace other`" in str(lacking)
+    nothing = findings(replace(GOOD, user="nobody", missing={"sdk": ("ping", *lacks)}))
+    assert "user nobody cannot be sdk: it lacks ping, evalsha" in str(nothing)
+
+
 def test_what_is_forbidden_to_ask_is_a_warning_and_no_failure() -> None:
     blind = replace(GOOD, info={}, config={}, clock=None, missing=None, unanswered={
         "INFO": "forbidden", "CONFIG GET": "forbidden", "TIME": "forbidden", "permissions": "forbidden",

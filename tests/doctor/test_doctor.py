@@ -133,6 +133,13 @@ def test_users_who_may_little_are_told_what_they_lack(guarded: RedisServer) -> N
     assert "lacks hset, keys hg:{shop}:*" in text
 
 
+def test_a_user_of_another_namespace_is_told_which(guarded: RedisServer) -> None:
+    """Mutant: it is told of the commands of whatever role lacks fewest, as none of them may touch such keys."""
+    code, found = doctor(*as_user(guarded, "hg-shop-sdk")[:-1], "other")
+    expected = "user hg-shop-sdk has no right to the keys of namespace other"
+    assert (code, found["permissions"]) == (2, [("problem", expected)])
+
+
 def test_a_wrong_password_is_a_problem_and_not_repeated(guarded: RedisServer) -> None:
     code, found = doctor(*as_user(guarded, "root", "wr0ng"))
     assert (code, [status for status, _ in found["connection"]]) == (2, ["problem"])

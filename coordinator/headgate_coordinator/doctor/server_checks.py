@@ -1,5 +1,6 @@
 """Checks of one server: facts in, findings out."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
@@ -252,6 +253,8 @@ def _buffers(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
         yield say("buffers", "ok", text)
 
 
+_KEYLESS: Final = frozenset({"ping", "info", "script|load", "time", "wait"})
+"""Commands of roles that take no key: who has them, and not the keys, is the user of other keys."""
 _UNSEEN: Final = {
     "INFO": "persistence, eviction, memory and replicas",
     "CONFIG GET": "appendfsync, min-replicas, timeouts and buffers",
@@ -282,9 +285,19 @@ def _permissions(server: ServerFacts, _: Durability, say: Say) -> Iterator[Findi
         yield say("permissions", "warning", f"{who} may also do what no role has: {', '.join(server.beyond)}",
                   "a program that is taken over, or a mistake, deletes what all others have there",
                   f"give it the user that `headgate acl --role {enough[0]}` prints")  # fmt: skip
-    if not enough or len(server.missing) == 1:
-        for role, lacks in sorted(short.items(), key=lambda item: len(item[1]))[:1]:
-            more = f" and {len(lacks) - 8} more" if len(lacks) > 8 else ""
+    # A user that is called as `headgate acl` calls it is to have that role; of others the nearest is named.
+    called = [role for role in short if re.fullmatch(rf"hg-.*-{role}", server.user)]
+    if short and (called or not enough or len(server.missing) == 1):
+        role = called[0] if called else min(short, key=lambda role: len(short[role]))
+        lacks = short[role]
+        elsewhere = [found[1] for one in lacks if (found := re.fullmatch(r"keys hg:\{(.*)/\*", one))]
+        more = f" and {len(lacks) - 8} more" if len(lacks) > 8 else ""
+        if elsewhere and _KEYLESS.isdisjoint(lacks):
+            yield say("permissions", "problem", f"{who} has no right to the keys of namespace {elsewhere[0]}",
+                      "it is another namespace's user, or none of Headgate's",
+                      "name the user's own --namespace; for this one its rights are those that `headgate acl --role "
+                      f"{role} --namespace {elsewhere[0]}` prints")  # fmt: skip
+        else:
             yield say("permissions", "problem", f"{who} cannot be {role}: it lacks {', '.join(lacks[:8])}{more}",
                       "a script that is refused half way leaves what it did before",
                       f"`headgate acl` prints what a user needs, e.g. `headgate acl --role {role}`")  # fmt: skip
