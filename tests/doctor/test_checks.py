@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from headgate.core.durability import Durability
+from headgate.redis.probing import Reason
 from headgate_coordinator.doctor.checks import check
 from headgate_coordinator.doctor.deployment import (
     Clock,
@@ -163,6 +164,27 @@ def test_what_cannot_be_reached_is_a_problem() -> None:
     assert bad(findings(replace(GOOD, info={**GOOD.info, "role": "slave", "master_link_status": "up"}))) == [
         ("role", "problem")
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "encrypted", "remedy"),
+    [
+        ("certificate", True, "check ?ca_file=PATH"),
+        ("file", True, "see that the files of the URL"),
+        ("file", False, "see that it runs"),  # its socket is not there
+        ("closed", True, "see whether it asks clients for a certificate"),
+        ("closed", False, "check that a Redis is there, and whether it wants TLS"),
+        (
+            "silent",
+            True,
+            "see that it runs, listens at that address, and that no firewall is between; and that it speaks",
+        ),
+    ],
+)
+def test_what_to_do_is_about_what_kept_us_out(reason: Reason, encrypted: bool, remedy: str) -> None:
+    down = ServerFacts("b:1", "Connection refused", reason=reason)
+    (found,) = findings(down, encrypted=encrypted)
+    assert found.advice.startswith(remedy)
 
 
 NODES = """\

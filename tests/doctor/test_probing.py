@@ -40,7 +40,9 @@ async def test_what_hangs_up_is_told_from_what_is_silent_and_from_a_wrong_name(d
     assert await reason(f"redis://127.0.0.1:{door}/0") == "closed"
     assert await reason(f"rediss://127.0.0.1:{door}/0") == "closed"
     assert await reason("redis://nohost.invalid:1/0") == "name"
-    assert await reason("unix:///nonexistent/redis.sock") == "silent"
+    assert await reason("unix:///nonexistent/redis.sock") == "file"
+    assert await reason(f"rediss://127.0.0.1:{door}/0?ca_file=/nonexistent/ca.pem") == "file"
+    assert await reason(f"rediss://127.0.0.1:{door}/0?ca_file=/nonexistent") == "file"
 
 
 @asynccontextmanager

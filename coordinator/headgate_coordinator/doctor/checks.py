@@ -16,7 +16,8 @@ _FIX: Final = "`redis-cli --cluster fix HOST:PORT`"
 _REMEDIES: Final[Mapping[Reason, str]] = {
     "login": "check the user and the password; a password can be kept out of the URL: ?password_file=PATH",
     "rights": "`headgate acl` prints what a user needs",
-    "certificate": "check that it speaks TLS (rediss://), and ?ca_file=PATH",
+    "certificate": "check ?ca_file=PATH, that the certificate is for this name, and in force, and that it speaks TLS",
+    "file": "see that the files of the URL are there and can be read: ?ca_file, cert_file, key_file",
     "name": "check the name of the host",
     "closed": "check that a Redis is there, and whether it wants TLS (rediss://)",
     "stranger": "see that this is the port of a Redis, and one without TLS: else rediss://",
@@ -57,9 +58,12 @@ def _reached(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _remedy(deployment: Deployment, reason: Reason) -> str:
-    """Return what to do; a server without TLS that is greeted with TLS waits for more, in silence."""
-    more = "; and that it speaks TLS there, else redis://" if reason == "silent" and deployment.encrypted else ""
-    return _REMEDIES[reason] + more
+    """Return what to do; a server without TLS waits for more, and one that wants a certificate hangs up."""
+    if not deployment.encrypted:  # a file is its socket
+        return _REMEDIES["silent" if reason == "file" else reason]
+    if reason == "closed":
+        return "see whether it asks clients for a certificate: ?cert_file=PATH&key_file=PATH"
+    return _REMEDIES[reason] + ("; and that it speaks TLS there, else redis://" if reason == "silent" else "")
 
 
 def _encryption(deployment: Deployment) -> Iterator[Finding]:

@@ -33,12 +33,13 @@ class ProbeRefusal:
     forbidden: bool = False
 
 
-Reason = Literal["login", "rights", "certificate", "name", "closed", "stranger", "silent"]
-"""It names what kept us out: credentials, rights, TLS, the host's name, what hangs up, is no Redis, or is silent."""
+Reason = Literal["login", "rights", "certificate", "file", "name", "closed", "stranger", "silent"]
+"""What kept us out: credentials, rights, TLS, a file, the host's name, what hangs up, is no Redis, or is silent."""
 _REASONS: Final[tuple[tuple[tuple[type[BaseException], ...], Reason], ...]] = (
     ((rx.NoPermissionError,), "rights"),
     ((rx.AuthenticationError, rx.AuthorizationError), "login"),
     ((ssl.SSLError,), "certificate"),
+    ((FileNotFoundError, IsADirectoryError, PermissionError), "file"),
     ((socket.gaierror,), "name"),
     ((rx.InvalidResponse,), "stranger"),
     ((ConnectionResetError, BrokenPipeError, EOFError), "closed"),
