@@ -7,6 +7,7 @@ import pytest
 
 import headgate
 from headgate import __version__
+from headgate_coordinator.cli.doctor import rendered
 from headgate_coordinator.doctor.checks import check
 from headgate_coordinator.doctor.collect import collect
 from headgate_coordinator.doctor.deployment import Deployment, ServerFacts
@@ -87,3 +88,12 @@ async def test_it_is_read_from_redis_as_nodes_and_clients_wrote_it(redis_url: st
     deployment = await collect(redis_url, cleanup_namespace, RolePermissions(cleanup_namespace, ROLES, ""))
     assert deployment.local
     assert not deployment.encrypted
+
+
+def test_nodes_of_another_version_are_named_beside_one_server_too() -> None:
+    """Mutant: with one server nobody needs a place."""
+    server = ServerFacts("a:1", info={"maxmemory": "1"})
+    deployment = Deployment("redis://a", "single", (server,))
+    (found, *_) = check_namespace_facts(NamespaceFacts((("b:5672", "0.0.1"), ("c:5672", __version__))), deployment)
+    assert "[b:5672]" in rendered(deployment, [found])
+    assert "[" not in rendered(deployment, [Finding("memory", "ok", "1 MiB", places=("a:1",))])

@@ -1,6 +1,7 @@
 """The links of the policy as the live page draws them: read at most once a second, however many ask.
 
-The reason of a link's wait costs a few reads. It is asked of those that may be held up, and only while somebody looks.
+Of more than an answer has, those that no node works on or that are in trouble are read first. The reason of a link's
+wait costs a few reads. It is asked of those that may be held up, and only while somebody looks.
 """
 
 import asyncio
@@ -15,10 +16,10 @@ from headgate.explain.link_view import HELD_UP, Side
 from headgate_coordinator.admin.models import PolicyLink, PolicyLinks
 from headgate_coordinator.admin.namespace_watch import AT_ONCE, MOST_EXPLAINED, PATIENCE, CachedValue, together
 from headgate_coordinator.fleet.registry import NodeEntry
-from headgate_coordinator.links.listing import LinkState, list_links
+from headgate_coordinator.links.listing import LinkState, first_links
 
 MOST_SHOWN: Final = 200
-"""Links that an answer has."""
+"""Links that are read, and that an answer has."""
 SENTENCES: Final = {
     "nobody": "no node that is there works on it",
     "ending": "the policy does not name it any more, and a node will end it",
@@ -48,12 +49,11 @@ class LinkWatch:
     async def _read(self) -> PolicyLinks:
         with contextlib.suppress(TimeoutError, HeadgateError):  # the page says so beside its figures
             async with asyncio.timeout(PATIENCE):
-                states = await list_links(self._client)
+                states, total = await first_links(self._client, MOST_SHOWN)
                 nodes = {entry.id: entry for entry in await self._nodes.get()}
                 explained = await self._explain(states)
-            shown = states if len(states) <= MOST_SHOWN else sorted(states, key=_moves)[:MOST_SHOWN]
-            links = [_drawn(state, explained.get(state.link), nodes.get(state.owner)) for state in shown]
-            self.last = PolicyLinks(total=len(states), links=links)
+            links = [_drawn(state, explained.get(state.link), nodes.get(state.owner)) for state in states]
+            self.last = PolicyLinks(total=total, links=links)
         return self.last
 
     async def _explain(self, states: Sequence[LinkState]) -> dict[str, Explanation]:

@@ -84,10 +84,11 @@ def _roles(role: str) -> tuple[Role, ...]:
 def rendered(deployment: Deployment, findings: list[Finding]) -> str:
     """Return the findings as people read them, in the order of the checks; a summary ends them."""
     lines = [f"{deployment.url} ({deployment.kind})"]
+    servers = {*(one.place for one in deployment.servers), *(one.place for one in deployment.sentinels)}
     everywhere = [{server.place for server in deployment.reached}, {one.place for one in deployment.sentinels}]
     for one in findings:
-        alone = len(deployment.servers) + len(deployment.sentinels) == 1
-        where = "" if alone or not one.places or set(one.places) in everywhere else f" [{', '.join(one.places)}]"
+        is_clear = (len(servers) == 1 and servers.issuperset(one.places)) or set(one.places) in everywhere
+        where = "" if is_clear or not one.places else f" [{', '.join(one.places)}]"
         lines += _hanging(f"{one.status:<8} {one.check:<12} ", one.found + where)
         lines += _hanging(" " * 22 + "why: ", one.why) if one.why else []
         lines += _hanging(" " * 22 + "do:  ", one.advice) if one.advice else []

@@ -7,6 +7,8 @@ import pytest
 import headgate
 from headgate.policy import loads
 from headgate.redis.keys import owned_keys
+from headgate_coordinator.admin import links as page
+from headgate_coordinator.admin.namespace_watch import CachedValue
 from headgate_coordinator.fleet.registry import NodeEntry, NodeRegistry
 from headgate_coordinator.links import listing
 from headgate_coordinator.links.listing import first_links, list_links
@@ -41,6 +43,12 @@ async def test_a_bounded_list_reads_only_its_links_and_begins_with_those_in_trou
         assert sorted(read) == ["gone>gone", "s2>t2", "s4>t4"]
         assert [one.state for one in found] == ["stalled", "nobody", "ending"]
         assert total == 7
+        monkeypatch.setattr(page, "MOST_SHOWN", 2)
+        watch, before = page.LinkWatch(client, CachedValue(NodeRegistry(client).list)), len(read)
+        drawn = await watch.links()
+        assert (len(read) - before, len(drawn.links), drawn.total) == (2, 2, 7)
+        await watch.close()
+        read.clear()
         every = [one.source for one in await list_links(client)]
         assert every == ["s0", "s1", "s2", "s3", "s4", "s5", "gone"]
-        assert (len((await first_links(client, 7))[0]), len(read)) == (7, 3 + 7 + 7)
+        assert (len((await first_links(client, 7))[0]), len(read)) == (7, 7 + 7)
