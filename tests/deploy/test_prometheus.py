@@ -171,6 +171,20 @@ def test_a_panel_asks_for_what_is_exported(panel: Any) -> None:
         }
 
 
+UNSHOWN = {
+    "headgate_node_info",  # a node is its instance there
+    "headgate_leased_messages", "headgate_dropped_bytes_total",  # twins of what is shown
+    "headgate_peak_bytes",  # of all time, and no figure of a moment
+}  # fmt: skip
+
+
+def test_every_metric_is_on_the_dashboard_or_has_an_alert() -> None:
+    asked = json.dumps(DASHBOARD) + read("prometheus/alerts.yml")
+    shown = set(re.findall(r"\bheadgate_\w+", re.sub(r"_(bucket|sum)\b", "_count", asked)))
+    exported = {f"{one.name}_count" if one.type == "histogram" else one.exposed for one in METRICS}
+    assert exported - shown == UNSHOWN
+
+
 def test_panels_use_the_variables_that_there_are() -> None:
     variables = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
     used = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD))) - {"__rate_interval", "__all"}
