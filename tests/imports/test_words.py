@@ -62,6 +62,26 @@ def test_an_argument_of_a_queue_is_the_setting_of_a_policy() -> None:
     assert hint("x-max-priority", "policy") == hint("max-priority", "policy") != ""
 
 
+@pytest.mark.parametrize(
+    ("word", "title", "part"),
+    [
+        ("x-message-ttl", "RabbitMQ", "in ms there"),
+        ("messageTtl", "BlazingMQ", "in seconds there"),
+        ("maxDeliveryAttempts", "BlazingMQ", "leave it out for 0"),
+        ("max-delivery-attempts", "Apache Artemis", "max_attempts"),
+        ("page-limit-bytes", "Apache Artemis", "'limit' of a [[store]] of a policy"),
+        ("storeUsage", "ActiveMQ Classic", "'limit' of a [[store]] of a policy"),
+        ("memoryUsage", "ActiveMQ Classic", "'limit' of a [[pool]] of a policy"),
+    ],
+)
+def test_a_word_is_its_product_s_by_how_it_is_spelled(word: str, title: str, part: str) -> None:
+    """Mutants: spelling does not count; what a table holds is part of the setting of its name."""
+    for door in ("policy", "settings", "url"):
+        text = hint(word, door)
+        assert title in text
+        assert part in text
+
+
 def test_words_that_may_be_anybody_s_are_not_taken_for_those_of_others() -> None:
     for word in ("users", "server", "durable", "", "secure"):
         assert foreign(word) is None, word

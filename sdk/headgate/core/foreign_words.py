@@ -66,10 +66,10 @@ def _meaning(word: BrokerSetting) -> ForeignTerm:
         return ForeignTerm("", word.differs or word.hint or "nothing is to be set")
     if word.ours in _SETTINGS:
         return ForeignTerm(_SETTINGS[word.ours], word.hint)
-    begin, _, part = word.ours.rpartition(".")
-    if begin in _SETTINGS:
-        return ForeignTerm(_SETTINGS[begin], word.hint, part)
     table, _, key = word.ours.partition(".")
+    begin, _, part = word.ours.rpartition(".")
+    if begin in _SETTINGS and table not in _TABLES:  # there is a setting `store`, and a table
+        return ForeignTerm(_SETTINGS[begin], word.hint, part)
     where = f"{key!r} of a [[{table}]] of a policy" if key else f"a [[{table}]] of a policy"
     more = f": {word.hint}" if word.hint else ""
     return ForeignTerm("", f"it is {where if table in _TABLES else f'{word.ours} of a policy'}{more}")
@@ -89,6 +89,8 @@ _ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
 }  # fmt: skip
 """By door, what a setting is called there; where it is not, a policy and `apply` have it."""
 _PREFIXES: Final = ("set", "jms", "connection")
+_ARGUMENT: Final = "x-"
+"""Before RabbitMQ's arguments of queues, and no word of another product."""
 
 
 def _plain(word: str) -> str:
@@ -126,7 +128,12 @@ def foreign(word: str) -> tuple[str, ForeignTerm] | None:
     'consumer_window'
     """
     word = word[:64]
-    plain = _plain(word.removeprefix("x-"))  # as RabbitMQ's arguments of queues have it
+    # Several products have some words, spelled in ways of their own, and mean seconds or milliseconds by them.
+    its = {PRODUCTS["rabbitmq"]: products()[PRODUCTS["rabbitmq"]]} if word.startswith(_ARGUMENT) else products()
+    word = word.removeprefix(_ARGUMENT)
+    if whole := next((title for title, words_of in its.items() if word in words_of), None):
+        return whole, its[whole][word]
+    plain = _plain(word)
     tries = (plain, *(plain.removeprefix(prefix) for prefix in _PREFIXES), plain.removeprefix("jmsprefetchpolicy"))
     if found := next((_known()[one] for one in tries if one in _known()), None):
         return found
