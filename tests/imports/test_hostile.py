@@ -226,3 +226,25 @@ def test_what_no_policy_can_say_is_refused_by_its_line(
 ) -> None:
     (tmp_path / name).write_text(text)
     assert told(lambda: shown(READERS[product]([tmp_path / name]))).startswith(f"{place}: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("activemq.xml", '<broker><policyEntry queue="a" memoryLimit="${lim:1mb}"/></broker>'),
+        ("activemq.xml", '<broker><policyEntry queue="${site}.>" memoryLimit="1mb"/></broker>'),
+        ("broker.xml", ("<core><address-settings><address-setting match='a'><max-size-bytes>${m}</max-size-bytes>"
+         "</address-setting></address-settings></core>")),
+    ],
+)  # fmt: skip
+def test_a_property_of_the_broker_is_no_value_that_is_wrong(tmp_path: Path, name: str, text: str) -> None:
+    """Its value is put in as the broker starts, and nobody here knows it. Mutant: it is called nonsense."""
+    (tmp_path / name).write_text(
+        text.replace("<policyEntry", "<destinationPolicy><policyMap><policyEntries><policyEntry").replace(
+            "/></broker>", "/></policyEntries></policyMap></destinationPolicy></broker>"
+        )
+    )
+    imported = READERS["activemq" if name == "activemq.xml" else "artemis"]([tmp_path / name])
+    (why, *_) = [row.why for row in imported.rows if not row.ours]
+    assert "a property" in why
+    assert "write its value there" in why

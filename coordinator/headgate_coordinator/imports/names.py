@@ -36,5 +36,7 @@ def check_pattern(text: str) -> None:
     Raises:
         PolicyError, InvalidName: it cannot.
     """
+    if "${" in text:
+        raise PolicyError("a property stands in it, which is put in as the broker starts; write its value there")
     Pattern.parse(text)
     encode_name(example_of(text))

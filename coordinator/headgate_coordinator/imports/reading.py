@@ -21,6 +21,9 @@ MOST_FACTOR: Final = 100.0
 """Of waits before a message comes again, each beside the one before it."""
 HIDDEN: Final = "***"
 """In place of a password."""
+NO_VALUE: Final = "the broker would not take this value; mend it there"
+_PROPERTY: Final = re.compile(r"\$\{.*\}")
+_WRITE_IT: Final = "a property, which is put in as the broker starts; write its value there, and import it again"
 _LINKS: Final = ("bridge", "route")
 _MOST_SHOWN: Final = 200
 _MOST_REASON: Final = 1000
@@ -56,6 +59,8 @@ class Reading:
         """Note what became of a setting; a password is not shown, nor what stands beside such a word."""
         shown = HIDDEN if is_secret(word.name) or is_secret(value) else _IN_URL.sub(f"//{HIDDEN}@", value)
         about = f"{word.group}.{word.name}"
+        if why == NO_VALUE and _PROPERTY.search(value):
+            why = _WRITE_IT
         shown = printable(shown, _MOST_SHOWN)
         about, ours, why = printable(about), printable(ours), printable(why, _MOST_REASON)
         if len(self.draft.tables) > MOST_TABLES:

@@ -327,10 +327,10 @@ def _sum_above_pool(policy: Policy) -> Iterator[Finding]:
 
 def _retried_for_ever(at: _Place) -> Found:
     delay, ttl = at.word("retry_delay_ms"), at.word("message_ttl_ms")
-    if delay and not at.word("max_attempts"):
+    if delay and "max_attempts" not in at.example.resolved.origins:  # "default" says that it is meant
         yield at.finding(
             "HG135", "retry_delay_ms", "a message that always fails comes again for ever, and its bytes stay pending",
-            "set max_attempts, and dead_letter to keep what failed so often",
+            "set max_attempts, and dead_letter to keep what failed so often; 'default' where it is meant",
         )  # fmt: skip
     elif delay and ttl and int(ttl) <= int(delay):
         yield at.finding(

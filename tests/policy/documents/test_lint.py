@@ -159,6 +159,10 @@ PAIRS: list[tuple[str, int, Setup, str, str]] = [
     ),
     (
         "HG135", 3, Setup(),
+        RULE + 'retry.delay = "1s"', RULE + 'retry.delay = "1s"\nmax_attempts = "default"',
+    ),
+    (
+        "HG135", 3, Setup(),
         RULE + 'retry.delay = "1min"\nmax_attempts = 5\nmessage_ttl = "10s"',
         RULE + 'retry.delay = "1s"\nmax_attempts = 5\nmessage_ttl = "10s"',
     ),

@@ -12,7 +12,7 @@ from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.activemq.settings import TRUTH, count_of, turn
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.names import check_pattern
-from headgate_coordinator.imports.reading import HIDDEN, MOST_FACTOR, Reading, is_secret
+from headgate_coordinator.imports.reading import HIDDEN, MOST_FACTOR, NO_VALUE, Reading, is_secret
 from headgate_coordinator.imports.report import Imported
 from headgate_coordinator.imports.sizes import bytes_of
 from headgate_coordinator.imports.windows import fit_windows
@@ -23,7 +23,6 @@ _STORES: Final = {"storeUsage": "store", "tempUsage": "temp"}
 _FOLDER: Final = "file:///var/spool/headgate"
 _SHARED: Final = "the store must be one that all nodes share: set its url before you apply this"
 _UNKNOWN: Final = "this word is not known; look it up in ActiveMQ's pages, and whether a rule can say the same"
-_NO_VALUE: Final = "the value is none that ActiveMQ would take; mend it there"
 _MEMORY: Final = 64 * 1024 * 1024
 """Of all destinations, as the preset has it."""
 _IN_MEMORY: Final = ("vmQueueCursor", "vmCursor", "vmDurableCursor")
@@ -172,7 +171,7 @@ def _turned(
     try:
         return turn(rule, name, value, given, reading.place(element))
     except (ValueError, KeyError):
-        return "", _NO_VALUE
+        return "", NO_VALUE
 
 
 def _inside(reading: Reading, rule: Table, one: Element, match: str) -> None:
@@ -249,7 +248,7 @@ def _usage(reading: Reading, usage: Element, word: BrokerSetting) -> None:
             reading.note(usage, word, NOT_COVERED, text, why=why)
             return
     except ValueError:
-        reading.note(usage, word, NOT_COVERED, text, why=_NO_VALUE)
+        reading.note(usage, word, NOT_COVERED, text, why=NO_VALUE)
         return
     table = reading.draft.named("pool" if is_memory else "store", "memory" if is_memory else _STORES[usage.name])
     if not is_memory:
@@ -287,7 +286,7 @@ def _redelivery(reading: Reading, policy: Element) -> None:
         try:
             ours = f'match = "{match}"' if key == "queue" else _retry(rule, key, value, given, place)
         except (ValueError, KeyError):
-            reading.note(policy, word, NOT_COVERED, value, why=_NO_VALUE)
+            reading.note(policy, word, NOT_COVERED, value, why=NO_VALUE)
             continue
         reading.note(policy, word, KEPT if ours else NOT_COVERED, value, ours, "" if ours else word.differs)
     if {"retry.max", "retry.factor"} & rule.values.keys() and "retry.delay" not in rule.values:

@@ -10,7 +10,7 @@ from headgate.errors import HeadgateError
 from headgate_coordinator.imports.artemis.settings import FOLDER, KINDS, UNKNOWN, setting, value_of
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.names import check_pattern, example_of
-from headgate_coordinator.imports.reading import MOST_FACTOR, Reading
+from headgate_coordinator.imports.reading import MOST_FACTOR, NO_VALUE, Reading
 from headgate_coordinator.imports.sizes import bytes_of
 from headgate_coordinator.imports.xml_tree import Element
 
@@ -56,7 +56,7 @@ def _address_setting(reading: Reading, its: Element) -> None:
         try:
             ours, why = turn(reading, rule, one, given) if turn else ("", "")
         except ValueError:
-            ours, why = "", "the value is none that Artemis would take; mend it there"
+            ours, why = "", NO_VALUE
         reading.become(one, word, one.text, ours, why)
 
 

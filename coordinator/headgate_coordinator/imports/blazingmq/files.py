@@ -10,14 +10,13 @@ from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.json_tree import Value, read_json
 from headgate_coordinator.imports.names import check_pattern, is_name
-from headgate_coordinator.imports.reading import Reading
+from headgate_coordinator.imports.reading import NO_VALUE, Reading
 from headgate_coordinator.imports.report import Imported
 from headgate_coordinator.imports.windows import fit_windows
 
 _DOMAIN: Final = ("definition", "redirect")
 _BROKER: Final = ("taskConfig", "appConfig", "myClusters", "myVirtualClusters", "proxyClusters")
 _UNKNOWN: Final = "this word is not known; look it up in the schemas of BlazingMQ, and whether a rule can say the same"
-_NO_VALUE: Final = "the value is none that BlazingMQ would take; mend it there"
 _MOST: Final = 1 << 53
 _MODES: Final = {"priority": "queue", "fanout": "topic", "broadcast": "topic"}
 
@@ -98,7 +97,7 @@ def _say(reading: Reading, rule: Table, domain: str, leaf: Value) -> None:
     try:
         ours, why = _TURNS[name](reading, rule, domain, leaf, place) if name in _TURNS else (word.ours, "")
     except ValueError:
-        ours, why = "", _NO_VALUE
+        ours, why = "", NO_VALUE
     reading.become(leaf, word, leaf.text, ours, why)
 
 

@@ -12,7 +12,7 @@ from headgate.errors import HeadgateError, InvalidValue
 from headgate_coordinator.imports.config_lines import ConfigLine, read_lines, unquoted
 from headgate_coordinator.imports.draft import Table
 from headgate_coordinator.imports.names import check_pattern, is_name
-from headgate_coordinator.imports.reading import HIDDEN, Reading
+from headgate_coordinator.imports.reading import HIDDEN, NO_VALUE, Reading
 from headgate_coordinator.imports.report import Imported
 from headgate_coordinator.imports.windows import fit_windows
 
@@ -24,7 +24,6 @@ _BARE: Final = "256KB"
 _MOST_ATTEMPTS: Final = 255
 _BEFORE: Final = "default of EMS before 8.4; since then it is always"
 _UNKNOWN: Final = "this word is not known; look it up in the User's Guide of EMS, and whether a rule can say the same"
-_NO_VALUE: Final = "the value is none that EMS would take; mend it there"
 _ON, _OFF = "on", "off"
 
 
@@ -134,7 +133,7 @@ def _server(reading: _Files, line: ConfigLine) -> None:
         begins = [prefix for prefix in areas if name.startswith(prefix)]
         found = word or (areas[max(begins, key=len)] if begins else None)
         about = BrokerSetting("tibemsd", name, states=found.states if found else "")
-        why = _NO_VALUE if word and word.ours and is_on is None else found.differs if found else _UNKNOWN
+        why = NO_VALUE if word and word.ours and is_on is None else found.differs if found else _UNKNOWN
         reading.note(line, about, NOT_COVERED, value, why=why)
 
 
@@ -173,7 +172,7 @@ def _destinations(reading: _Files, line: ConfigLine) -> None:
         try:
             ours, why = _SAY[name](reading, rule, line, value) if name in _SAY else ("", "")
         except ValueError:
-            ours, why = "", _NO_VALUE
+            ours, why = "", NO_VALUE
         reading.become(line, word, value, ours, why)
 
 
@@ -349,7 +348,7 @@ def _channels(reading: _Files, line: ConfigLine) -> None:
         channel.set(key, value, reading.place(line))
         reading.plain(line, word, value)
     else:
-        reading.note(line, word, NOT_COVERED, value, why=word.differs or _NO_VALUE)
+        reading.note(line, word, NOT_COVERED, value, why=word.differs or NO_VALUE)
 
 
 def _take_back_channels(reading: _Files) -> None:

@@ -12,10 +12,9 @@ from headgate_coordinator.imports.json_tree import Value
 from headgate_coordinator.imports.names import check_pattern, is_name
 from headgate_coordinator.imports.rabbitmq.keys import QUORUM_ATTEMPTS, TURNS
 from headgate_coordinator.imports.rabbitmq.patterns import ANY, ONE, Glob, finds, globs_of, pattern_of
-from headgate_coordinator.imports.reading import Reading
+from headgate_coordinator.imports.reading import NO_VALUE, Reading
 
 UNKNOWN: Final = "this word is not known; look it up in RabbitMQ's documentation, and whether a rule can say the same"
-_NO_VALUE: Final = "the value is none that RabbitMQ would take; mend it there"
 _STEPS: Final = 1024
 _MOST_LOOKS: Final = 1_000_000
 """Of names by patterns, of that many characters of both multiplied."""
@@ -320,7 +319,7 @@ class Rules:
             "classic": ('durability = "memory", which is the default', ""),
             "quorum": ('durability = "replicas:1"', _MAJORITY),
             "stream": ("", "a stream is a topic here, with durable subscriptions"),
-        }.get(kind, ("", _NO_VALUE))
+        }.get(kind, ("", NO_VALUE))
         self.reading.become(its, word, its.text, ours, why)
 
     # -- What they say ---------------------------------------------------------------------------------------------
@@ -343,7 +342,7 @@ class Rules:
             try:
                 ours, why = self._turn(table, key, its, definition)
             except ValueError:
-                ours, why = "", _NO_VALUE
+                ours, why = "", NO_VALUE
             self.reading.become(its, word, its.text, ours, why)
         return {key: (value, table.places.get(key, "")) for key, value in table.values.items()}
 
