@@ -38,7 +38,7 @@ def destination(name: str, state: str = "open") -> Explanation:
     fields = {"consumers": "0", "spooled_bytes": "0"}
     return cast(Explanation, SimpleNamespace(
         destination=name, kind="queue", state=state, reason="because", limits=limits, fields=fields, blocked=0,
-        limiter=None, later=0, turns=None, deadlock=None, settled_per_second=None, dropped_messages=0,
+        limiter=None, later=0, turns=None, deadlock=None, settled_per_second=None, dropped_messages=0, shadows=(),
     ))  # fmt: skip
 
 

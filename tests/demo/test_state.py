@@ -100,3 +100,35 @@ async def test_it_shows_gates_and_buckets_and_their_keys(redis_url: str, cleanup
             permit.release()
         await client.remove("db")
         await client.remove("mail")
+
+
+@pytest.mark.one_server
+async def test_shadow_limits_of_gates_buckets_and_queues_are_shown_with_what_they_count(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    """Mutant: only those of limiters are shown: who tries one sees an unlimited queue and nothing else."""
+    place = ["--redis", redis_url, "--namespace", cleanup_namespace]
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        await client.apply("db", kind="gate", limit=8, shadow={"bytes": 2})
+        await client.apply(
+            "mail", kind="bucket", rate="1/min", burst=50, shadow={"tokens": {"rate": "1/min", "burst": 5}}
+        )
+        await client.apply("orders", limit=1000, enforce="shadow")
+        async with client.session("shop") as session:
+            gate, bucket = await session.gate("db"), await session.bucket("mail")
+            async with gate.admit(3):
+                await bucket.take(7)
+                await (await session.producer("orders")).send(b"x" * 2000)
+                rows = [line.split() for line in run("state", "db", *place).stdout.splitlines()]
+                assert ["bytes", "shadow,", "all", "at_once", "3", "2", "-1", "0", "-"] in rows
+                rows = [line.split()[:7] for line in run("state", "mail", *place).stdout.splitlines()]
+                assert ["tokens", "shadow,", "all", "rate", "7", "5", "-2"] in rows
+                told = json.loads(run("state", "mail", *place, "--json").stdout)
+                assert (told["would_wait"], told["shadowed"]) == (1, {"tokens of all": 1})
+                rows = [line.split() for line in run("status", *place).stdout.splitlines()]
+                assert rows[0][-2:] == ["would", "wait"]
+                assert {row[0]: row[-1] for row in rows if row and row[0] in ("db", "mail", "orders")} == {
+                    "db": "1", "mail": "1", "orders": "1"
+                }  # fmt: skip
+        for name in ("db", "mail", "orders"):
+            await client.remove(name)

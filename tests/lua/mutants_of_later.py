@@ -14,6 +14,7 @@ _EXPIRES = f"{_T}::test_what_waits_expires_all_the_same"
 _PURGE = f"{_T}::test_a_purge_takes_what_waits"
 _BACK = f"{_T}::test_a_clock_that_is_set_back_lets_nothing_go_before_its_time"
 _NOBODYS = f"{_T}::test_what_waits_is_nobodys_to_accept"
+_FIRST = f"{_T}::test_who_gets_it_first_hears_that_nobody_had_it_and_later_ones_that_somebody_did"
 _FITS = f"{_T}::test_of_what_is_due_only_what_fits_is_taken_and_the_rest_comes_to_others"
 _BESIDE = f"{_T}::test_what_comes_back_in_the_call_that_fetches_is_in_order_with_what_is_due"
 _ORDER = f"{_T}::test_what_is_due_at_once_comes_in_order_and_straight_to_whoever_fetches"
@@ -38,7 +39,7 @@ LATER: Final = (
         "lib/aside",
         "    redis.call('ZREM', K_LATER, unpack(there))\n",
         "",
-        f"{_T}::test_of_many_that_are_due_at_once_each_is_delivered_once",
+        f"{_T}::test_what_is_read_as_new_waits_no_more",
     ),
     ("P8", "lib/aside", "before + #early >= MAX_PASSED_OVER", "false", _PASSES),
     ("P8", "lib/aside", "  return now, #early\n", "  return now, 0\n", _PASSES),
@@ -104,7 +105,7 @@ LATER: Final = (
     ("P8", "lib/mine", "  put_in_order(ids)\n", "", f"{_NOBODYS}_whatever_stands_beside_it"),
     ("P8", "settle", "give_promoted_back(c.sub)\n", "", _FITS),
     ("P8", "lib/redeliver", "  if d.returned > 0 then\n    give_promoted_back(c.sub)\n  end\n", "", _BESIDE),
-    ("P8", "lib/redeliver", "not due or d.promoted_again or", "not due or", _BESIDE),
+    ("P8", "lib/redeliver", "not due or d.promoted_again or", "not due or", _FIRST),
     ("P8", "lib/promote", "direct and d.fetches - d.returned or", "", _ORDER),
     ("P8", "lib/promote", "    wake_hungry(MAX_PROMOTED) -- there", "    wake_hungry(0) -- there", _OTHERS),
     ("P8", "lib/later", "math.floor(number / 16) % 4096 / 4096", "0", _ORDER),

@@ -16,7 +16,7 @@ from headgate import policy as documents
 from headgate.core.names import encode_name
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue, PolicyConflict
-from headgate.policy.compile import key_of, shown
+from headgate.policy.compile import shown, title_of
 from headgate.policy.document import schema as document_schema
 from headgate.redis.keys import Address
 from headgate.settings import KINDS
@@ -253,7 +253,7 @@ def _of_rules(policy: Policy) -> Iterator[tuple[str, ...]]:
     for rule in policy.rules:
         for field, value in rule.fields.items():
             origin = rule.origins.get(field, "")
-            yield rule.match, rule.kind or "any", key_of(field), shown(field, value) or "-", origin
+            yield rule.match, rule.kind or "any", title_of(field), shown(field, value) or "-", origin
     for kind, several in (("pool", policy.pools), ("store", policy.stores)):
         for named in several:
             for field, value in named.fields.items():
@@ -277,7 +277,7 @@ def _of_proxies(policy: Policy) -> Iterator[tuple[str, ...]]:
         for key, value in one.as_dict().items():
             if key not in ("domain", "entries", "origin") and value != {}:
                 text = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
-                yield str(one), "descriptor", key_of(key), shown(key, text), one.origin
+                yield str(one), "descriptor", title_of(key), shown(key, text), one.origin
 
 
 def _shown(value: Any) -> str:
@@ -316,5 +316,5 @@ def _rows(resolved: Resolved, *, everything: bool) -> list[tuple[str, str, str, 
     for field, value in resolved.fields.items():
         rule, _, place = resolved.origins.get(field, "").partition("@")
         if rule or everything:
-            rows.append((field, key_of(field), value, rule or None, place or None))
+            rows.append((field, title_of(field), value, rule or None, place or None))
     return rows

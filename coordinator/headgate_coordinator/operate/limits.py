@@ -46,7 +46,10 @@ async def look(client: Client, name: str, key: str | None) -> tuple[Explanation,
             limits=tuple(state.limits.values()), key_limits=tuple(state.key_limits.values()), waiting=state.waiting,
             held_off=state.held_off, off_reason=state.reason, learning=state.learning,
         )  # fmt: skip
-        return await client.explain(name), view
+        found = await client.explain(name)
+        counts = {f"{one.level.name} of all": one.would_wait for one in found.shadows if one.would_wait}
+        would = int(found.fields.get("would_wait", 0))
+        return found, replace(view, shadows=found.shadows, would_wait=would, shadowed=counts)
     if snapshot is None:
         raise UnknownDestination(name, client.namespace, "; see headgate status")
     kind = snapshot.fields["kind"]

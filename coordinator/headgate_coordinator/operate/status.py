@@ -180,6 +180,8 @@ def _destinations(found: Sequence[Explanation], width: int, shown: Sequence[Expl
         names[at:at] = ["spooled", "references"] if width >= NARROW else ["spooled"]
     if any(one.later for one in found):
         names.insert(names.index("pending") + 1 + ("limit" in names), "later")
+    if any(one.shadows for one in found):
+        names.append("would wait")
     for name in names:
         table.add_column(name, justify="left" if name in ("kind", "state") else "right", no_wrap=True)
     for one in shown:
@@ -279,6 +281,9 @@ def _deadlock(cycle: str, *, whole: bool) -> Text:
 def _row(one: Explanation) -> dict[str, RenderableType]:
     fields = one.fields
     row: dict[str, RenderableType] = {"kind": one.kind, "state": Text(one.state, style=STYLES[one.state])}
+    if one.shadows:
+        would = fields.get("would_wait", "0")
+        row["would wait"] = Text(would, style="yellow" if would != "0" else "")
     if one.kind == "bucket":
         return row | {"limit": f"{float(fields['rate']):g}/s" if "rate" in fields else "unlimited"}
     if one.limiter is not None:

@@ -13,7 +13,7 @@ from headgate.core.links.channel import Feed
 from headgate.core.links.link import Link
 from headgate.core.policy import Policy, Pool, Store, origins
 from headgate.namespace.policy_follower import apart, due, entries, numbered, says_the_same
-from headgate.policy.compile import key_of, shown
+from headgate.policy.compile import key_of, shown, title_of
 from headgate.redis.keys import Address
 
 LOOKS: Final = 16
@@ -44,7 +44,7 @@ class Difference:
     def __str__(self) -> str:
         why = f"{self.rule} at {self.place}" if self.rule else "no rule says anything"
         old, new = (shown(self.field, value) or "default" for value in (self.old, self.new))
-        return f"{key_of(self.field)}: {old} -> {new} ({why})"
+        return f"{title_of(self.field)}: {old} -> {new} ({why})"
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
@@ -131,7 +131,7 @@ class Plan:
         for name, difference in self.rules:
             old, new = (shown(difference.field, value) or "none" for value in (difference.old, difference.new))
             place = difference.place or "it says so no more"
-            yield f"rule {name}: {key_of(difference.field)}: {old} -> {new} ({place})"
+            yield f"rule {name}: {title_of(difference.field)}: {old} -> {new} ({place})"
         if self.further_rules:
             yield f"and {self.further_rules} further settings of rules"
         for what, differences in (("pool", self.pools), ("store", self.stores)):

@@ -43,6 +43,11 @@ def key_of(field: str) -> str:
     return ".".join(map(str, PATHS.get(setting, (setting,))))
 
 
+def title_of(field: str) -> str:
+    """Return what people read a field of the state as: its key, and which is the shadow where both have one."""
+    return f"{key_of(field)} (shadow)" if field == "shadow_limits" else key_of(field)
+
+
 def shown(field: str, value: str) -> str:
     """Return the value of a field of the state as people read it: durations with their unit."""
     if value and field in ("limits", "key_limits", "shadow_limits", "shadow_key_limits", "shadow"):

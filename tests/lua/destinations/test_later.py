@@ -13,6 +13,8 @@ pytestmark = pytest.mark.one_server
 
 LATER, MESSAGES = (1 + PARTS.index(part) for part in ("later", "messages"))
 DAY = 86_400_000
+UNTOUCHED = b"\x00\x53\x70\xc0\x05\x04\x40\x40\x40\x41\x00\x53\x75\xa0\x01x"
+"""A message of AMQP whose header says that nobody had it before."""
 
 
 async def waiting(place: Place) -> dict[str, int]:
@@ -447,6 +449,36 @@ async def test_what_comes_back_in_the_call_that_fetches_is_in_order_with_what_is
     assert [one[0] for one in answer.messages] == [b"1-10"]
     answer = await bob.call(released=[b"3-12"], fetch=3, max_messages=5, max_bytes=100)
     assert [(one[0], one[2]) for one in answer.messages] == [(b"2-11", 1), (b"3-12", 0)]
+    await truth(place)
+
+
+async def test_who_gets_it_first_hears_that_nobody_had_it_and_later_ones_that_somebody_did(place: Place) -> None:
+    await place.create()
+    ann, bob = place.producer("ann"), await place.consumer("bob")
+    await ann.ask(len(UNTOUCHED))
+    spent = ann.account(ahead=(len(UNTOUCHED), 1))
+    assert (await place.store.publish(
+        place.address, spent, seq=1, bodies=[UNTOUCHED], ttl_ms=TTL_MS, expires_ms=0, later="500"
+    )).code == "OK"  # fmt: skip
+    assert await bob.fetch() == []
+    await place.wait(500)
+    ((first, body, attempts),) = (await bob.call(fetch=2, max_messages=5, max_bytes=100)).messages
+    assert (body, attempts) == (UNTOUCHED, 0)
+    await bob.call(released=[first + b"+500"], fetch=3, max_messages=5, max_bytes=100)
+    await place.wait(500)
+    ((again, body, attempts),) = (await bob.call(fetch=4, max_messages=5, max_bytes=100)).messages
+    assert (again, body != UNTOUCHED, attempts) == (first, True, 0)
+
+
+async def test_what_is_read_as_new_waits_no_more(place: Place) -> None:
+    """A fetch takes out what is due first, and reads another, which nobody had read: that is not to come again."""
+    await place.create()
+    ann, bob, cid = place.producer("ann"), await place.consumer("bob"), await place.consumer("cid")
+    await ann.send(10, 11, later="600 500")
+    await place.wait(700)
+    assert await bob.fetch(1) == [b"1-10"]
+    assert await waiting(place) == {}
+    assert await cid.fetch(5) == [b"2-11"]
     await truth(place)
 
 

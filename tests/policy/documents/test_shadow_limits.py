@@ -4,6 +4,7 @@ import pytest
 
 from headgate.errors import InvalidValue, PolicyError
 from headgate.policy import BadDocument, loads
+from headgate.policy.compile import shown, title_of
 from headgate.settings import Settings
 
 HEAD = '[[destination]]\nmatch = "a"\n'
@@ -72,3 +73,12 @@ def test_what_means_nothing_is_refused_with_its_place(text: str, problem: str) -
 def test_what_cannot_be_read_is_refused(value: object) -> None:
     with pytest.raises((InvalidValue, PolicyError)):
         Settings(shadow=value).fields()  # type: ignore[arg-type]
+
+
+def test_people_read_which_limits_are_shadows_and_which_bind_nothing() -> None:
+    """Mutant: both are called `limit`, and what binds nothing has the number that Redis keeps for it."""
+    (rule,) = loads(
+        '[[limiter]]\nmatch = "llm"\n[[limiter.limit]]\nname = "calls"\nrate = "5/s"\nenforce = "shadow"', "a.toml"
+    ).rules
+    read = {title_of(field): shown(field, value) for field, value in rule.fields.items()}
+    assert (read["limit"], read["limit (shadow)"]) == ("calls unlimited", "calls 5/s (5 at once)")

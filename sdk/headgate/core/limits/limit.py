@@ -154,6 +154,8 @@ class Limit:
         return f"{before}{minute // 60:02}:{minute % 60:02}"
 
     def __str__(self) -> str:
+        if self.most == UNLIMITED:
+            return f"{self.name} unlimited"
         if self.form == "rate":
             return f"{self.name} {self.rate:.9g}/s ({self.most} at once)"
         if self.form == "at_once":
