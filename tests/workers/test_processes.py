@@ -1,6 +1,8 @@
 """Workers as processes: one address, sums over all, crashes, restarts in turn, and an end that takes all along."""
 
 import asyncio
+import contextlib
+import itertools
 import os
 import re
 import signal
@@ -15,6 +17,7 @@ import pytest
 
 import headgate
 from headgate.amqp.peer import Disconnected
+from headgate.policy import loads
 from headgate_coordinator.security.document import User, parse_grant
 from headgate_coordinator.security.store import UserStore
 from tests.amqp.client import Peer
@@ -83,6 +86,44 @@ async def test_a_grant_that_is_taken_away_ends_links_at_each_worker(crew: Crew, 
         await counted(connections=12, links_in=0)
         await users.change(lambda known: known.clear())
         await counted(connections=0)
+
+
+async def test_connections_of_a_user_are_counted_over_all_workers_and_those_of_a_killed_one_come_back(
+    start_crew: StartCrew, client: headgate.Client
+) -> None:
+    """Mutants: each worker has the quota; what a killed one held is counted for ever."""
+    users = UserStore(client.store.server, client.namespace)
+    await users.change(lambda known: known.update(anonymous=User(grants=[parse_grant("produce:orders")])))
+    await client.apply_policy(loads('[[user_limit]]\nname = "all"\nusers = ["*"]\nconnections = 5\n'))
+    crew = start_crew("--ttl", "3")
+
+    peers: list[Peer] = []
+
+    async def come(stack: AsyncExitStack, count: int) -> int:
+        """Come as often, and return how many connections are there then."""
+        for _ in range(count):
+            with contextlib.suppress(Disconnected):
+                peers.append(await Peer.connect(crew.port))
+                stack.push_async_callback(peers[-1].close)
+        for peer in peers:
+            with contextlib.suppress(Disconnected):
+                if not (peer.lost or peer.over):
+                    await peer.sender("orders", f"again{next(numbers)}")
+        return sum(not (peer.lost or peer.over) for peer in peers)
+
+    numbers = itertools.count()
+    async with AsyncExitStack() as stack:
+
+        async def is_full() -> bool:
+            assert (there := await come(stack, 2)) <= 5
+            return there == 5
+
+        await wait_until(is_full, timeout=60, description="there are as many as may be")
+        assert await come(stack, 6) == 5, "at neither worker"
+        victim = crew.workers[0]
+        os.kill(victim, signal.SIGKILL)
+        await asyncio.to_thread(wait_for, lambda: victim not in crew.workers and len(crew.workers) == 2)
+        await wait_until(is_full, timeout=60, description="as many come as the killed one had")
 
 
 def test_a_killed_worker_is_replaced_and_sums_never_fall(crew: Crew) -> None:
