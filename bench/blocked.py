@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import re
 import time
 
 import headgate
 from bench.harness import Figure, at_most, private_client
+from headgate.redis.backend import Backend
 
 BODY = b"x" * 900
 SETTLE = 3.0
@@ -21,6 +23,30 @@ async def _waiting(client: headgate.Client, sessions: int, producers: int) -> li
         asyncio.create_task((await opened[number % sessions].producer("full", timeout="unlimited")).send(BODY))
         for number in range(producers)
     ]
+
+
+async def _calls(slices: int, seconds: float) -> float:
+    """Return the calls a second that Redis gets of a thousand sessions that wait at a queue with so many slices."""
+    async with private_client() as (client, _):
+        server = client.parts.store.server
+        await client.apply("full", kind="queue", limit="1KiB", slices=slices)
+        async with client.session("filler") as filler:
+            await (await filler.producer("full", window="1KiB")).send(BODY)
+            sends = await _waiting(client, 1000, 1000)
+            await asyncio.sleep(SETTLE)
+            before, began = await _processed(server), time.perf_counter()
+            await asyncio.sleep(seconds)
+            rate = (await _processed(server) - before) / (time.perf_counter() - began)
+            for send in sends:
+                send.cancel()
+            await asyncio.gather(*sends, return_exceptions=True)
+    return rate
+
+
+async def _processed(server: Backend) -> int:
+    (found,) = await server.everywhere("INFO", "commandstats")
+    calls = re.findall(rb"cmdstat_(?:evalsha|fcall):calls=(\d+)", found)
+    return sum(map(int, calls))
 
 
 async def _share(sessions: int, producers: int, seconds: float) -> float:
@@ -51,4 +77,8 @@ async def measure(*, quick: bool) -> list[Figure]:
         where = "in one session" if sessions == 1 else "in a session each"
         target = TARGET if producers == 1000 else None
         figures.append(at_most(f"{producers:,} blocked producers {where}", shares, "% of a core", target))
+    for slices in (1, 12):
+        rates = [await _calls(slices, seconds) for _ in range(times)]
+        what = f"calls of 1,000 blocked sessions at {slices} slice{'s' * (slices > 1)}"
+        figures.append(at_most(what, rates, "a second", None))
     return figures

@@ -1,6 +1,7 @@
 """An account's view of its destination beside its credit: what to do without room, why it waits, what it drops."""
 
 import asyncio
+import functools
 import logging
 import math
 import re
@@ -140,16 +141,24 @@ class Observer:
             seen = await self._read()
             if fully:
                 few = seen is not None and seen.sessions <= FEW
-                self._lessees = await self._store.lessees(self._whole, *leased(seen)) if seen and few else {}
+                self._lessees = await self._holders(seen) if seen and few else {}
                 forwarded = seen is not None and any(map(is_link, seen.consumers))
                 self._hops = await self._links.behind(self._explain(seen), seen) if seen and forwarded else ()
                 self._seen_at = now
             self._seen = seen
 
+    async def _holders(self, seen: Snapshot) -> dict[str, dict[str, str]]:
+        """Return those who hold its credit; of a destination with slices, as this client read them a moment ago."""
+        if "sliced" not in seen.fields:
+            return await self._store.lessees(self._whole, *leased(seen))
+        read = functools.partial(self._store.lessees, self._whole, *leased(seen))
+        holders: dict[str, dict[str, str]] = await self._store.looks.shared((self._whole.key, -1), read)
+        return holders
+
     async def _read(self) -> Snapshot | None:
         address, session = self._address, self._session
         try:
-            return await self._store.snapshot(self._whole, session=session, entries=LOOK_BACK)
+            return await self._store.looks.snapshot(address, session, LOOK_BACK)
         except CoordinatorUnavailable:
             if not self.pooled:
                 raise

@@ -47,7 +47,7 @@ class Pools:
         self._until: dict[str, float] = {}  # of the destinations that are being refilled
         self._asking: dict[str, list[Callable[[], None]]] = {}  # who hears that the pools of one were all asked
         self._drawn: dict[str, tuple[Address, str]] = {}
-        self._in_line: set[tuple[str, str]] = set()
+        self._in_line: dict[tuple[str, str], int] = {}  # with its place
         self._known: dict[str, dict[str, str]] = {}
         self._trickle: asyncio.Task[None] | None = None
 
@@ -101,7 +101,10 @@ class Pools:
                             return
                     self._tell_asked(address.key, begun)
                     await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE if not is_slice(decode_name(name)) else _SLICES_PAUSE)
+                    # Whoever steps for the first in line brings the others what they are granted.
+                    is_first = self._in_line.get((encode_name(address.name), name)) == 1
+                    soon = is_first and is_slice(decode_name(name))
+                    pause = min(2 * pause, _SLICES_PAUSE if soon else _LONGEST_PAUSE)
         finally:
             del self._until[address.key]
             self._tell_asked(address.key)
@@ -153,9 +156,9 @@ class Pools:
         elif drawn.code == "OK" and pool.key not in self._known:
             await self.remember(pool)
         if drawn.place:
-            self._in_line.add((member, encode_name(pool.name)))
+            self._in_line[member, encode_name(pool.name)] = drawn.place
         else:
-            self._in_line.discard((member, encode_name(pool.name)))
+            self._in_line.pop((member, encode_name(pool.name)), None)
         await self.deliver(pool, drawn.served, drawn.pool_epoch)
         return drawn
 

@@ -28,6 +28,7 @@ from headgate.redis.replies import (
 from headgate.redis.scripts import script
 from headgate.redis.shared_sweeps import SweepRounds
 from headgate.redis.stores.pools_read import PoolsRead
+from headgate.redis.stores.slice_looks import SliceLooks
 from headgate.redis.stores.sliced_reads import together
 
 Beyond = Literal["refuse", "hard", "spool"]
@@ -44,6 +45,7 @@ class Store:
     def __init__(self, server: Backend) -> None:
         self.server = server
         self.rounds = SweepRounds(server)
+        self.looks = SliceLooks(lambda address, session, entries: self._snapshot(address, 10, session, 100, entries))
         self._pools = PoolsRead(server)
 
     async def _call(

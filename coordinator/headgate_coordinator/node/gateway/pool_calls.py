@@ -8,7 +8,7 @@ from headgate.redis.keys import Address, PoolAddress
 
 
 class PoolCalls:
-    """What such users need of pools: to draw for a destination, and to end its accounts once it is removed."""
+    """The calls that such users need: to draw for a destination, and to end its accounts once it is removed."""
 
     def __init__(self, parts: Context) -> None:
         self._parts = parts
