@@ -356,26 +356,20 @@ class Feed:
                     ids[outcome].append(message.raw_id if outcome == "rejected" else message.given_back_id)
         began = time.time_ns() if self._tracing is not None else 0
         answer = await self._store.settle(
-            self.address,
-            self.session,
-            self.id,
-            ttl_ms=self._lease.ttl_ms,
-            fetch=call.fetch,
-            max_messages=call.messages,
-            max_bytes=call.size,
-            after=call.after,
-            waits=call.waits,
-            **ids,
-        )
+            self.address, self.session, self.id, ttl_ms=self._lease.ttl_ms, fetch=call.fetch,
+            max_messages=call.messages, max_bytes=call.size, after=call.after, waits=call.waits, **ids,
+        )  # fmt: skip
         now = self._loop.time()
         if answer.code in ("OK", "AGAIN"):
             if answer.epoch != self._strays.epoch:
                 self._strays.answered(answer.epoch)
             # Settled first: what is delivered finds the room that these leave.
-            self._machine.answered(call, now)
+            brought = self._machine.answered(call, now)
             if self._tracing is not None and call.going:
                 self._tracing.settled(self.address.shown, call.going, began)
             self.settlements.made(call, answer.epoch)
+            if not brought:
+                return
             self.settlements.deliver(messages := answer.messages)
             found_all = self._machine.fetched(
                 call, now, len(messages), messages[-1][0] if messages else b"",

@@ -291,21 +291,23 @@ class Fetching(Generic[T]):
             until = min(until, self.look_at)
         return until
 
-    def answered(self, call: Exchange[T], now: float) -> None:
-        """Take note that Redis carried a call out: its settlements are made."""
-        self.lost_reply = False
+    def answered(self, call: Exchange[T], now: float) -> bool:
+        """Take note that Redis carried a call out; returns whether it brought anything.
+
+        What an answer brings that comes after the lease is over, as after a freeze, others may have: it counts as lost.
+        """
+        late = now >= call.asked_at + self.lease.ttl
+        self.lost_reply, self._unanswered = late and call.fetch > 0, 0
         self._flushed_at, self._settled_since = now, math.inf
         outcomes, held, going = self.outcomes, self.held, call.going
         for _, message, _ in going:
             held.pop(message.raw_id, None)
-        if len(going) == len(outcomes):
-            outcomes.clear()
-            self.hurries = False
-        else:
-            del outcomes[: len(going)]
+        del outcomes[: len(going)]
+        self.hurries = self.hurries and bool(outcomes)
         if going:
             self.holding.settle(len(going), call.weight)
         self.lease.renewed(call.asked_at)
+        return not late
 
     def refused(self, now: float) -> None:
         """Take note that the lease was over when a call came: what was held is others'."""

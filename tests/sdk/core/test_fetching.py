@@ -227,6 +227,26 @@ def test_it_looks_again_for_a_hint_that_came_beside_an_answer_and_for_who_asked_
         assert world.machine.wake_at() <= world.now
 
 
+def test_an_answer_after_the_lease_brings_nothing_and_is_asked_for_again() -> None:
+    """Mutant: whatever an answer brings is delivered, though it came to a process that was frozen meanwhile."""
+    world = World(Window(5), {}, count=3)
+    world.machine.outcomes.append(("accepted", Item(b"before"), None))
+    call = world.machine.next(world.now)
+    assert isinstance(call, Exchange)
+    code, ids = world.server.exchange(call)
+    assert (code, len(ids)) == ("OK", 3)
+    assert not world.machine.answered(call, world.now + TTL), "others may have them"
+    assert not world.machine.outcomes, "its settlements are made all the same"
+    again = world.machine.next(world.now + TTL)
+    assert isinstance(again, Exchange)
+    assert (again.fetch, again.going) == (call.fetch, [])
+    code, ids = world.server.exchange(again)
+    assert (code, len(ids)) == ("AGAIN", 3)
+    assert world.machine.answered(again, world.now + TTL)
+    world.server.expire()
+    world.run()
+
+
 def test_after_an_empty_look_it_rests_and_sooner_looks_where_others_hold_messages() -> None:
     world = World(Window(5), {}, count=0)
     world.takers.waits = 0
@@ -243,7 +263,7 @@ def test_after_an_empty_look_it_rests_and_sooner_looks_where_others_hold_message
 def test_what_is_due_when_it_was_to_be_woken_is_due_however_the_sum_is_rounded() -> None:
     for begins in (1000.0, 1000.001003, 1000.07, 1000.7):
         world = World(Window(100), {}, count=1)
-        call = world.machine.next(world.now)
+        call = world.machine.next(begins)
         assert isinstance(call, Exchange)
         world.machine.answered(call, begins)
         world.machine.look_at = begins + POLL

@@ -83,7 +83,7 @@ class Master:
         free_at: when all is done that is here.
         longest: the longest that a call waited for others.
         serves: whether it takes calls.
-        ahead: seconds by which its clock was set forward.
+        ahead: seconds by which its clock was set forward, and ``forwarded_at`` when that was last.
         judge: looks at a destination after each call there.
     """
 
@@ -94,7 +94,7 @@ class Master:
         self.busy = self.free_at = self.longest = 0.0
         self.run = 1
         self.serves = True
-        self.ahead = 0.0
+        self.ahead = self.forwarded_at = 0.0
         self.judge: Callable[[Place], None] | None = None
 
     def make(self, name: str, limit: int) -> Place:

@@ -316,14 +316,15 @@ class Taker:
 
     Attributes:
         takes: seconds that a message takes it, on average.
+        called_at: when it made its last call, by the world's clock.
     """
 
     asked = 0
     resumes = False
 
     __slots__ = (
-        "chance", "flying", "id", "inbox", "judge", "lease", "machine", "master", "node", "number", "place",
-        "retry_at", "takes", "timer_at", "working",
+        "called_at", "chance", "flying", "id", "inbox", "judge", "lease", "machine", "master", "node", "number",
+        "place", "retry_at", "takes", "timer_at", "working",
     )  # fmt: skip
 
     def __init__(
@@ -333,6 +334,7 @@ class Taker:
         self.takes, self.chance = takes, chance
         self.lease = Lease(TTL)
         self.number = 0
+        self.called_at = 0.0
         self.inbox: deque[Delivery] = deque()
         self.machine = Fetching[Any](WindowUse(Window(messages=window)), self.lease, self, ())
         self.machine.reattach = True
@@ -369,7 +371,7 @@ class Taker:
         if call is None:
             self._sleep(machine.wake_at())
         elif isinstance(call, Exchange):
-            self.flying = call
+            self.flying, self.called_at = call, self.node.events.now
             self.node.call(self.master, self, call, len(call.going))
         else:
             assert call is Call.ATTACH
@@ -404,10 +406,13 @@ class Taker:
             self.working = None
         else:
             code, messages, _ = answer
-            machine.answered(call, now)
+            brought = machine.answered(call, now)
             for outcome, delivery, _ in call.going:
                 if outcome == "accepted":
                     self.judge.accepted(self, delivery)
+            if not brought:
+                self.stir()
+                return
             got = [Delivery(seq, item) for seq, item in messages if b"%d" % seq not in machine.held]
             for delivery in got:
                 machine.held[delivery.raw_id] = delivery
