@@ -480,9 +480,13 @@ class Destination:
 
     # Leases, and what the dead leave behind.
 
+    def late(self) -> list[tuple[int, str]]:
+        """Return the sessions whose leases are over, and since when, the longest first."""
+        return sorted((a.lease_ends, sid) for sid, a in self.accounts.items() if a.lease_ends <= self.now)
+
     def housekeeping(self, caller: str | None = None, *, orphans: bool = True, room: int = 0) -> bool:
         """Do one bounded piece, before a fetch with that room; returns whether that may have freed room."""
-        due = sorted((a.lease_ends, sid) for sid, a in self.accounts.items() if a.lease_ends <= self.now)
+        due = self.late()
         for _, sid in due[:LEASES_A_CALL]:
             account = self.accounts[sid]
             if sid == caller:

@@ -16,6 +16,8 @@ LATE: Final = CALL_TIMEOUT + 0.5
 """Seconds by which a send may end after its time where a call of its account is not answered."""
 ENOUGH: Final = 20
 """Broken promises after which a history ends."""
+RECOUNT: Final = 50
+"""Calls at a destination after which its sums are made anew."""
 POLL: Final = 2.0
 """Seconds for which the end of a pause may stay unnoticed, which no call brings."""
 
@@ -224,6 +226,9 @@ class Fleet:
         """See that what a call left at a destination is as promised."""
         model, now = place.model, self.events.now
         leased, pending = model.leased, model.pending
+        place.judged += 1
+        if place.judged % RECOUNT == 0:
+            assert leased == model.recount(), f"the simulation counts {leased} at {place.name}"
         total = leased.bytes + pending.bytes
         if min(leased.bytes, leased.messages) < 0:
             self.breaks("P2", f"{leased} are leased at {place.name}")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headgate.core.account.calls import Credit, Explain, Leave, Publish, Reap
 from headgate.core.fetching import Exchange
-from tests.model.credit import NOTHING, UNLIMITED, Amount, Totals
+from tests.model.credit import UNLIMITED, Account, Amount, Answer, Totals
 from tests.model.destination import Destination
 from tests.model.messages import RETURNED
 from tests.simulation.fleet.events import Events
@@ -21,12 +21,48 @@ RECALLS: Final = 0.2
 
 
 class Tallied(Destination):
-    """The plain model, whose sums are made with less work: a large world asks for them all the time."""
+    """The plain model, whose sums are made with less work: a large world asks for them all the time.
 
-    __slots__ = ("_pending", "_pending_of")
+    What others than the caller hold is summed up once a call, and follows what the call does to them.
+    """
 
-    @property
-    def leased(self) -> Amount:
+    __slots__ = ("_caller", "_others", "_pending", "_pending_of", "_soonest", "_total")
+
+    def __post_init__(self) -> None:
+        self._caller: str | None = None
+        self._total: Amount | None = None
+        self._pending_of = (-1, 0)
+        self._soonest = 0
+        super().__post_init__()
+
+    def late(self) -> list[tuple[int, str]]:
+        """Look at leases only once the one that ended first when it looked last is over: all are of one length."""
+        if self.now < self._soonest:
+            return []
+        due = super().late()
+        self._soonest = min((account.lease_ends for account in self.accounts.values()), default=0)
+        return due
+
+    def acquire(self, totals: Totals, *, leave: bool = False, resume: bool = False) -> Answer:
+        self._begin(totals.session)
+        answer = super().acquire(totals, leave=leave, resume=resume)
+        self._end_call()
+        return answer
+
+    def publish(self, totals: Totals, *batch: Any) -> Answer:
+        self._begin(totals.session)
+        answer = super().publish(totals, *batch)
+        self._end_call()
+        return answer
+
+    def settle(self, sid: str, *args: Any, **named: Any) -> tuple[str, int]:
+        self._begin(sid)
+        answer = super().settle(sid, *args, **named)
+        self._end_call()
+        return answer
+
+    def recount(self) -> Amount:
+        """Return what is leased, from the accounts."""
         size = messages = 0
         for account in self.accounts.values():
             granted, used, returned = account.granted, account.used, account.returned
@@ -35,10 +71,43 @@ class Tallied(Destination):
         return Amount(size, messages)
 
     @property
+    def leased(self) -> Amount:
+        caller = self._caller
+        if caller is None:
+            self._total = self._total or self.recount()
+            return self._total
+        account = self.accounts.get(caller)
+        return self._others if account is None else self._others + account.held
+
+    def _begin(self, sid: str) -> None:
+        total, account = self.leased, self.accounts.get(sid)
+        self._others = total if account is None else total - account.held
+        self._caller = sid
+
+    def _end_call(self) -> None:
+        self._total, self._caller = self.leased, None
+
+    def _grant(self, account: Account) -> bool:
+        before = account.granted
+        granted = super()._grant(account)
+        if self._caller is None:
+            self._total = None
+        elif account is not self.accounts.get(self._caller):
+            self._others += account.granted - before
+        return granted
+
+    def _drop(self, sid: str) -> None:
+        if self._caller is None:
+            self._total = None
+        elif sid != self._caller:
+            self._others -= self.accounts[sid].held
+        super()._drop(sid)
+
+    @property
     def pending(self) -> Amount:
         shelf = self.shelf
         state = (shelf.seq, len(shelf.stored))  # what is stored changes one of them
-        if getattr(self, "_pending_of", None) != state:
+        if self._pending_of != state:
             self._pending_of = state
             self._pending = Amount(sum([message.size for message in shelf.stored.values()]), len(shelf.stored))
         return self._pending
@@ -58,6 +127,7 @@ class Place:
         given: messages that have receipts, by number.
         total, epoch, head: bytes pending and leased, the epoch and the first in line after the last call.
         idle_since: since when the first in line has had room.
+        judged: how often it was looked at.
     """
 
     name: str
@@ -72,6 +142,7 @@ class Place:
     epoch: int = 0
     head: str = ""
     idle_since: float = math.inf
+    judged: int = 0
 
 
 class Master:
@@ -86,6 +157,11 @@ class Master:
         ahead: seconds by which its clock was set forward, and ``forwarded_at`` when that was last.
         judge: looks at a destination after each call there.
     """
+
+    __slots__ = (
+        "ahead", "busy", "calls", "events", "forwarded_at", "free_at", "judge", "longest", "number", "places", "run",
+        "serves",
+    )  # fmt: skip
 
     def __init__(self, events: Events, number: int) -> None:
         self.events, self.number = events, number
@@ -267,6 +343,6 @@ class Master:
     def recount(self, place: Place) -> tuple[Amount, Amount]:
         """Return what is leased and pending by the plain model's own sums."""
         model = place.model
-        leased = sum((account.held for account in model.accounts.values()), NOTHING)
+        leased = model.recount()
         sizes = [message.size for message in model.shelf.stored.values()]
         return leased, Amount(sum(sizes), len(sizes))

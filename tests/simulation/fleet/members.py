@@ -37,6 +37,10 @@ class Node:
         cut_until: when it reaches masters again.
     """
 
+    __slots__ = (
+        "chance", "cut_until", "dead", "events", "frozen", "loses", "members", "missed", "number", "rate", "repeats",
+    )  # fmt: skip
+
     def __init__(self, events: Events, number: int, chance: Random, *, rate: float = 1.0) -> None:
         self.events, self.number, self.chance, self.rate = events, number, chance, rate
         self.dead = self.frozen = False

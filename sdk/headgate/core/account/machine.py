@@ -56,6 +56,14 @@ class Account:
         call_since: when the call began that is under way; 0 while none is.
     """
 
+    __slots__ = (
+        "_ask_at", "_asked_for", "_claim", "_destination", "_effects", "_ends", "_ensure", "_give_back",
+        "_holds_messages", "_idle", "_incarnation", "_messages_per_byte", "_name", "_opened", "_owed",
+        "_pools_asked_at", "_removed", "_session", "_share", "_sweeps", "_used_at", "_used_before", "_uses_seen",
+        "_wanted", "call_since", "consumers", "credit", "exceeded", "last", "lease", "lost_since", "open", "outbox",
+        "recalled", "resumed", "stored_at", "waiters", "weight", "window",
+    )  # fmt: skip
+
     def __init__(
         self,
         name: str,

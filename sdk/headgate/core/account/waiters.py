@@ -49,6 +49,11 @@ class Waiters:
         explain_at: when to find out all of why they wait, as somebody is to hear of it; infinite while nobody is.
     """
 
+    __slots__ = (
+        "_credit", "_ends", "_explained_at", "_holds_messages", "_hurried", "_looked_at", "_manners", "announced",
+        "attend_at", "beyond_memory", "explain_at", "look_at", "outbox", "rate_at", "stopped", "writer",
+    )  # fmt: skip
+
     def __init__(
         self, credit: CreditLine, manners: WhenFullSettings, ends: WaitFailures, *, holds_messages: bool
     ) -> None:
