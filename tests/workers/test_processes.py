@@ -88,6 +88,7 @@ async def test_a_grant_that_is_taken_away_ends_links_at_each_worker(crew: Crew, 
         await counted(connections=0)
 
 
+@pytest.mark.whole  # each is a node, of which tests/amqp/doors has it
 async def test_connections_of_a_user_are_counted_over_all_workers_and_those_of_a_killed_one_come_back(
     start_crew: StartCrew, client: headgate.Client
 ) -> None:
@@ -115,7 +116,8 @@ async def test_connections_of_a_user_are_counted_over_all_workers_and_those_of_a
     async with AsyncExitStack() as stack:
 
         async def is_full() -> bool:
-            assert (there := await come(stack, 2)) <= 5
+            there = await come(stack, 2)
+            assert there <= 5
             return there == 5
 
         await wait_until(is_full, timeout=60, description="there are as many as may be")
