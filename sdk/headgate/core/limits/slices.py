@@ -5,26 +5,30 @@ from typing import Final
 
 from headgate.errors import PolicyError
 
-_ALONE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
-    "limit_messages": ("limit_messages", frozenset({"", "unlimited"})),
-    "hard_bytes": ("hard_limit", frozenset({""})),
-    "resume_bytes": ("resume_at", frozenset({""})),
-    "resume_messages": ("resume_at_messages", frozenset({""})),
-    "oversize": ("oversize", frozenset({"", "refuse"})),
-    "enforce": ("enforce", frozenset({"", "always"})),
-    "deadlock": ("deadlock", frozenset({"", "none", "alert"})),
-    "store": ("store", frozenset({""})),
-    "store_nonpersistent": ("store_nonpersistent", frozenset({""})),
-    "send_rate": ("send_rate", frozenset({""})),
-    "send_byte_rate": ("send_byte_rate", frozenset({""})),
-    "delivery_rate": ("delivery_rate", frozenset({""})),
-    "slow_multiple": ("slow_multiple", frozenset({""})),
-    "slow_rate": ("slow_rate", frozenset({""})),
-    "fair_by": ("fair_by", frozenset({""})),
-    "confirm": ("confirm", frozenset({""})),
-    "shadow": ("shadow", frozenset({""})),
+_LEVEL: Final = "set a limit in bytes alone, which holds over all slices"
+_PACE: Final = "let senders take of a limiter or a bucket, whose rate holds over all that use it"
+_STORE: Final = "let when_full say block, or fail, and give it more memory by more slices"
+_ONE: Final = "leave out one of the two"
+_ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
+    "limit_messages": ("limit_messages", frozenset({"", "unlimited"}), _LEVEL),
+    "hard_bytes": ("hard_limit", frozenset({""}), _LEVEL),
+    "resume_bytes": ("resume_at", frozenset({""}), _LEVEL),
+    "resume_messages": ("resume_at_messages", frozenset({""}), _LEVEL),
+    "oversize": ("oversize", frozenset({"", "refuse"}), "give it a limit above its largest message"),
+    "enforce": ("enforce", frozenset({"", "always"}), 'set limit = "unlimited" to enforce none'),
+    "deadlock": ("deadlock", frozenset({"", "none", "alert"}), "leave it at alert"),
+    "store": ("store", frozenset({""}), _STORE),
+    "store_nonpersistent": ("store_nonpersistent", frozenset({""}), _STORE),
+    "send_rate": ("send_rate", frozenset({""}), _PACE),
+    "send_byte_rate": ("send_byte_rate", frozenset({""}), _PACE),
+    "delivery_rate": ("delivery_rate", frozenset({""}), "let consumers take of a limiter before they receive"),
+    "slow_multiple": ("slow_multiple", frozenset({""}), _ONE),
+    "slow_rate": ("slow_rate", frozenset({""}), _ONE),
+    "fair_by": ("fair_by", frozenset({""}), "give each key a queue of its own, or all of them one slice"),
+    "confirm": ("confirm", frozenset({""}), _ONE),
+    "shadow": ("shadow", frozenset({""}), "try the limit in a namespace beside, with one slice"),
 }
-"""Fields that each slice would keep for itself: the setting of each, and its values that say nothing."""
+"""Fields that each slice would keep for itself: the setting of each, its values that say nothing, and what to do."""
 
 
 SLICED_KINDS: Final = frozenset({"queue", "gate"})
@@ -80,9 +84,9 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     kind = fields.get("kind", "queue")
     if kind not in SLICED_KINDS and given.get("slices", "1") not in ("", "1"):
         raise PolicyError(f"belongs to a queue or a gate: a {kind} has one slice; leave it out", setting="slices")
-    for field, (setting, idle) in _ALONE.items():
+    for field, (setting, idle, instead) in _ALONE.items():
         if fields.get(field, "") not in idle and {field, "slices"} & set(given):
             raise PolicyError(
-                f"{setting} beside slices: each slice would keep to it alone; leave out one of the two",
+                f"{setting} beside slices: each slice would keep to it alone; {instead}",
                 settings=(setting, "slices"),
             )
