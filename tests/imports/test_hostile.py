@@ -213,6 +213,39 @@ def test_what_means_nothing_is_reported_at_its_line(tmp_path: Path, name: str, t
     assert not any("u:p" in str(row) for row in imported.rows)
 
 
+LAUGHS: Final = b"".join(b'<!ENTITY l%d "%s">' % (at, b"&l%d;" % (at - 1) * 10) for at in range(1, 20))
+BYTES: Final = {
+    "nothing": b"",
+    "zeros": b"\0" * 1000,
+    "packed": b"\x1f\x8b\x08\0\0\0\0\0",
+    "UTF-16": "<broker/>".encode("utf-16"),
+    "half a character": b"\xed\xa0\x80",
+    "Latin-1": b"caf\xe9 maxmsgs=3\n",
+    "many laughs": b"<!DOCTYPE a [" + LAUGHS + b"]><broker>&l19;</broker>",
+    "a file of the system": b'<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><broker brokerName="&b;"/>',
+    "deep elements": b"<a>" * 100_000,
+    "deep lists": b'{"queues": ' + b"[" * 1_000_000,
+    "a long number": b'{"queues": [{"name": "a", "arguments": {"x-max-length": ' + b"9" * 5000 + b"}}]}",
+    "no number": b'{"queues": [{"name": "a", "arguments": {"x-max-length": NaN}}]}',
+    "large": b" " * (reading.MOST_BYTES + 1),
+    "an encoding that nobody has": b'<?xml version="1.0" encoding="no-such"?><broker/>',
+}
+
+
+@pytest.mark.parametrize("product", READERS)
+@pytest.mark.parametrize("what", BYTES)
+def test_bytes_that_are_no_configuration_end_with_one_error_at_a_line(tmp_path: Path, product: str, what: str) -> None:
+    name = {"ems": "queues.conf", "activemq": "activemq.xml", "artemis": "broker.xml"}.get(product, "x.json")
+    (tmp_path / name).write_bytes(BYTES[what])
+    error = told(lambda: shown(READERS[product]([tmp_path / name])))
+    assert error == "" or re.match(rf"{name}:[0-9]+: ", error)
+    assert error.isprintable()
+    assert len(error) < 500
+    assert "root:" not in error
+    is_read = (product, what) in {("ems", "nothing"), ("activemq", "UTF-16")}
+    assert (error == "") == is_read or product == "ems", error
+
+
 @pytest.mark.parametrize(
     ("product", "name", "text", "place"),
     [
