@@ -49,9 +49,7 @@ class HoldOver(HeadgateError):
 
     def __init__(self, limiter: str, hold: str) -> None:
         self.limiter, self.hold = limiter, hold
-        super().__init__(
-            f"limiter {limiter!r} has no hold {hold} any more: it was released, or its lease is over; admit anew"
-        )
+        super().__init__(f"limiter {limiter!r} has no hold {hold}: it was released, or its lease is over; admit again")
 
 
 class Holds:
@@ -88,7 +86,7 @@ class Holds:
             name: of the limiter.
             amounts: by the names of limits.
             key: for whom; None for no key.
-            wait: seconds in line at the most.
+            wait: most seconds to wait in line.
             ttl: seconds of the lease.
             band: 0 goes first of those who wait, 7 last; that of the key, or 3, when None.
             fail_if_late: refuse at once what would not be admitted in time.

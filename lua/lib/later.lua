@@ -1,6 +1,6 @@
 --- @include "lib/consumer"
 -- What waits for its time, by Redis' clock. `later` has the moment of each: `<id>` of a message that was sent for later, and
--- `<subscription>|<id>` of a delivery that failed, or was given back, for later. What was read of it is in the hands of LATER.
+-- `<subscription>|<id>` of a delivery that failed, or was given back, for later. What was read of it is held by LATER.
 local MOST_LATER_MS = 31622400000 -- 366 days
 local DUE_SOON_MS = 1000
 local MAX_TIMED = 16 -- consumers that hear when the next is due

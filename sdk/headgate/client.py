@@ -238,7 +238,7 @@ class Client(Administration):
         Args:
             destination: a queue or a topic; one that does not exist has no messages.
             after: id of the message to begin after; from the oldest when None.
-            limit: how many at the most; all when None. Messages sent or settled meanwhile may or may not be seen.
+            limit: at most how many; all when None. Messages sent or settled meanwhile may or may not be seen.
 
         Raises:
             InvalidName, InvalidValue: an argument cannot be used.

@@ -196,7 +196,7 @@ class DeadlockDetected(HeadgateError):
         self.explanation = explanation
         cycle = f": {deadlock}" if deadlock else ""
         super().__init__(
-            f"{size} bytes on {destination!r} would wait for ever{cycle}; consume in a task that does not send there, "
+            f"{size} bytes on {destination!r} would wait forever{cycle}; consume in a task that does not send there, "
             f"settle before you send, or raise the limit"
         )
 
@@ -214,7 +214,7 @@ class SessionExpired(HeadgateError):
         self.session = session
         lost = f"hold {session} of {destination!r} is over: it was released, or not renewed for its whole lease"
         if what:
-            lost = f"session {session} was not heard of for its whole lease on {destination!r}: {what}"
+            lost = f"session {session} was not heard from for its whole lease on {destination!r}: {what}"
         super().__init__(f"{lost}; a longer ttl tolerates longer pauses")
 
 
@@ -298,7 +298,7 @@ class TooManySubscriptions(HeadgateError):
         self.destination = destination
         self.limit = limit
         super().__init__(
-            f"topic {destination!r} has {limit} subscriptions, as many as it may; remove one that nobody needs, "
+            f"topic {destination!r} has {limit} subscriptions, the most allowed; remove one that nobody needs, "
             f"or share one between several consumers"
         )
 
@@ -315,8 +315,8 @@ class SubscriptionInUse(HeadgateError):
         self.destination = destination
         self.subscription = subscription
         super().__init__(
-            f"subscription {subscription!r} of {destination!r} has another selector, and consumers; select as they do, "
-            f"close them first, or take another name"
+            f"subscription {subscription!r} of {destination!r} has consumers with another selector; use theirs, "
+            "close them first, or take another name"
         )
 
 
@@ -336,10 +336,10 @@ class MessageUnavailable(HeadgateError):
         self.why, self.holder = why, holder
         what = {
             "gone": f"is not in {destination!r} (any more): list what is there again",
-            "held": f"of {destination!r} is in the hands of {holder}: try again once that gave it back",
+            "held": f"of {destination!r} is held by {holder}: try again once it has been given back",
             "copied": f"of {destination!r} cannot be moved alone: links copy from there, and would copy it twice",
             "spooled": f"of {destination!r} cannot be moved alone: its payload is in a spool store",
-            "busy": f"of {destination!r} was not moved: others moved messages to the same target; try again",
+            "busy": f"of {destination!r} was not moved: other moves to the same target were under way; try again",
         }
         super().__init__(f"message {id} {what[why]}")
 
@@ -437,7 +437,7 @@ class NotDurable(HeadgateError, TimeoutError):
         why = f" ({problem})" if problem else ""
         super().__init__(
             f"{what} of {destination!r} is stored, not yet {lacks}: {count} within {waited * 1000:.0f} ms{why}; "
-            "it is lost only if Redis fails over or stops before, so do not repeat it; see to the replicas or the disk"
+            "it is lost only if Redis fails over or stops first, so do not repeat it; see to the replicas or the disk"
         )
 
 

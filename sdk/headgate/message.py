@@ -53,7 +53,7 @@ def _check_readable(stored: bytes) -> None:
     try:
         msgpack_form.read_headers(stored)
     except MessageFormatError as error:
-        raise InvalidValue(f"headers that nobody could read: {error.problem}") from None
+        raise InvalidValue(f"headers that no client could read: {error.problem}") from None
 
 
 def _checked(headers: Headers) -> dict[str, Any]:

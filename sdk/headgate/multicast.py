@@ -204,12 +204,12 @@ def reader(
     """
     if not _is_ipv4(group) or not ipaddress.IPv4Address(group).is_multicast:
         raise InvalidValue(
-            f"{group!r} is no multicast address; use one of 224.0.0.0/4, such as '239.1.2.3'", setting="group"
+            f"{group!r} is not a multicast address; use one of 224.0.0.0/4, such as '239.1.2.3'", setting="group"
         )
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
         raise InvalidValue(f"{port!r}; write a whole number from 1 to 65535", setting="port")
     if interface is not None and not _is_ipv4(interface):
-        raise InvalidValue(f"{interface!r} is no IPv4 address", setting="interface")
+        raise InvalidValue(f"{interface!r} is not an IPv4 address", setting="interface")
     wanted = None if topics is None else frozenset(topics)
     size = parse_size(memory, "memory")
     return Reader(group, port, interface=interface, topics=wanted, on_loss=on_loss, memory=max(1, size))

@@ -283,7 +283,7 @@ class TestLinks:
         await client.apply_policy(loads(self.POLICY))
         for name in ("to billing", "orders%2Feu>billing", "orders/eu>billing"):
             why = await told(http, f"/api/v1/links/{quote(name, safe='')}/explain")
-            assert why["text"].startswith("orders%2Feu>billing (bridge): blocked: no node that is there works on it")
+            assert why["text"].startswith("orders%2Feu>billing (bridge): blocked: no node that is alive works on it")
             assert why["explanation"]["link"]["side"] == "nobody"
         answer = await http.get("/api/v1/links/none/explain")
         assert refused(answer, 404, "unknown-link")["link"] == "none"

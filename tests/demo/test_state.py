@@ -44,7 +44,7 @@ async def test_it_shows_what_is_taken_and_who_has_most(redis_url: str, cleanup_n
         await client.apply("orders", limit="1MiB")
         other = run("state", "orders", *command[2:])
         assert other.returncode == 2
-        assert_one_line(other.stderr, "'orders' is a queue, no limiter, gate or bucket; see headgate explain orders")
+        assert_one_line(other.stderr, "'orders' is a queue, not a limiter, gate or bucket; see headgate explain orders")
         await client.remove("orders")
         await client.remove("llm")
 

@@ -197,7 +197,7 @@ def test_servers_are_judged_by_what_the_policy_asks_for(guarded: RedisServer) ->
         ask(guarded, "HSET", key, "document", unreadable)
         ((status, text),) = doctor(*asked)[1]["not seen"]
         assert status == "warning"
-        assert "the durability that the policy asks for: this is no compiled policy" in text
+        assert "the durability that the policy asks for: this is not a compiled policy" in text
     ask(guarded, "FLUSHALL")
     assert doctor(*asked)[1]["replicas"] == [("ok", "none")]
 

@@ -35,7 +35,7 @@ def judged(facts: NamespaceFacts, maxmemory: int = 100 * MIB) -> dict[str, tuple
         ((), "ok", "none is alive"),
         ((__version__, __version__), "ok", "2 of version"),
         ((__version__, "0.0.1"), "warning", "0.0.1"),
-        ((__version__, ""), "warning", "one that does not say it"),
+        ((__version__, ""), "warning", "one that does not report it"),
     ],
 )
 def test_nodes_are_of_one_version(versions: tuple[str, ...], status: str, says: str) -> None:

@@ -59,8 +59,7 @@ def test_a_user_from_the_first_grant_to_the_end(user: Call) -> None:
     assert done.exit_code == 1
     assert json.loads(done.stdout)["allowed"] is False
     assert (
-        user("remove", "ann").stdout
-        == "user ann is removed; there is none left: nodes that start now let everybody in\n"
+        user("remove", "ann").stdout == "user ann is removed; no user is left: nodes that start now let everyone in\n"
     )
     assert user("check", "ann", "manage", "#").exit_code == 0
 

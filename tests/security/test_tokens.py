@@ -54,7 +54,7 @@ async def test_whoever_holds_a_right_token_is_its_user(tmp_path: Path, kind: str
 async def test_the_user_is_what_the_named_claim_says(tmp_path: Path) -> None:
     tokens = await started(tmp_path / "keys.json", KEY, claim="preferred_username")
     assert tokens.check(told(preferred_username="bob")).user == "bob"
-    with pytest.raises(TokenRefused, match="preferred_username is no user's name"):
+    with pytest.raises(TokenRefused, match="preferred_username is not a user's name"):
         tokens.check(told())
 
 
@@ -74,11 +74,11 @@ CLAIMS: list[tuple[dict[str, object], str]] = [
     ({"aud": None}, "another audience"),
     ({"aud": ["other"]}, "another audience"),
     ({"aud": {AUDIENCE: 1}}, "another audience"),
-    ({"sub": None}, "sub is no user's name"),
-    ({"sub": 5}, "sub is no user's name"),
-    ({"sub": ["ann"]}, "sub is no user's name"),
-    ({"sub": ""}, "sub is no user's name"),
-    ({"sub": "ann\nroot"}, "sub is no user's name"),
+    ({"sub": None}, "sub is not a user's name"),
+    ({"sub": 5}, "sub is not a user's name"),
+    ({"sub": ["ann"]}, "sub is not a user's name"),
+    ({"sub": ""}, "sub is not a user's name"),
+    ({"sub": "ann\nroot"}, "sub is not a user's name"),
     ({"sub": "anonymous"}, "whoever gives no name"),
 ]
 

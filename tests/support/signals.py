@@ -1,7 +1,7 @@
 """Signals as in a terminal, however the tests are run.
 
 Under `nohup` a process begins with SIGHUP ignored, as a job in the background of a script with SIGINT ignored, and so
-does all that it starts. Tests that send these signals would wait for ever.
+does all that it starts. Tests that send these signals would wait forever.
 """
 
 import os

@@ -305,7 +305,7 @@ def test_what_one_worker_cannot_do_ends_the_command_with_its_words(redis_url: st
 def test_what_only_a_supervisor_says_is_refused_to_others(descriptor: str) -> None:
     done = run_node("--worker", descriptor, "--redis", "unix:///nowhere/redis.sock")
     assert done.returncode == 2, done.stderr
-    assert "only a supervisor, which --workers begins, gives it to its workers" in done.stderr
+    assert "only the supervisor that --workers starts gives this to its workers" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -107,7 +107,7 @@ def create_app(
         if each is not None and not (each.isascii() and each.isprintable() and each.strip() == each != ""):
             raise InvalidValue("the admin token must be printable ASCII without blanks around it, and not empty")
     if read_token is not None and token in (None, read_token):
-        raise InvalidValue("a token that only reads is beside another that may change: give both, and not the same")
+        raise InvalidValue("a read-only token goes with one that may make changes: give both, and make them different")
     if destinations < 0:
         raise InvalidValue(f"destinations with metrics of their own: {destinations}; use 0 or more")
     waited = WaitTimes(destinations)

@@ -68,7 +68,7 @@ class RequestGuard:
         if not self._callers.has_token and not all(map(self._is_ours, _hosts(scope))):
             raise Refused(403, "foreign-host", _FOREIGN)
         if scope["method"] not in HARMLESS and _from_elsewhere(headers):
-            raise Refused(403, "cross-site", "a page of another site may not change anything here")
+            raise Refused(403, "cross-site", "pages of other sites may not change anything here")
         return None if scope["path"] in self._open else await self._identify(headers, scope)
 
     async def _identify(self, headers: Mapping[str, str], scope: Scope) -> Access:

@@ -131,7 +131,7 @@ class HttpConnection(HttpToolsProtocol):
             return
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
-            raise HttpParserError("a request names one host")
+            raise HttpParserError("a request must name one host")
         super().on_headers_complete()
         self.scope[EXCHANGE] = HttpExchange(self, self.cycle)  # type: ignore[typeddict-unknown-key]
 

@@ -67,10 +67,10 @@ class AdmitRequest(_Body):
 
     amounts: Amounts = Field(min_length=1, description="what is reserved, by the names of limits")
     key: Key = Field(None, description="for whom, such as a tenant")
-    wait: float = Field(0.0, ge=0, le=LONGEST_WAIT, allow_inf_nan=False, description="seconds in line at the most")
+    wait: float = Field(0.0, ge=0, le=LONGEST_WAIT, allow_inf_nan=False, description="most seconds to wait in line")
     ttl: float = Field(TTL, ge=1, le=3600, allow_inf_nan=False, description="seconds of the hold's lease")
     band: Annotated[StrictInt, Field(ge=0, le=7)] | None = Field(
-        None, description="who goes first: 0, and 7 last; else the urgency of the header Priority, or that of the key"
+        None, description="0 (first) to 7 (last); by default the urgency of the header Priority, or the key's"
     )
     fail_if_late: bool = Field(False, description="refuse at once what would not be admitted in time")
 
@@ -86,7 +86,7 @@ class SettleRequest(_Body):
     """The amounts that a hold used."""
 
     hold: HoldId = Field(description="its id")
-    used: Amounts = Field(min_length=1, description="by the names of limits; those not named were used whole")
+    used: Amounts = Field(min_length=1, description="by the names of limits; limits not named were used in full")
     release: bool = Field(False, description="whether it ends with this")
     outcome: Outcome | None = Field(None, description=OUTCOME)
 
@@ -208,7 +208,7 @@ class Limits:
         user = call.access.user
         crowded = self._in_line[user] >= MOST_OF_ONE and not call.access.manages_all
         if crowded or self._in_line.total() >= MOST_IN_LINE:
-            why = f"{MOST_IN_LINE} requests stand in line here, or {MOST_OF_ONE} of yours; ask another node, or later"
+            why = f"{MOST_IN_LINE} requests wait in line here, or {MOST_OF_ONE} of yours; ask another node, or later"
             raise Refused(503, "crowded", why, headers={"Retry-After": "1"})
         self._in_line[user] += 1
         try:

@@ -21,8 +21,8 @@ from headgate_coordinator.links.listing import LinkState, first_links
 MOST_SHOWN: Final = 200
 """Links that are read, and that an answer has."""
 SENTENCES: Final = {
-    "nobody": "no node that is there works on it",
-    "ending": "the policy does not name it any more, and a node will end it",
+    "nobody": "no node that is alive works on it",
+    "ending": "the policy no longer names it, and a node will end it",
 }
 
 

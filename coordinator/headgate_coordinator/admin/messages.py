@@ -32,7 +32,7 @@ class BrowseQuery(Query):
     """Which messages."""
 
     after: str = Field("", pattern=rf"^$|{ID}", description="the id of a message: those after it")
-    limit: int = Field(20, ge=1, le=MOST, description="how many at the most")
+    limit: int = Field(20, ge=1, le=MOST, description="at most how many")
 
 
 class DeleteRequest(BaseModel):
@@ -53,8 +53,8 @@ class BrowsedMessage(Answer):
     """A stored message, delivered or not."""
 
     id: str
-    bytes: int = Field(description="that it counts for, of a spooled one of its payload")
-    text: str | None = Field(description="the begin of its body; null: it is no text, or cannot be read")
+    bytes: int = Field(description="that it counts for; of a spooled message, those of its payload")
+    text: str | None = Field(description="the beginning of its body; null: it is not text, or cannot be read")
     trouble: str = Field(description="why it cannot be read; empty: it can")
     headers: dict[str, str] = Field(description="as text, the first of them")
     expires_ms: int | None = Field(description="ms of Redis' clock at which it expires; null: never")

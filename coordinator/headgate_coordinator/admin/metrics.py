@@ -148,7 +148,7 @@ OF_LIMITS: Final = (
               lambda limit, _: limit.taken),
     _of_limit("most", "Most of it: what may be held at once, the quota, or the burst of a rate.",
               lambda limit, _: limit.limit),
-    _of_limit("withheld", "Not taken and not to be had: after a hold-off a limit comes back slowly.",
+    _of_limit("withheld", "Neither taken nor available: after a hold-off a limit comes back slowly.",
               lambda limit, _: limit.withheld),
     _of_limit("waiting", "Admissions that wait for it.",
               lambda limit, view: view.waiting_for.get(limit.name, 0)),
@@ -170,7 +170,7 @@ OF_BANDS: Final = (
     _of_band("waiting", "gauge", "Admissions of a band that wait; 0 goes first, 7 last.", lambda one: one.waiting),
     _of_band("admitted", "counter", "Holds of a band that were admitted; what a session takes in hand counts once.",
              lambda one: one.admitted),
-    _of_band("shed", "counter", "Admissions of a band that were refused as the limiter was filled too far for it.",
+    _of_band("shed", "counter", "Admissions of a band that were refused because the limiter was too full for it.",
              lambda one: one.shed),
 )  # fmt: skip
 """Of each band of a limiter, where callers or keys have any but the usual one."""
@@ -182,7 +182,7 @@ SHADOWED: Final = Metric(
 BUILD: Final = Metric("headgate_build_info", "gauge", "1; the version is its label.", ("version",))
 UP: Final = Metric("headgate_redis_up", "gauge", "1 when Redis answered this scrape in time, else 0.")
 EVICTS: Final = Metric(
-    "headgate_redis_evicts", "gauge", "1 when Redis deletes keys as its memory is full: messages and counters go."
+    "headgate_redis_evicts", "gauge", "1 when Redis deletes keys once memory is full: messages and counters are lost."
 )
 READ: Final = Metric("headgate_redis_read_seconds", "gauge", "How long reading all destinations took.")
 COUNT: Final = Metric("headgate_destinations", "gauge", "Destinations of the namespace.", ("namespace",))
@@ -203,7 +203,7 @@ REJECTED: Final = Metric(
     "headgate_node_rejected", "counter", "Messages, transfers and calls that the node refused.", ("reason",)
 )
 BRIDGES: Final = Metric("headgate_node_bridges", "gauge", "Links of the policy that the node works on.")
-STALLED: Final = Metric("headgate_node_stalled_bridges", "gauge", "Those of them that do not move.")
+STALLED: Final = Metric("headgate_node_stalled_bridges", "gauge", "Links of these that do not move.")
 FORWARDED: Final = Metric(
     "headgate_node_forwarded_messages", "counter", "Messages forwarded over a link of the policy.", ("source", "target")
 )
@@ -218,15 +218,15 @@ BACKLOG: Final = Metric(
     "headgate_node_channel_backlog", "gauge", "Messages that a channel has to send.", ("source", "target")
 )
 DEADLOCKS: Final = Metric(
-    "headgate_node_deadlocks", "gauge", "Deadlocks that there are; 0 at nodes that do not look for them."
+    "headgate_node_deadlocks", "gauge", "Present deadlocks; 0 at nodes that do not look for them."
 )
 FOUND: Final = Metric(
-    "headgate_node_found_deadlocks", "counter", "Deadlocks that the node found, by what was to be done.", ("action",)
+    "headgate_node_found_deadlocks", "counter", "Deadlocks that the node found, by the action set.", ("action",)
 )
-WORKERS: Final = Metric("headgate_node_workers", "gauge", "Workers that there are to be at the node's address.")
+WORKERS: Final = Metric("headgate_node_workers", "gauge", "Workers that the node's address should have.")
 ANSWERING: Final = Metric("headgate_node_answering_workers", "gauge", "Those of them that answer.")
 REPLACED: Final = Metric(
-    "headgate_node_replaced_workers", "counter", "Workers that ended without having been asked to, and were replaced."
+    "headgate_node_replaced_workers", "counter", "Workers that ended on their own and were replaced."
 )
 WAITS: Final = Metric(
     "headgate_wait_seconds", "histogram", "How long clients of the node waited for credit or to be admitted, as a wait "

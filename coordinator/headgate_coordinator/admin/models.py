@@ -46,7 +46,7 @@ class Destination(Answer):
     next_due_s: float | None = Field(description="until the first of these is due; null: none waits")
     dropped_messages: int = Field(description="by producers, for want of room")
     rate: float | None = Field(description="tokens a second of a bucket")
-    stopped: str = Field(description="why it was stopped by hand; empty: it was not")
+    stopped: str = Field(description="why it was stopped by hand; empty if it was not")
     cause: str = Field(description="what holds it up, a stable word; empty when it was not asked")
     reason: str = Field(description="the same in a sentence")
     remedy: str = Field(description="what would free it")
@@ -184,9 +184,9 @@ class Nodes(Answer):
 class PolicyLink(Answer):
     """A link of the policy: an arrow from a destination to another, or from a topic to a multicast group."""
 
-    kind: str = Field(description="bridge, route or channel; empty when the policy does not name it any more")
+    kind: str = Field(description="bridge, route or channel; empty when the policy no longer names it")
     name: str = Field(description="of its table in the policy; empty likewise")
-    link: str = Field(description="what it is known by")
+    link: str = Field(description="the name that it is known by")
     source: str
     target: str
     site: str = Field(description="of the target; empty: here")
@@ -296,7 +296,7 @@ class Overview(Answer):
     namespace: str
     version: str = Field(description="of Headgate")
     may_change: bool = Field(description="whether the caller may change anything, or only read")
-    trouble: str = Field(description="why the figures are not those of now; empty: they are")
+    trouble: str = Field(description="why the figures are out of date; empty when they are current")
     age_seconds: float | None = Field(description="of the figures; null: there are none")
     totals: Totals
     losses: list[Loss] = Field(description="of the last day, where most was lost first, at most two hundred")

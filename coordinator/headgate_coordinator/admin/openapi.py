@@ -17,14 +17,14 @@ POLICY_TYPES: Final = ("application/toml", "application/json")
 _FAILURES: Final = {
     "400": "a name, a parameter or a body that cannot be used",
     "401": "the token is missing or wrong",
-    "403": "a page of another site asked for a change, or the caller has no right to it",
+    "403": "a page of another site asked for a change, or the caller is not allowed to make it",
     "404": "there is no such destination, or no such link",
-    "409": "it contradicts what is in force, the same request is being answered, or a message is not to be had",
+    "409": "it contradicts what is in force, the same request is already being answered, or a message is not available",
     "410": "the hold is over",
     "413": "the body is too large",
     "415": "the body is of a type that is not accepted",
-    "422": "a policy document that says something wrong, `problems` has everything; or more than is ever admitted",
-    "429": "not admitted now, or not in time; `Retry-After` where that is known",
+    "422": "a policy document with errors, all of them in `problems`; or more than is ever admitted",
+    "429": "not admitted now, or not in time; with `Retry-After` where that is known",
     "502": "Redis refuses",
     "503": "Redis does not answer",
 }
@@ -158,7 +158,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
 
 def _parameters(operation: Operation) -> Iterable[dict[str, Any]]:
     if "{name}" in operation.prefix + operation.path:
-        what = "a link: its bridge's or route's name, what it is known by, or its id"
+        what = "a link: its bridge's or route's name, the name that it is known by, or its id"
         what = what if operation.path.startswith("/links") else "a destination"
         what = what if operation.prefix == PREFIX else "a limiter"
         yield {
@@ -173,7 +173,7 @@ def _parameters(operation: Operation) -> Iterable[dict[str, Any]]:
         schema.pop("title", None)
         yield {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
     if operation.waits:
-        what = "of a user's own: who asks for the same with it again gets the earlier hold, while that is held"
+        what = "of a user's own choice: asking for the same again with it returns the earlier hold, while that is held"
         yield {
             "name": "Idempotency-Key",
             "in": "header",

@@ -30,8 +30,8 @@ class Listing(Query):
     only: Literal["all", "blocked"] = Field("all", description="blocked: only those that are not open")
     sort: Sort = Field("name", description="equal ones by name")
     descending: bool = Field(False, description="the largest first")
-    offset: int = Field(0, ge=0, le=1_000_000, description="of those that fit, how many to leave out first")
-    limit: int = Field(100, ge=1, le=1000, description="how many at the most")
+    offset: int = Field(0, ge=0, le=1_000_000, description="how many of those that match to skip first")
+    limit: int = Field(100, ge=1, le=1000, description="at most how many")
 
 
 class ViewQuery(Query):

@@ -140,7 +140,7 @@ def _query(operation: Operation, raw: bytes) -> Query:
     try:
         pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:  # what stood for it would be another key, which others may have too
-        raise Refused(400, "invalid-value", "the query is not UTF-8; percent-encode it as that") from None
+        raise Refused(400, "invalid-value", "the query is not UTF-8; percent-encode it as UTF-8") from None
     try:
         return operation.query.model_validate(dict(pairs))
     except ValidationError as error:
@@ -189,7 +189,7 @@ async def read_body(receive: Receive, largest: int = LARGEST_BODY) -> bytes:
                 more = message.get("more_body", False)
                 _bounded(raw, largest)
     except TimeoutError:
-        raise Refused(408, "timeout", f"the body has not come within {PATIENCE:g} s") from None
+        raise Refused(408, "timeout", f"the body did not arrive within {PATIENCE:g} s") from None
     return bytes(raw)
 
 

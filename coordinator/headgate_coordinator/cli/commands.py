@@ -98,7 +98,7 @@ def explain(
     namespace: Namespace = "default",
     as_json: Json = False,
 ) -> None:
-    """Explain the state of a destination or a link: which limit binds, who set it, who waits, and who holds what."""
+    """Explain a destination's state or a link: which limit binds, who set it, who waits, and who holds what."""
     if not name and not link:
         raise typer.BadParameter("give a destination or --link")
     explanation = _run_with(

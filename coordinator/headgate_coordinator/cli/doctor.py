@@ -33,7 +33,7 @@ def doctor(
         ),
     ] = "",
     role: Annotated[
-        str, typer.Option("--role", metavar="ROLE", show_default=False, help=f"To be taken: {', '.join(ROLES)}.")
+        str, typer.Option("--role", metavar="ROLE", show_default=False, help=f"Role to check: {', '.join(ROLES)}.")
     ] = "",
     user: Annotated[
         str,

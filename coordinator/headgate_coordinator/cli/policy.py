@@ -141,7 +141,7 @@ def apply(
             version = await client.apply_policy(policy, expected=over)
             for store in kept(await client.stores(), policy):
                 typer.echo(
-                    f"headgate: spool store {store.name!r} is named no more, and is kept while it holds "
+                    f"headgate: spool store {store.name!r} is no longer named, and is kept while it holds "
                     f"{store.segments} segment(s); apply again once they are gone",
                     err=True,
                 )

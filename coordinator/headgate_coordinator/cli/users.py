@@ -111,9 +111,7 @@ def remove(name: Name, file: File = None, redis: Redis = None, namespace: Namesp
 
     left: list[str] = []
     _change(edit, file, redis, namespace)
-    typer.echo(
-        f"user {name} is removed" + ("" if left else "; there is none left: nodes that start now let everybody in")
-    )
+    typer.echo(f"user {name} is removed" + ("" if left else "; no user is left: nodes that start now let everyone in"))
 
 
 @app.command("list")
@@ -182,7 +180,7 @@ def check(
         user = _known(users, name)
         found = Identity(name, [given.grant() for given in user.grants]).why(action, destination)
         allowed = found is not None
-        reason = f"by the grant {found}" if found else f"no grant says so; they may {_may(user)}"
+        reason = f"by the grant {found}" if found else f"no grant allows it; they may {_may(user)}"
     if as_json:
         print_json({"user": name, "action": action, "destination": destination, "allowed": allowed, "reason": reason})
     else:

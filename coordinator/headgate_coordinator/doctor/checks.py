@@ -20,8 +20,8 @@ _REMEDIES: Final[Mapping[Reason, str]] = {
     "file": "see that the files of the URL are there and can be read: ?ca_file, cert_file, key_file",
     "name": "check the name of the host",
     "closed": "check that a Redis is there, and whether it wants TLS (rediss://)",
-    "stranger": "see that this is the port of a Redis, and one without TLS: else rediss://",
-    "silent": "see that it runs, listens at that address, and that no firewall is between",
+    "stranger": "check that this is the port of a Redis without TLS; with TLS use rediss://",
+    "silent": "check that it runs and listens at that address, and that no firewall is in between",
 }
 
 
@@ -47,12 +47,12 @@ def _reached(deployment: Deployment) -> Iterator[Finding]:
             yield Finding(
                 "connection", "problem" if alone or deployment.kind != "sentinel" else "warning",
                 f"cannot be used: {server.trouble}",
-                "nothing goes on without it" if alone else "clients here cannot use it when it is in charge",
+                "nothing works without it" if alone else "clients here cannot use it once it is in charge",
                 _remedy(deployment, server.reason), (server.place,),
             )  # fmt: skip
     if not deployment.servers:
-        yield Finding("connection", "problem", f"no server is known at {deployment.url}", "nothing goes on without one",
-                      "see that the hosts of the URL are right and run")  # fmt: skip
+        yield Finding("connection", "problem", f"no server is known at {deployment.url}", "nothing works without one",
+                      "check that the hosts of the URL are right, and running")  # fmt: skip
     elif deployment.reached:
         yield Finding("connection", "ok", f"{len(deployment.reached)} of {len(deployment.servers)} let us in")
 
@@ -70,18 +70,18 @@ def _encryption(deployment: Deployment) -> Iterator[Finding]:
     if not deployment.reached:
         return
     if deployment.encrypted or deployment.local:
-        yield Finding("tls", "ok", "all goes over TLS" if deployment.encrypted else "nothing leaves this host")
+        yield Finding("tls", "ok", "all traffic uses TLS" if deployment.encrypted else "no traffic leaves this host")
     else:
-        yield Finding("tls", "warning", "passwords and messages cross the network as they are",
-                      "who can listen there reads them, and may sign in with what it heard",
-                      "rediss:// and ?ca_file=PATH; or a network that nobody else is in")  # fmt: skip
+        yield Finding("tls", "warning", "passwords and messages cross the network unencrypted",
+                      "anyone who can listen there reads them, and can sign in with the passwords",
+                      "use rediss:// and ?ca_file=PATH, or a network of your own")  # fmt: skip
 
 
 def _sentinels(deployment: Deployment) -> Iterator[Finding]:
     if deployment.kind != "sentinel":
         return
     answered = [one for one in deployment.sentinels if not one.trouble]
-    left = "a failover is found by those that are left" if answered else "nobody says which server is in charge"
+    left = "a failover is reported by those that are left" if answered else "nothing says which server is in charge"
     for one in deployment.sentinels:
         if one.trouble:
             yield Finding("sentinel", "problem" if not answered else "warning", f"does not help: {one.trouble}",
@@ -98,13 +98,13 @@ def _sentinels(deployment: Deployment) -> Iterator[Finding]:
                       "clients may write to a server that is not in charge", "SENTINEL RESET on those behind",
         )  # fmt: skip
     if known < 3:
-        yield Finding("sentinel", "warning", f"{known} in all", "one that dies takes the majority with it",
-                      "run three, on hosts of their own")  # fmt: skip
+        yield Finding("sentinel", "warning", f"{known} in all", "if one dies, the majority is gone",
+                      "run three, each on a host of its own")  # fmt: skip
     if len(masters) == 1 and known >= 3 and all(one.quorum == "" and not one.switches for one in answered):
         after = answered[0].fields.get("down-after-milliseconds", "?")
         quorum = answered[0].fields.get("quorum", "?")
         yield Finding("sentinel", "ok", f"{len(answered)} answer, quorum {quorum}, master {masters[0]}, "
-                      f"down after {after} ms, +switch-master is heard")  # fmt: skip
+                      f"down after {after} ms, +switch-master is received")  # fmt: skip
 
 
 def _sentinel(one: SentinelFacts) -> Iterator[Finding]:
@@ -113,10 +113,10 @@ def _sentinel(one: SentinelFacts) -> Iterator[Finding]:
                       "start Sentinels, or lower the quorum", (one.place,))  # fmt: skip
     elif one.quorum is None:
         yield Finding("sentinel", "warning", "whether there is a quorum cannot be asked",
-                      "a check that cannot be made is not passed", "let its user run SENTINEL CKQUORUM",
+                      "a check that cannot be made does not pass", "let its user run SENTINEL CKQUORUM",
                       (one.place,))  # fmt: skip
     if one.switches:
-        yield Finding("sentinel", "warning", f"+switch-master cannot be heard: {one.switches}",
+        yield Finding("sentinel", "warning", f"+switch-master cannot be received: {one.switches}",
                       "a failover is found a second later", "let its user subscribe to +switch-master",
                       (one.place,))  # fmt: skip
     if not one.replicas:
@@ -140,20 +140,20 @@ def _cluster(deployment: Deployment) -> Iterator[Finding]:
         return
     missing = SLOTS - len(_covered(cluster))
     if missing:
-        yield Finding("cluster", "problem", f"{missing} of {SLOTS} slots are served by nobody",
-                      "destinations of those slots stand still; by default all do", _FIX)  # fmt: skip
+        yield Finding("cluster", "problem", f"{missing} of {SLOTS} slots are not served",
+                      "destinations in those slots stop; by default all do", _FIX)  # fmt: skip
     elif cluster.state and cluster.state != "ok":
         yield Finding("cluster", "problem", f"cluster_state {cluster.state}", "no command is served",
                       "`redis-cli --cluster check HOST:PORT`")  # fmt: skip
     for node in cluster.nodes:
         if node.is_down:
             yield Finding("cluster", "warning", f"is down: {', '.join(sorted(node.flags))}",
-                          "it is not there to take over", "start it, or CLUSTER FORGET it", (node.place,))  # fmt: skip
+                          "it cannot take over", "start it, or CLUSTER FORGET it", (node.place,))  # fmt: skip
         if node.open:
             slots = ", ".join(map(str, node.open[:5]))
             yield Finding("cluster", "warning", f"slots on their way: {slots}{' ...' if len(node.open) > 5 else ''}",
-                          "destinations there stand still until the move is over",
-                          f"let it end; {_FIX} ends one that was left", (node.place,))  # fmt: skip
+                          "destinations there stop until the move is over",
+                          f"let it finish; {_FIX} finishes one that was abandoned", (node.place,))  # fmt: skip
     masters = [node for node in cluster.nodes if node.slots and not node.is_down]
     followed = {node.master for node in cluster.nodes if node.master and not node.is_down}
     alone = [node for node in masters if node.id not in followed]
@@ -161,7 +161,7 @@ def _cluster(deployment: Deployment) -> Iterator[Finding]:
         yield Finding("cluster", "warning", f"{len(masters)} masters", "a failover needs a majority of three or more",
                       "use three masters")  # fmt: skip
     if alone:
-        yield Finding("cluster", "warning", "this master has no replica", "when it dies its slots are gone",
+        yield Finding("cluster", "warning", "this master has no replica", "when it dies, its slots are lost",
                       "add a replica to each master", tuple(node.place for node in alone))  # fmt: skip
     if not missing and cluster.state in ("ok", ""):
         state = "all slots are served" + ("" if cluster.state else "; cluster_state may not be asked")
@@ -191,7 +191,7 @@ def _clocks(deployment: Deployment) -> Iterator[Finding]:
     if high - low - by - wrong > _APART:
         yield Finding("clock", "warning", f"{last} is {high - low:.1f} s ahead of {first}",
                       "after a failover leases, expiry and rates jump by that",
-                      "have hosts follow one source of time, with a clock that slews")  # fmt: skip
+                      "have all hosts follow one time source, with a clock that slews")  # fmt: skip
 
 
 def _whole(text: str) -> int:

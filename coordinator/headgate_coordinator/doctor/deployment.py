@@ -160,8 +160,8 @@ class Deployment:
         servers: that hold data.
         cluster: None where there is none.
         sentinels: as the URL names them.
-        encrypted: whether all goes over TLS.
-        local: whether nothing leaves this host.
+        encrypted: whether all traffic uses TLS.
+        local: whether no traffic leaves this host.
     """
 
     url: str

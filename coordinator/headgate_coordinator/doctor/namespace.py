@@ -71,15 +71,15 @@ def check_namespace_facts(facts: NamespaceFacts, deployment: Deployment) -> Iter
     if facts.trouble:
         yield Finding(
             "nodes", "warning", f"not seen: {facts.trouble}", "versions of nodes and sums of limits are not known",
-            "run it as a user who may read" if facts.forbidden else "mend what is wrong with its servers first",
+            "run it as a user with read access" if facts.forbidden else "fix what is wrong with its servers first",
         )  # fmt: skip
         return
     versions = sorted({version for _, version in facts.versions})
     others = tuple(place for place, version in facts.versions if version != __version__)
     if others:
-        listed = ", ".join(version or "one that does not say it" for version in versions)
+        listed = ", ".join(version or "one that does not report it" for version in versions)
         yield Finding("nodes", "warning", f"{len(facts.versions)} of versions {listed}; this is {__version__}",
-                      "what is new holds at nodes of the new version alone", "finish the rolling upgrade",
+                      "new features work only at nodes of the new version", "finish the rolling upgrade",
                       others)  # fmt: skip
     else:
         alive = f"{len(facts.versions)} of version {__version__}" if facts.versions else "none is alive"
@@ -98,7 +98,7 @@ def _limits(facts: NamespaceFacts, deployment: Deployment) -> Iterator[Finding]:
                       "lower them, have them share a pool, spool, or raise maxmemory")  # fmt: skip
     elif facts.unlimited:
         yield Finding("limits", "warning", f"{limits}; {facts.unlimited} have none",
-                      "what nobody consumes fills Redis, and then nobody can send",
-                      "give them one, by a [[destination]] of the policy")  # fmt: skip
+                      "messages that nobody consumes fill Redis, and then nobody can send",
+                      "give them one with a [[destination]] of the policy")  # fmt: skip
     else:
         yield Finding("limits", "ok", limits)

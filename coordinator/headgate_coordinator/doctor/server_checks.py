@@ -66,15 +66,15 @@ def _persistence(server: ServerFacts, wanted: Durability, say: Say) -> Iterator[
     if server.info["aof_enabled"] != "1":
         snapshots = server.config.get("save") or ("not known" if "save" not in server.config else "none")
         yield say("persistence", "problem" if wanted.fsync else "warning", f"appendonly no, save: {snapshots}",
-                  "a restart loses all that came since the last snapshot: messages, credits, limits",
+                  "a restart loses everything since the last snapshot: messages, credits, limits",
                   append)  # fmt: skip
     elif wanted.fsync and fsync != "always" and (fsync != "everysec" or server.version < _WAITAOF):
         how = "always" if server.version < _WAITAOF else "everysec"
         yield say("persistence", "warning" if not fsync else "problem", f"appendfsync {fsync or 'cannot be seen'}",
-                  "what was acknowledged is not on disk yet", f"CONFIG SET appendfsync {how}")  # fmt: skip
+                  "acknowledged messages are not on disk yet", f"CONFIG SET appendfsync {how}")  # fmt: skip
     elif fsync == "no":
         yield say("persistence", "warning", "appendonly yes, appendfsync no",
-                  "a power failure may lose half a minute", "CONFIG SET appendfsync everysec")  # fmt: skip
+                  "a power failure may lose half a minute of writes", "CONFIG SET appendfsync everysec")  # fmt: skip
     else:
         yield say("persistence", "ok", f"appendonly yes, appendfsync {fsync or 'cannot be seen'}")
     for name, meaning in (("aof_last_write_status", "write to the AOF"), ("rdb_last_bgsave_status", "snapshot")):
@@ -84,7 +84,7 @@ def _persistence(server: ServerFacts, wanted: Durability, say: Say) -> Iterator[
                       "Redis refuses writes (MISCONF) until one succeeds" if stops else "a restart loads an old one",
                       "look at its log, and at the room on its disk")  # fmt: skip
     if server.info.get("loading", "0") != "0":
-        yield say("persistence", "problem", "it loads its file", "nothing is answered meanwhile", "wait")
+        yield say("persistence", "problem", "it is loading its file", "it answers nothing until then", "wait")
 
 
 def _loader(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
@@ -93,11 +93,11 @@ def _loader(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
     if server.version < _LOADS_AS_DEFAULT or server.info.get("aof_enabled") != "1" or not server.loader:
         return
     if "+@all" not in rights[0].split() or "~*" not in rights[1].split():
-        yield say("users", "problem", f"user default may not do all: {' '.join(rights)[:80]}",
+        yield say("users", "problem", f"user default lacks some rights: {' '.join(rights)[:80]}",
                   "a restart does not load what scripts wrote: messages, credits and limits are lost",
                   "ACL SETUSER default off ~* &* +@all, and write it into the aclfile, before any restart")  # fmt: skip
     else:
-        yield say("users", "ok", "user default has the rights with which the append-only file is loaded")
+        yield say("users", "ok", "user default has the rights needed to load the append-only file")
 
 
 def _eviction(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
@@ -137,14 +137,14 @@ def _replicas(server: ServerFacts, wanted: Durability, say: Say) -> Iterator[Fin
     if server.is_replica:
         if server.info.get("master_link_status") != "up":
             yield say("replicas", "warning", "this replica does not hear its master",
-                      "it would lose what came since, were it promoted", "look at its log and its masterauth",
+                      "if promoted, it would lose what came since", "look at its log and its masterauth",
             )  # fmt: skip
         return
     followers = server.replicas
     late = [f"{one.get('ip')}:{one.get('port')} ({_state(one)})" for one in followers if not _follows(one)]
     if late:
         yield say("replicas", "warning", f"{len(late)} of {len(followers)} are behind: {', '.join(late[:5])}",
-                  "what they lack is lost if the master dies", "see that they run and that the network keeps up",
+                  "what they lack is lost if the master dies", "check that they run and that the network keeps up",
         )  # fmt: skip
     good = len(followers) - len(late)
     if good < wanted.replicas:
@@ -169,11 +169,11 @@ def _min_replicas(server: ServerFacts, wanted: Durability, say: Say) -> Iterator
     elif least < wanted.replicas or (there and (least == 0 or lag == 0)):
         yield say("min-replicas", "problem" if wanted.replicas else "warning",
                   f"min-replicas-to-write {least}, min-replicas-max-lag {lag}",
-                  "a master that is cut off goes on taking writes, which are lost as it comes back", set_it,
+                  "a master that is cut off keeps accepting writes, which are lost when it comes back", set_it,
         )  # fmt: skip
     elif there and lag is not None and lag > 10 * _LAG:
         yield say("min-replicas", "warning", f"min-replicas-max-lag {lag}",
-                  f"a master that is cut off takes writes for {lag} s more, which are lost", set_it)  # fmt: skip
+                  f"a master that is cut off accepts writes for {lag} s more, which are lost", set_it)  # fmt: skip
     else:
         yield say("min-replicas", "ok", f"min-replicas-to-write {least}, min-replicas-max-lag {lag}")
 
@@ -185,12 +185,12 @@ def _backlog(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
         return
     text = f"repl-backlog-size {size}, repl-backlog-ttl {lasts}"
     if end is not None and end >= 0 and lasts and not server.replicas:
-        yield say("backlog", "warning", f"{text}: promoted once, it has no replica, and forgets that after {lasts} s",
-                  "what that failover lost of destinations that nobody called since is then not reported",
+        yield say("backlog", "warning", f"{text}: once promoted it has no replica, and forgets that after {lasts} s",
+                  "then what that failover lost is not reported for destinations that have not been called since",
                   "start a replica, or CONFIG SET repl-backlog-ttl 0")  # fmt: skip
     elif server.replicas and size < _LEAST_BACKLOG:
         yield say("backlog", "warning", text,
-                  "a failover that was asked for seems to lose writes where more is written until both follow",
+                  "a requested failover can lose writes where more is written before both replicas follow",
                   "CONFIG SET repl-backlog-size 67108864, or as much as is written in some seconds")  # fmt: skip
     elif server.replicas or (end is not None and end >= 0):
         yield say("backlog", "ok", text)
@@ -203,8 +203,8 @@ def _clock(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
     off = f"{abs(ahead):.{1 if abs(ahead) < 10 else 0}f} s {'ahead of' if ahead > 0 else 'behind'} ours"
     if abs(ahead) - server.clock.within > _CLOCK:
         yield say("clock", "warning", off,
-                  "expiry and rates go by it: of two servers that differ, a failover stretches or cuts them",
-                  "have hosts follow one source of time, with a clock that slews")  # fmt: skip
+                  "expiry and rates depend on it: if two servers differ, a failover stretches or shortens them",
+                  "have all hosts follow one time source, with a clock that slews")  # fmt: skip
     else:
         yield say("clock", "ok", f"within {max(abs(ahead), server.clock.within, 0.001):.3f} s of ours")
 
@@ -213,11 +213,11 @@ def _connections(server: ServerFacts, _: Durability, say: Say) -> Iterator[Findi
     idle, alive = server.number("timeout"), server.number("tcp-keepalive")
     if idle:
         yield say("connections", "warning", f"timeout {idle}",
-                  "connections that are quiet are closed, and dialled again when they are needed",
+                  "idle connections are closed, and opened again when needed",
                   "CONFIG SET timeout 0")  # fmt: skip
     if alive == 0:
         yield say("connections", "warning", "tcp-keepalive 0",
-                  "connections of hosts that vanished are never closed", "CONFIG SET tcp-keepalive 60")  # fmt: skip
+                  "connections of hosts that disappeared are never closed", "CONFIG SET tcp-keepalive 60")  # fmt: skip
     there, most = server.number("connected_clients"), server.number("maxclients")
     if there is not None and most and there > _NEARLY_FULL * most:
         yield say("connections", "warning", f"{there} of {most} are open",
@@ -234,8 +234,8 @@ def _scripts(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
     functions = server.number("number_of_functions")
     text = f"{cached} scripts cached" + ("" if functions is None else f", {functions} functions")
     if cached > _SCRIPTS:
-        yield say("scripts", "warning", text, "somebody makes scripts without end, and they fill the memory",
-                  "find out who calls EVAL with texts that differ; SCRIPT FLUSH is harmless to Headgate")  # fmt: skip
+        yield say("scripts", "warning", text, "some client keeps creating scripts, and they fill the memory",
+                  "find out who calls EVAL with ever different texts; SCRIPT FLUSH does not harm Headgate")  # fmt: skip
     else:
         yield say("scripts", "ok", text)
 
@@ -247,7 +247,7 @@ def _buffers(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
     hard, soft, seconds = words[words.index("pubsub") + 1 :][:3]
     text = f"client-output-buffer-limit pubsub {hard} {soft} {seconds}"
     if any(size.isdigit() and 0 < int(size) < _LEAST_BUFFER for size in (hard, soft)):
-        yield say("buffers", "warning", text, "a burst of hints cuts off who hears them, and they wait a second",
+        yield say("buffers", "warning", text, "a burst of hints disconnects subscribers, which then wait a second",
                   "CONFIG SET client-output-buffer-limit 'pubsub 33554432 8388608 60'")  # fmt: skip
     else:
         yield say("buffers", "ok", text)
@@ -269,7 +269,7 @@ def _unseen(server: ServerFacts, _: Durability, say: Say) -> Iterator[Finding]:
     for what, why in server.unanswered.items():
         if what != "INFO" or server.version:
             yield say("not seen", "warning", f"{_UNSEEN[what]}: {why}",
-                      "a check that cannot be made is not passed", "ask again as an administrator of this Redis",
+                      "a check that cannot be made does not pass", "ask again as an administrator of this Redis",
             )  # fmt: skip
 
 
@@ -282,8 +282,8 @@ def _permissions(server: ServerFacts, _: Durability, say: Say) -> Iterator[Findi
     if enough:
         yield say("permissions", "ok", f"{who} may be: {', '.join(enough)}")
     if enough and server.beyond:
-        yield say("permissions", "warning", f"{who} may also do what no role has: {', '.join(server.beyond)}",
-                  "a program that is taken over, or a mistake, deletes what all others have there",
+        yield say("permissions", "warning", f"{who} may also do what no role needs: {', '.join(server.beyond)}",
+                  "a compromised program, or a mistake, can delete everyone's data there",
                   f"give it the user that `headgate acl --role {enough[0]}` prints")  # fmt: skip
     # A user that is called as `headgate acl` calls it is to have that role; of others the nearest is named.
     called = [role for role in short if re.fullmatch(rf"hg-.*-{role}", server.user)]
@@ -299,7 +299,7 @@ def _permissions(server: ServerFacts, _: Durability, say: Say) -> Iterator[Findi
                       f"{role} --namespace {elsewhere[0]}` prints")  # fmt: skip
         else:
             yield say("permissions", "problem", f"{who} cannot be {role}: it lacks {', '.join(lacks[:8])}{more}",
-                      "a script that is refused half way leaves what it did before",
+                      "a script that is refused halfway leaves half of its changes",
                       f"`headgate acl` prints what a user needs, e.g. `headgate acl --role {role}`")  # fmt: skip
 
 

@@ -80,7 +80,7 @@ class DescriptorAdmitter:
         values = dict(entries)
         named = rule.hold or rule.release
         if named is not None and not values[named]:
-            raise InvalidValue("it is empty, and names no hold; have the proxy send %UNIQUE_ID%", setting=named)
+            raise InvalidValue("it is empty and names no hold; have the proxy send %UNIQUE_ID%", setting=named)
         key = key_of(values[rule.key]) if rule.key is not None else None
         amounts = {name: number * hits for name, number in rule.amounts.items()}
         if rule.release is not None:

@@ -101,7 +101,7 @@ class Decisions:
     def _follow(self, policy: Policy) -> None:
         if policy is not self._policy:
             if not policy.descriptors:
-                _log.warning("the policy has no [[descriptor]]: whatever proxies ask is admitted")
+                _log.warning("the policy has no [[descriptor]]: every request of a proxy is admitted")
             self._policy, self._rules = policy, DescriptorRules(policy.descriptors)
             self._known.clear()
 

@@ -75,7 +75,7 @@ class RateLimits:
         except (json_format.ParseError, UnicodeDecodeError) as error:
             if isinstance(error, UnicodeDecodeError) or "surrogate" in str(error):  # as REFUSED
                 return 429, json_format.MessageToJson(_OVER, indent=None)
-            raise InvalidValue(f"the body is no RateLimitRequest: {error}") from None
+            raise InvalidValue(f"the body is not a RateLimitRequest: {error}") from None
         answer = await self._decisions.decide(request)
         status = 200 if answer.overall_code == RateLimitResponse.OK else 429
         return status, json_format.MessageToJson(answer, indent=None)
@@ -106,4 +106,4 @@ def _read(request: bytes) -> RateLimitRequest:
     except (DecodeError, UnicodeDecodeError) as error:
         if isinstance(error, UnicodeDecodeError) or "UTF-8" in str(error):
             raise NoText from None
-        raise InvalidValue("it is no RateLimitRequest") from None
+        raise InvalidValue("it is not a RateLimitRequest") from None

@@ -113,7 +113,7 @@ class NodeRegistry:
             try:
                 hand_out(await self.beat(node.facts(), loop.time()))
             except HeadgateError as error:
-                _log.debug("a beat of the node was lost: %s", error)
+                _log.debug("a heartbeat of the node was lost: %s", error)
             await asyncio.sleep(self._beat)
 
     async def leave(self, node: str) -> None:

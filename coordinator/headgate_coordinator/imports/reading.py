@@ -132,7 +132,7 @@ class Reading:
             rule = self.draft.rule(name, "queue")
             rule.places.setdefault("match", places[name])
             if not {"limit.bytes", "limit.messages"} & rule.values.keys():
-                rule.set("limit", "unlimited", "so that dead letters hold up nobody")
+                rule.set("limit", "unlimited", "so that dead letters hold nobody up")
                 rule.set("pools", [])
                 rule.set("when_full", "block")
 

@@ -51,7 +51,7 @@ class KeyChanges:
             await self.close()
         except rx.ResponseError as error:  # a proxy in front of Redis may not know it either
             await self.close()
-            text = f"Redis tells of no changes: {error}; `headgate acl` prints the ACL that a node needs"
+            text = f"Redis reports no changes: {error}; `headgate acl` prints the ACL that a node needs"
             raise AccessDenied(text) from None
         except _FAILED as error:
             await self.close()

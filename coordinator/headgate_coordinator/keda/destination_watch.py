@@ -71,7 +71,7 @@ class DestinationWatch:
                 await changes.follow(*reads)
         except AccessDenied as error:
             if not self._warned:
-                _log.warning("%s; until then KEDA hears of work up to %g s late", error, UNTOLD)
+                _log.warning("%s; until then KEDA learns of work up to %g s late", error, UNTOLD)
             self._warned = True
 
     async def wait(self, most: float | None) -> None:

@@ -71,7 +71,7 @@ class Trigger:
             raise InvalidValue(f"{metric!r:.40} is none of {', '.join(get_args(Metric))}", setting="metric")
         for key in ("limit", "each"):
             if key in given and "within" not in given:
-                raise InvalidValue("it is of a limiter, gate or bucket; name that as `within`", setting=key)
+                raise InvalidValue("it belongs to a limiter, gate or bucket; name that as `within`", setting=key)
         for key in ("destination", "within"):
             encode_name(given.get(key, "any"))
         numbers = {key: _number(given[key], key) for key in ("target", "activation", "each") if key in given}

@@ -28,7 +28,9 @@ class UnreadRequests:
         """Return what a request says, or end it: too many of its network say nothing, or it was not sent in time."""
         peer = peer_of(context)
         if self._begun[peer] >= MOST or self._begun.total() >= AT_A_TIME // 2:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests have begun and sent nothing")
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests have begun without sending anything"
+            )
         self._begun[peer] += 1
         try:
             async with asyncio.timeout(WITHIN):
@@ -49,4 +51,4 @@ def parsed(of: Any, content: bytes) -> Any:
     try:
         return of.FromString(content)
     except (DecodeError, UnicodeDecodeError):
-        raise InvalidValue(f"it is no {of.DESCRIPTOR.name}") from None
+        raise InvalidValue(f"it is not a {of.DESCRIPTOR.name}") from None

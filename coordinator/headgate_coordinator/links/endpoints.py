@@ -19,7 +19,7 @@ class LinkEndpoint(NamedTuple):
 def unknown_site(link: str, site: str) -> str:
     """Return why a link does not end whose site left the policy, and what to do."""
     return (
-        f"the policy does not say where site {site!r} is; name it until the link has ended, "
+        f"the policy does not say where site {site!r} is; keep it until the link has ended, "
         f"or give the link up: headgate links --end '{link}'"
     )
 

@@ -34,14 +34,14 @@ class LinkState:
     """One link.
 
     Attributes:
-        kind: ``bridge``, ``route`` or ``channel``; empty when the policy does not name it any more.
+        kind: ``bridge``, ``route`` or ``channel``; empty when the policy no longer names it.
         name: of its table in the policy; empty likewise.
-        link: what it is known by.
+        link: the name that it is known by.
         source: where it takes messages from.
         target: where it puts them; with its site, ``<site>:<name>``, where that is another one; of a channel,
             ``<group>:<port>``.
         state: ``works``; ``stalled`` when nothing moves, also while it begins; ``nobody`` when no node that is there
-            has its lease; ``ending`` when the policy does not name it any more, and nobody has ended it yet.
+            has its lease; ``ending`` when the policy no longer names it, and nobody has ended it yet.
         owner: id of the node that has its lease; empty when none that is there has.
         mark: number, at the source, of the last message that the target has; None where it has none. Of a link to
             another site or to a channel, of the last that left the source. Of a source with slices, theirs added up.

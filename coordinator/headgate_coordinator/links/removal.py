@@ -87,7 +87,7 @@ async def _secure(store: LinkStore, target: LinkEndpoint, link: str, fence: int,
     if answer.code == "OK" and not durability.is_met(held):
         raise CoordinatorUnavailable(
             f"{held.replicas} of {durability.replicas} replicas of the target have what the link {link!r} committed; "
-            "it ends once all have",
+            "it ends once all have it",
             answered=True,
         )
 
@@ -100,7 +100,7 @@ async def give_up(client: Client, link: str) -> None:
 
     Args:
         client: of the source's Redis itself.
-        link: what it is known by, as `headgate links` shows it.
+        link: the name that it is known by, as `headgate links` shows it.
 
     Raises:
         PolicyError: there is no such link, the policy names it, or it can end by itself.

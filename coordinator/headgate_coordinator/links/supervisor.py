@@ -146,7 +146,7 @@ class Supervisor:
                 renewed = began
                 pause = min(pause, pause if again_ms is None else again_ms / 1000)
             except HeadgateError as error:
-                _log.debug("a round of links ended early: %s", error)
+                _log.debug("a round over the links ended early: %s", error)
                 if loop.time() - renewed > self._ttl:
                     await self._stop(list(self._jobs), lost=True)
             with contextlib.suppress(TimeoutError):
@@ -252,7 +252,7 @@ class Supervisor:
         slow = dict.fromkeys(self._ending, Trouble.of("slow-end"))
         self._troubles = slow | {link: trouble for link, trouble in self._troubles.items() if link in fences}
         for link, trouble in self._troubles.items():
-            _log.warning("the link %s, which the policy does not name any more, has not ended: %s", link, trouble.text)
+            _log.warning("the link %s, which the policy no longer names, has not ended: %s", link, trouble.text)
 
     async def _stop_ending(self, fences: dict[str, int]) -> None:
         """Leave links alone that are another's to end now, or that the policy names again."""
@@ -267,7 +267,7 @@ class Supervisor:
             self._troubles[link] = Trouble.of("error", error)
         else:
             self._troubles.pop(link, None)
-            _log.info("the link %s has ended: the policy does not name it any more", link)
+            _log.info("the link %s has ended: the policy no longer names it", link)
 
     async def _end_now(self, link: str, fence: int, sites: dict[str, Site]) -> None:
         if feed_of(link):

@@ -10,7 +10,7 @@ from headgate_coordinator.security.access import Access
 
 _SCHEMES: Final = ("amqp://", "amqps://")
 _SERVICES: Final = {
-    "$cbs": "no tokens are taken here; sign in by SASL, with a password, a certificate or a token",
+    "$cbs": "no tokens are accepted here; sign in by SASL, with a password, a certificate or a token",
     "$management": "there is no management over AMQP; use the command headgate, or admin HTTP",
     "$coordinator": "there are no transactions; settle each message by itself",
 }
@@ -61,7 +61,7 @@ def subscription_of(link: Link, container: str, access: Access, *, users: bool) 
     name, _, rest = link.name.partition("|")
     if "global" in words or (link.source.address is None and rest == "global"):  # JMS, to end what it shared
         if not access.owns(name):
-            raise AccessDenied(f"subscription {name!r} is kept for another user; take another")
+            raise AccessDenied(f"subscription {name!r} is kept for another user; choose another name")
         return name
     return access.subscription(container, name if "shared" in words else link.name, users=users)
 

@@ -42,7 +42,7 @@ from headgate_coordinator.security.tokens import TokenRefused
 _log = logging.getLogger("headgate.node")
 SILENT: Final = 1000
 """Connections that have not logged in; of more, the oldest is cut off, so that they keep nobody out."""
-EXPIRED: Final = "the token has expired; come again with another"
+EXPIRED: Final = "the token has expired; connect again with a new one"
 REFUSED_WITH_ERROR: Final = 100
 """Connections above the limit that get an error; further ones are cut off."""
 
@@ -205,7 +205,7 @@ class Connection(Wire):
         try:
             if self.standing is NOTHING and wanted != GATEWAY:
                 self.node.counters.refused("permission")
-                raise AccessDenied("a user without any grant has no links; a grant of an operator is needed")
+                raise AccessDenied("a user without any grant has no links; ask an operator for a grant")
             if link.receives:
                 self._incoming(link)
             else:
@@ -277,7 +277,7 @@ class Connection(Wire):
     def look_again(self) -> None:
         """End what the client may not do any more, now that users have changed; all of it where its user is gone."""
         if self.identity is not None and not self.identity.valid:
-            self._shut_out(f"what user {self.identity.name!r} signed in by does not hold any more")
+            self._shut_out(f"what user {self.identity.name!r} signed in with is no longer valid")
             return
         self._stand()
         for end in tuple(self.ends.values()):

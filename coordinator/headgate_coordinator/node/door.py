@@ -89,7 +89,7 @@ class Door:
             except OSError as error:
                 if error.errno not in _FULL:
                     raise
-                _log.error("no connections for %g s: %s", PAUSE, error.strerror)
+                _log.error("no connections are accepted for %g s: %s", PAUSE, error.strerror)
                 self._loop.remove_reader(listening)
                 self._loop.call_later(PAUSE, self._resume, listening)
                 break
@@ -147,4 +147,4 @@ class Door:
         for each in accepted:  # cancelled before it began; else the transport has it
             each.close()
         if not task.cancelled() and (error := task.exception()):
-            _log.error("a connection could not be taken on: %r", error, exc_info=error)
+            _log.error("a connection could not be accepted: %r", error, exc_info=error)

@@ -32,7 +32,7 @@ async def log_in(
     if mechanism in BEARER:
         identity, expires = users.borne(credentials.password)
         if name not in ("", identity.name):
-            raise TokenRefused(f"a token of {identity.name!r}, and another user is named beside it")
+            raise TokenRefused(f"a token of {identity.name!r}, but another user is named beside it")
         return identity, expires
     return await users.authenticate(name, credentials.password, peer=peer), None
 

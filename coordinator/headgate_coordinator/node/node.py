@@ -141,8 +141,8 @@ class Node:
         anonymous = self.users.anonymous() is not None
         if not anonymous and not plain:
             self._locked_out.warn(
-                "nobody can sign in at node %s: there are users, and it takes passwords over TLS only; give --tls-cert "
-                "or --plain-without-tls where nobody listens, or add the user 'anonymous'",
+                "nobody can sign in at node %s: there are users, and passwords need TLS; give --tls-cert, or "
+                "--plain-without-tls where nobody can listen, or add the user 'anonymous'",
                 self.name,
             )
         elif not anonymous and not self.users.has_any:
@@ -264,7 +264,9 @@ class Node:
                 staying = True
             elif not connection.leaving:
                 other = "{}:{}".format(*self._elsewhere) if self._elsewhere else "another one"
-                connection.send_away(CONNECTION_FORCED, f"node {self.name} stops; connect to {other}", self._elsewhere)
+                connection.send_away(
+                    CONNECTION_FORCED, f"node {self.name} is stopping; connect to {other}", self._elsewhere
+                )
         return staying
 
     async def close(self) -> None:

@@ -46,5 +46,5 @@ async def audit_index(client: Client, *, repair: bool) -> list[IndexFinding]:
 
 def render(findings: Sequence[IndexFinding]) -> Text:
     """Return a line for each."""
-    ends = {True: "was taken out", False: "cannot be read by any client; --repair takes it out"}
+    ends = {True: "was taken out", False: "cannot be read by any client; --repair removes it"}
     return Text("\n".join(f"The index entry {finding.entry!r} {ends[finding.repaired]}." for finding in findings))

@@ -53,7 +53,7 @@ async def look(client: Client, name: str, key: str | None) -> tuple[Explanation,
     if snapshot is None:
         raise UnknownDestination(name, client.namespace, "; see headgate status")
     kind = snapshot.fields["kind"]
-    raise PolicyError(f"{name!r} is a {kind}, no limiter, gate or bucket; see headgate explain {name}")
+    raise PolicyError(f"{name!r} is a {kind}, not a limiter, gate or bucket; see headgate explain {name}")
 
 
 def as_dict(found: Explanation, view: LimiterView) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def render(found: Explanation, view: LimiterView) -> RenderableType:
     if view.held_off:
         parts.append(Text(f"held off for {view.held_off:.3g} s more: {view.off_reason or 'no reason was given'}"))
     if view.learning:
-        parts.append(Text(f"learns for {view.learning:.3g} s more what is held: Redis may have lost state"))
+        parts.append(Text(f"learning for {view.learning:.3g} s more what is held: Redis may have lost state"))
     if view.bands:
         parts.append(_bands(view.bands))
     if view.top:

@@ -49,7 +49,7 @@ async def run_admitted(
         raise InvalidValue("0 takes nothing of a gate; use 1 or more", setting="--size")
     if shutil.which(command[0]) is None:  # before anything is taken
         if os.path.sep in command[0] and os.access(command[0], os.F_OK):
-            _say(f"{command[0]!r} cannot be run: it is no file, or lacks the right to be run (chmod +x)")
+            _say(f"{command[0]!r} cannot be run: it is not a file, or is not executable (chmod +x)")
             return NOT_RUNNABLE
         _say(f"there is no command {command[0]!r}")
         return NOT_FOUND

@@ -31,7 +31,7 @@ class Difference:
 
     Attributes:
         field: as the state calls it.
-        rule: that says so; empty where no rule says anything any more.
+        rule: that says so; empty where no rule sets anything any more.
         place: where the rule is written.
     """
 
@@ -42,7 +42,7 @@ class Difference:
     place: str
 
     def __str__(self) -> str:
-        why = f"{self.rule} at {self.place}" if self.rule else "no rule says anything"
+        why = f"{self.rule} at {self.place}" if self.rule else "no rule sets anything"
         old, new = (shown(self.field, value) or "default" for value in (self.old, self.new))
         return f"{title_of(self.field)}: {old} -> {new} ({why})"
 
@@ -137,11 +137,11 @@ class Plan:
         for what, differences in (("pool", self.pools), ("store", self.stores)):
             for name, difference in differences:
                 old, new = difference.old or "none", difference.new or "none"
-                yield f"{what} {name}: {difference.field}: {old} -> {new} ({difference.place or 'it is named no more'})"
+                yield f"{what} {name}: {difference.field}: {old} -> {new} ({difference.place or 'no longer named'})"
         for link in self.begin:
             yield f"{link.kind} {link.name}: {link.source} -> {link.where} would begin ({link.origin})"
         for link in self.end:
-            yield f"{link.kind} {link.name}: {link.source} -> {link.where} would end (it is named no more)"
+            yield f"{link.kind} {link.name}: {link.source} -> {link.where} would end (it is no longer named)"
         for descriptors, what in ((self.asked, "asked"), (self.unasked, "asked no more")):
             for one in descriptors:
                 for_what = ", ".join(f"{name}={amount}" for name, amount in one.amounts.items()) or "a release"

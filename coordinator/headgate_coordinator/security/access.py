@@ -86,4 +86,4 @@ class Access:
 
     def refusal(self, action: Action, name: str) -> str:
         """Return the error for a client that may not do something."""
-        return f"user {self.user!r} may not {action.value} at {name!r}; a grant of an operator is needed"
+        return f"user {self.user!r} may not {action.value} at {name!r}; ask an operator for a grant"

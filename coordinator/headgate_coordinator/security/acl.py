@@ -105,7 +105,7 @@ def acl_line(
     if not re.fullmatch(r"[!-~]+", name):
         raise InvalidValue(f"user {name!r}: use visible characters of ASCII, without blanks")
     if password is not None and not password:
-        raise InvalidValue(f"the password of {name!r} is empty; give one, or none to have the user off")
+        raise InvalidValue(f"the password of {name!r} is empty; give one, or none to leave the user off")
     login = ("off",) if password is None else ("on", f"#{hashlib.sha256(password.encode()).hexdigest()}")
     keys = (f"~{pattern}" for pattern in keys_of(role, namespace))
     channels = (f"&hg:{{{namespace}/*", f"&hg:{{{namespace}}}:*", "&hg")

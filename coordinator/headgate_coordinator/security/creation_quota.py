@@ -36,7 +36,7 @@ class TooManyDestinations(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """A count of what one user made: under which key, how many at the most, and how to find those that are gone."""
+    """A count of what one user made: under which key, at most how many, and how to find those that are gone."""
 
     key: bytes
     most: int
@@ -135,8 +135,8 @@ class CreationQuota:
             if not await self._begin(count, encoded):
                 bound = " (max_destinations)" if count.key == made_key(self._client.namespace, identity.name) else ""
                 raise TooManyDestinations(
-                    f"user {identity.name!r} has made {count.most} {count.what}, as many as it may{bound}, so {name!r} "
-                    "was not made; remove one, or have it made by an operator"
+                    f"user {identity.name!r} has made {count.most} {count.what}, the most allowed{bound}, so {name!r} "
+                    "was not made; remove one, or have an operator make it"
                 )
 
     async def _forget_gone(self, count: _Count) -> None:

@@ -95,7 +95,7 @@ def check_password(name: str, user: User) -> None:
         InvalidValue: otherwise.
     """
     if name == ANONYMOUS and user.password_hash is not None:
-        raise InvalidValue(f"{ANONYMOUS!r} is who gives no password; take its password_hash away")
+        raise InvalidValue(f"{ANONYMOUS!r} is for clients that give no password; remove its password_hash")
 
 
 def parse_grant(text: str) -> GrantTable:

@@ -37,7 +37,7 @@ def parse_users(text: str, name: str = "users.toml") -> Users:
     """
     data, source = toml(text.removeprefix("\ufeff"), name)
     if not data:  # a file that was cut short must not let everybody in
-        raise BadDocument([Problem(f"{name}:1", "", f"says nothing; where there are no users, write {NO_USERS}")])
+        raise BadDocument([Problem(f"{name}:1", "", f"is empty; where there are no users, write {NO_USERS}")])
     try:
         document = UsersDocument.model_validate(data)
     except ValidationError as error:

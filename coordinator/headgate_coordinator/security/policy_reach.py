@@ -73,14 +73,14 @@ class PolicyReach:
             allowed = False
         if not allowed:
             raise InvalidValue(
-                f"this node keeps no segments at {url!r}; its operator allows it with --store-root {url!r}, or a "
+                f"this node keeps no segments at {url!r}; its operator can allow it with --store-root {url!r}, or a "
                 "folder above"
             )
 
     def _variable(self, site: Site, name: str) -> str:
         if not is_site_variable(name):
             raise InvalidValue(
-                f"site {site.name}: a policy may name no variable {name!r}; call it HEADGATE_SITE_{_variable_of(site)}"
+                f"site {site.name}: a policy may not name variable {name!r}; call it HEADGATE_SITE_{_variable_of(site)}"
             )
         url = os.environ.get(name, "")
         if not url:
@@ -107,11 +107,11 @@ class PolicyReach:
         if root is None or file is None or not file.is_relative_to(root):
             given = f"{self.secrets}" if self.secrets is not None else "DIR"
             raise InvalidValue(
-                f"site {site.name}: a policy may name no file {name!r} of this node; put it into the folder that the "
-                f"node is started with: --site-secrets {given}"
+                f"site {site.name}: a policy may not name file {name!r} of this node; put it into the folder that "
+                f"the node is started with: --site-secrets {given}"
             )
         if file.exists() and not file.is_file():  # a pipe would be waited for
-            raise InvalidValue(f"site {site.name}: the file {name} cannot be read: it is no regular file")
+            raise InvalidValue(f"site {site.name}: the file {name} cannot be read: it is not a regular file")
         return file
 
     def _direct(self, site: Site) -> str:
@@ -120,7 +120,7 @@ class PolicyReach:
         ends = place_of(_checked(site, text)).ends  # without the query: none of its files is read yet
         if "#" in site.url or not all(map(self._allows, ends)):
             raise InvalidValue(
-                f"site {site.name}: no policy leads this node to {text!r}; its operator allows it with "
+                f"site {site.name}: no policy may lead this node to {text!r}; its operator can allow it with "
                 f"--site-host HOST:PORT, or sets HEADGATE_SITE_{_variable_of(site)} to the site's URL"
             )
         pairs = parse_qsl(query, keep_blank_values=True)
@@ -143,7 +143,7 @@ def _variable_of(site: Site) -> str:
 def _checked(site: Site, url: str) -> str:
     if url.partition("://")[0] not in REDIS_SCHEMES:
         raise InvalidValue(
-            f"site {site.name}: {site.url.partition('?')[0]} leads to no Redis; use a URL such as redis://host:6379"
+            f"site {site.name}: {site.url.partition('?')[0]} does not lead to a Redis; use a URL such as redis://host:6379"
         )
     return url
 
@@ -156,10 +156,10 @@ def _store_path(url: str) -> tuple[str, tuple[str, ...]]:
     """
     scheme, separator, rest = url.partition("://")
     if not separator or "::" in url or (scheme in ("file", "local") and not rest.startswith("/")):
-        raise InvalidValue(f"{url!r} is no root of stores; use one like 'file:///var/spool' or 's3://bucket/prefix'")
+        raise InvalidValue(f"{url!r} is not a root of stores; use one like 'file:///var/spool' or 's3://bucket/prefix'")
     if scheme in ("file", "local"):
         return "file", tuple(part for part in os.path.realpath(rest).split("/") if part)  # "/" itself has none
     parts = tuple(part for part in rest.split("/") if part)
     if any(part in (".", "..") or "%" in part or "\\" in part for part in parts):
-        raise InvalidValue(f"{url!r} has a folder that is read differently by different file systems; write it out")
+        raise InvalidValue(f"{url!r} has a folder that file systems read differently; write it in full")
     return scheme, parts

@@ -71,7 +71,7 @@ class FollowedFile(Generic[T]):
             try:
                 take(await self.read())
             except HeadgateError as error:
-                _log.warning("%s stay as they were: %s", self._what, " | ".join(str(error).splitlines()))
+                _log.warning("%s are unchanged: %s", self._what, " | ".join(str(error).splitlines()))
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
@@ -128,7 +128,7 @@ class RedisSource:
             except (HeadgateError, ValueError) as error:  # ValueError: somebody wrote into the hash by hand
                 if str(error) != reported:
                     reported = str(error)
-                    _log.warning("the users stay as they were: %s", reported)
+                    _log.warning("the users are unchanged: %s", reported)
 
     async def _look(self, take: Taker) -> None:
         known = self._known

@@ -126,7 +126,7 @@ class TokenVerifier:
             found = self._decode(token, self._keys.held, registry=self._registry, decoder_cls=_Finite)
             key = self._keys.held.get_by_kid(found.header.get("kid"))
         except Exception as error:  # noqa: BLE001 -- whatever a stranger's bytes lead to, it is no token
-            raise TokenRefused(f"a token that no key of the file has signed: {type(error).__name__}") from None
+            raise TokenRefused(f"a token that no key of the file signed: {type(error).__name__}") from None
         return self._heed(found.claims, key.thumbprint())
 
     def _heed(self, claims: dict[str, Any], key: str) -> VerifiedToken:
@@ -137,18 +137,18 @@ class TokenVerifier:
         if options.audience != audience and not (isinstance(audience, list) and options.audience in audience):
             raise TokenRefused("a token for another audience")
         if not _is_moment(expires) or not _is_moment(since):
-            raise TokenRefused("a token without an end, or whose exp or nbf is no number")
+            raise TokenRefused("a token without an end, or whose exp or nbf is not a number")
         if now >= expires + LEEWAY:
             raise TokenRefused("a token that has expired")
         if now < since - LEEWAY:
-            raise TokenRefused("a token that does not hold yet")
+            raise TokenRefused("a token that is not valid yet")
         user = claims.get(options.claim)
         try:
             user = check_user(user)  # type: ignore[arg-type]  # it says so of what is no text
         except InvalidName:
-            raise TokenRefused(f"a token whose {options.claim} is no user's name") from None
+            raise TokenRefused(f"a token whose {options.claim} is not a user's name") from None
         if user == ANONYMOUS:
-            raise TokenRefused("a token for whoever gives no name")
+            raise TokenRefused("a token for clients that give no name")
         return VerifiedToken(user, float(expires) + LEEWAY, key)
 
 
@@ -190,9 +190,9 @@ def read_keys(file: Path) -> KeyFile:
         raise InvalidValue(_unusable(file, f"at most {LARGEST_FILE} bytes and 1 to {MOST_KEYS} keys for signatures"))
     for each in held:
         if not isinstance(each, ECKey | OKPKey | RSAKey) or each.is_private:
-            raise InvalidValue(_unusable(file, "it has a secret key; give public keys of RSA, EC or Ed25519 alone"))
+            raise InvalidValue(_unusable(file, "it has a secret key; give only public keys of RSA, EC or Ed25519"))
         if isinstance(each, RSAKey) and each.raw_value.key_size < LEAST_RSA:
-            raise InvalidValue(_unusable(file, f"a key of RSA has {LEAST_RSA} bits or more"))
+            raise InvalidValue(_unusable(file, f"an RSA key needs {LEAST_RSA} bits or more"))
     ids = [each.kid for each in held]
     if len(set(ids)) < len(ids):
         raise InvalidValue(_unusable(file, "two keys have one kid"))
@@ -200,4 +200,4 @@ def read_keys(file: Path) -> KeyFile:
 
 
 def _unusable(file: Path, why: str) -> str:
-    return f"--token-keys {str(file)!r} is no JSON Web Key Set that can be used: {why}"
+    return f"--token-keys {str(file)!r} is not a JSON Web Key Set that can be used: {why}"

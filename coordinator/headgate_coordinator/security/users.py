@@ -138,11 +138,11 @@ class Users:
             TokenRefused: it is not right, or there is no such user.
         """
         if self._tokens is None:
-            raise TokenRefused("a token, and none are taken here")
+            raise TokenRefused("a token, and none are accepted here")
         found = self._tokens.check(token)
         identity = self._beside(found.user, f"{_BORNE}{found.key}")
         if identity is None:
-            raise TokenRefused(f"a token for {found.user!r}, and there is no such user")
+            raise TokenRefused(f"a token for {found.user!r}, who is not a user here")
         return identity, found.expires
 
     def _beside(self, name: str, way: str) -> Identity | None:

@@ -126,7 +126,7 @@ class Sweep:
             if by_key:
                 await LimiterStore(server).sweep(address.by_key)
             if moving[at] == 1 and (ended := await self._client.end_moves(address.name, older_than_ms=BROKE_OFF_MS)):
-                _log.warning("%d messages of %r that were being moved by hand, as somebody died, are in their place",
+                _log.warning("%d messages of %r that a client was moving by hand as it died are back in their place",
                              ended, address.shown)  # fmt: skip
 
     async def _reaped(self, address: Address) -> str:

@@ -22,7 +22,7 @@ async def give_way(node: Node, registry: NodeRegistry) -> None:
         try:
             others = [entry.claims for entry in await registry.list() if entry.id != node.id]
         except HeadgateError as error:
-            _log.debug("other nodes were not asked which links they took over: %s", error)
+            _log.debug("other nodes could not be asked which links they took over: %s", error)
             continue
         latest: dict[str, float] = {}
         for claims in others:

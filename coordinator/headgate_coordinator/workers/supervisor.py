@@ -141,10 +141,10 @@ class Supervisor:
                     self._workers[number].kill()
                 case machine.Replace(number, place, seconds):
                     self._replaced += 1
-                    _log.error("worker %d of node %s begins again in %.3g s", place, self._post.name, seconds)
+                    _log.error("worker %d of node %s starts again in %.3g s", place, self._post.name, seconds)
                 case machine.Abandon(number, place):
                     _log.error(
-                        "the restart of node %s ends at worker %d: its successor did not begin, and it stays",
+                        "the restart of node %s ends at worker %d, which stays: its successor did not start",
                         self._post.name, place,
                     )  # fmt: skip
                     notify(READY)

@@ -86,7 +86,7 @@ class Worker:
             return cls(socket.socket(fileno=descriptor))
         except (OSError, ValueError, OverflowError, KeyError):
             raise InvalidValue(
-                "only a supervisor, which --workers begins, gives it to its workers", setting="--worker"
+                "only the supervisor that --workers starts gives this to its workers", setting="--worker"
             ) from None
 
     async def start(self) -> None:

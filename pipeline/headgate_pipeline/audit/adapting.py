@@ -35,7 +35,7 @@ class AdaptiveSteps:
             self._name = limit.name
         if self._course is None:
             return float(limit.most)
-        # What is outside of new bounds is moved there with the next call, which says nothing of it.
+        # What is outside of new bounds is moved there with the next call, which says nothing about it.
         self._course, self._moved = replace(self._course, limit=max(self._course.limit, limit.floor * UNIT)), True
         return float(min(self._course.limit // UNIT, limit.most))
 
@@ -49,7 +49,7 @@ class AdaptiveSteps:
         how, _, rules = how.partition(".")
         if not int(floor) * UNIT <= written.limit <= int(ceiling) * UNIT:
             bounds = f"{floor} to {ceiling}"
-            self._violated("P1", f"the limit of {name} is outside of its bounds", bounds, f"{written.limit / UNIT:g}")
+            self._violated("P1", f"the limit of {name} is out of its bounds", bounds, f"{written.limit / UNIT:g}")
         if self._course is not None and name == self._name and rules == RULES:
             adapt: Any = how
             course = replace(self._course, limit=int(before)) if self._moved else self._course

@@ -68,7 +68,7 @@ class DestinationShadows:
             self._tats.clear()
         self._ms = ms if self._limits else 0
         for name in noted.keys() - self._limits.keys():
-            self._violated("P10", "something is noted for a shadow limit that there is not", "none", name)
+            self._violated("P10", "something is noted for a shadow limit that does not exist", "none", name)
         amounts = {"publish": (("bytes", size), ("messages", messages), ("rate", messages), ("byte_rate", size))}.get(
             op, (("tokens", size),) if op == "take" else ()
         )

@@ -52,7 +52,7 @@ class Settings(NamedTuple):
     """Settings that a ledger does not tell. Rates are those in force since the last ``apply``.
 
     Attributes:
-        enforce: ``always``, ``with-consumers`` or ``off``; of a ledger that says nothing of it, as the next two.
+        enforce: ``always``, ``with-consumers`` or ``off``; of a ledger that says nothing about it, as the next two.
         oversize: ``allow-one`` or ``refuse``.
         hard_bytes: up to which a publisher whose credit counts messages may go.
         rate: tokens/s of a bucket.

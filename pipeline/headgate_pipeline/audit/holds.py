@@ -176,7 +176,7 @@ class Holds:
 
     def _unknown(self, event: list[str]) -> None:
         if self.whole:
-            self._violated("P5", f"{event[0]} of a hold that is not there", "one that was admitted", event[1])
+            self._violated("P5", f"{event[0]} of a hold that does not exist", "one that was admitted", event[1])
 
     def _compare(self, event: list[str]) -> None:
         """Compare what the entry says is taken with what its holds add up to."""

@@ -62,7 +62,7 @@ class LimiterShadows:
                 elif of is None and (number > limit.most or self._is_late(limit, (owner, name), number, ms)):
                     self._violated("P10", f"a hold above the shadow limit {name} of {whose} is noted", "noted", hold)
         if noted:
-            self._violated("P10", "a hold is noted for a shadow limit that there is not", "none", sorted(noted))
+            self._violated("P10", "a hold is noted for a shadow limit that does not exist", "none", sorted(noted))
 
     def _is_late(self, limit: Limit, of: tuple[str, str], number: int, ms: int) -> bool:
         """Return whether it certainly came before its time."""

@@ -34,7 +34,7 @@ class BucketRate:
         before, self.tat = self.tat, tat
         clock, self.ms = self.ms, ms
         if tokens < 1 or row[5] < 0:
-            return "a take that took nothing has no entry", "1 token or more", f"{tokens}, {row[5]} refused"
+            return "a take of nothing has no entry", "1 token or more", f"{tokens}, {row[5]} refused"
         if before is None or ms < clock:
             return None
         if tat <= before:

@@ -150,7 +150,7 @@ class Replay:
         self.seq, self.ms, self.epoch = seq, ms, epoch
         self.pending, self.pending_m, self.leased, self.leased_m = pending, pending_m, leased, leased_m
         if pending < 0 or pending_m < 0 or leased < 0 or leased_m < 0:
-            self._violated("P2", "a counter is below nothing", 0, min(pending, pending_m, leased, leased_m))
+            self._violated("P2", "a counter is below zero", 0, min(pending, pending_m, leased, leased_m))
         self.last = row
 
     def _resume(self, seq: int, epoch: int, ms: int, op: str) -> bool:

@@ -48,7 +48,7 @@ def what_if(
     to trust it. A --limit wins over the policy.
     """
     if not limit and policy is None:
-        raise InvalidValue("what is asked? give --policy FILE, or --limit NAME=SIZE such as orders=1MiB")
+        raise InvalidValue("nothing to try: give --policy FILE, or --limit NAME=SIZE such as orders=1MiB")
     limits, of_limiters = limits_of(limit or [])
 
     from headgate import policy as documents

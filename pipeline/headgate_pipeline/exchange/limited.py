@@ -39,7 +39,7 @@ def limited(
         on: of :class:`headgate.sync.PerProcess`; it goes to executors, and opens nothing before.
         rows: admitted together; what they take must not be more than the limit ever admits.
         key: for whom, of all rows; or what returns it, of a part of a frame, or the first series.
-        timeout: seconds to wait before a task fails; without an end when it does not say.
+        timeout: seconds to wait before a task fails; without an end by default.
         cost: the amount of a row, by the names of limits, ``size`` of a gate, ``tokens`` of a bucket; or what returns
             that of a part. A part of which all are 0 waits for nothing.
 

@@ -73,7 +73,7 @@ class Options:
         if not values.get("destination"):
             raise InvalidValue('no destination; say .option("destination", "orders")')
         if sum(bool(values.get(name)) for name in ("url", "url_env", "url_file")) != 1:
-            raise InvalidValue("say where Headgate is, in one of the options url, url_env and url_file")
+            raise InvalidValue("say where Headgate is with one of the options url, url_env and url_file")
         read: dict[str, Any] = {name: _READERS.get(name, _text)(name, value) for name, value in values.items()}
         return cls(**read)
 

@@ -71,7 +71,7 @@ def columns(schema: StructType, options: Options) -> tuple[str, str]:
         StringType(), StringType(), valueContainsNull=False
     ):
         found = types[name].simpleString() if name in types else "missing"
-        raise InvalidValue(f"column {name!r} is {found}; headers are map<string,string>")
+        raise InvalidValue(f"column {name!r} is {found}; headers must be map<string,string>")
     return options.body, name
 
 
@@ -86,7 +86,9 @@ def rows_of(batches: "Iterator[pa.RecordBatch]", body: str, headers: str) -> Ite
         extras = batch.column(headers).to_pylist() if headers else [None] * len(bodies)
         for text, pairs in zip(bodies, extras, strict=True):
             if text is None:
-                raise InvalidValue(f"column {body!r} is null in a row; filter such rows, for a message has a body")
+                raise InvalidValue(
+                    f"column {body!r} is null in a row; filter such rows, since every message has a body"
+                )
             yield text, {name: value or "" for name, value in pairs} if pairs else None
 
 
@@ -176,7 +178,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         task = _task()
         query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
         if query is None or batch is None:
-            raise InvalidValue(f"this Spark does not tell a task its query and batch ({QUERY}, {BATCH})")
+            raise InvalidValue(f"this Spark does not give tasks their query and batch ({QUERY}, {BATCH})")
         key = f"{query}/{batch}/{task.partitionId()}"
         return Sending(self._options, key).send(rows_of(iterator, self._body, self._headers))
 
@@ -184,5 +186,5 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _task() -> TaskContext:
     task = TaskContext.get()
     if task is None:
-        raise InvalidValue("this runs in Spark's tasks only")
+        raise InvalidValue("this runs only in Spark's tasks")
     return task

@@ -133,7 +133,7 @@ def run(spark: SparkSession, job: Ingest, say: Callable[[str], None]) -> int:
             if not job.follow:
                 raise IngestFailed(f"{error}; the next run goes on from {job.checkpoint}") from None
             pause = AGAIN[min(failed, len(AGAIN) - 1)]
-            say(f"{str(error).rstrip('.')}; asked again in {pause} s")
+            say(f"{str(error).rstrip('.')}; retrying in {pause} s")
             failed += 1
             disconnect()  # of a cluster, what is known of its servers may be old
             time.sleep(pause)

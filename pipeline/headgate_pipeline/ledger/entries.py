@@ -32,7 +32,7 @@ def entries(spark: "SparkSession", folder: Path | str | None, url: str | None, n
         found = rows[0] if len(rows) == 1 else rows[0].unionByName(rows[1])
         return found.where(F.col("namespace") == namespace)
     if not url:
-        raise InvalidValue("which ledger? give --input DIR with what was ingested, or --redis URL")
+        raise InvalidValue("no ledger was given: use --input DIR with what was ingested, or --redis URL")
     register(spark)
     return spark.read.format(NAME).option("url", url).option("namespace", namespace).load()
 

@@ -158,7 +158,7 @@ def _read(entry: Entry) -> dict[str, Any]:
     if not name.endswith(b"-0"):
         return _bad(f"its id is {name.decode('ascii', 'replace')}, not <number>-0", fields)
     if not fields or len(fields) != 2 or fields[0] != b"e":
-        return _bad("it has other fields than e", fields)
+        return _bad("it has fields other than e", fields)
     text: bytes = fields[1]
     version, *rest = text.split(b",")
     layout = layout_of(version)

@@ -258,7 +258,7 @@ class LedgerSource(DataSource):
 
     def _for(self, schema: StructType) -> Options:
         if schema != ENTRY:
-            raise InvalidValue(f"{NAME} has columns of its own; leave schema() out, and select() what is wanted")
+            raise InvalidValue(f"{NAME} has columns of its own; leave out schema(), and select() what you want")
         return self._checked
 
 

@@ -65,8 +65,8 @@ def _quota(need: DestinationDemand, one: LimitDemand, bounds: Bounds) -> Proposa
         wanted = max(wanted, now * (1 + bounds.room))
     reason = (
         f"{count(demand)} in one {one.window}{_by(one)} were asked for at most, as they were settled, in {_of(one)}"
-        f"{'; it was reached' if is_reached else ''}; and {bounds.room:.0%} more. Whether that much may be spent, no "
-        f"ledger says. {_waits(one)}"
+        f"{'; it was reached' if is_reached else ''}; and {bounds.room:.0%} more. No ledger says whether that "
+        f"much may be spent. {_waits(one)}"
     )
     ends = (max(1.0, one.largest), 1 << 52)
     key = f"{_place(one)}.quota"

@@ -44,10 +44,10 @@ def document(
 
 
 def _head(needs: Sequence[DestinationDemand], bounds: Bounds, base: str | None) -> Iterator[str]:
-    yield "# Proposed by `headgate pipeline recommend`. Nothing is in force: read it, then"
+    yield "# Proposed by `headgate pipeline recommend`. Nothing is in force yet: read it; then"
     yield "# `headgate policy apply FILE --dry-run` shows what would change and who would block."
     if base is None:
-        yield "# A document is the whole policy: add these rules to yours (--base FILE does), or they are all there is."
+        yield "# A document is the whole policy: add these rules to yours (--base FILE does), or nothing else remains."
     if needs:
         first, last = min(need.first_ms for need in needs), max(need.last_ms for need in needs)
         entries = sum(need.entries for need in needs)
@@ -117,7 +117,7 @@ def _limiter(need: DestinationDemand, proposals: list[Proposal], fields: Fields)
         yield from because
         yield from (f"{key} = {value}" for key, value in _as_toml(wholes[limit.name], zone).items())
         if limit.window and fields.get("zone"):
-            yield from _comment(f"{zone} has the offsets of the time zone in force, whose name is kept nowhere")
+            yield from _comment(f"{zone} has the offsets of the time zone in force, whose name is not stored")
     if of_keys or fields.get("key_weights"):
         yield "[limiter.per_key]"
     for limit in of_keys.values():

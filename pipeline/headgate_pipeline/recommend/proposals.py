@@ -195,7 +195,7 @@ def _rates(need: DestinationDemand, bounds: Bounds, fields: Fields) -> Iterator[
         reason = f"{words} at most {a_second(demand)} in {_of(need, kept['sure'])}, while they did not wait"
         if now is not None and field != "delivery_rate" and demand >= REACHED * now:
             wanted = max(wanted, now * (1 + bounds.room))
-            reason = f"it was reached ({a_second(demand)}), so what would have come without it is not known"
+            reason = f"it was reached ({a_second(demand)}), so how much would have come without it is not known"
         reason += f"; and {bounds.room:.0%} more"
         yield make(key, wanted, now, (0.01, 1 << 40), bounds, reason, round_rate, need, **kept)
 

@@ -29,7 +29,7 @@ def advise(figures: ReportData, labels: dict[tuple[str, str], str]) -> list[str]
         names = ", ".join(labels[row["namespace"], row["destination"]] for row in idle[:3])
         advice.append(
             f"{names}{' and others' if len(idle) > 3 else ''}: under 10 % of the limit was used at most. "
-            "A lower limit would tell sooner when something is wrong."
+            "A lower limit would show sooner that something is wrong."
         )
     if not advice:
         advice.append("Nobody waited, no consumer was slow, and nothing is missing. Nothing needs to change.")
@@ -38,7 +38,7 @@ def advise(figures: ReportData, labels: dict[tuple[str, str], str]) -> list[str]
 
 def _broken(figures: ReportData) -> Iterator[str]:
     if figures.verdict and not figures.verdict.held:
-        yield "A promise did not hold in this period: read the verdict before anything else here."
+        yield "A promise was broken in this period: read the verdict before anything else here."
     if figures.problems:
         yield (
             f"{len(figures.problems)} part(s) of the ledger are missing or could not be read, so sums are too low: "
@@ -58,7 +58,7 @@ def _turned_away(row: Row, name: str) -> Iterator[str]:
         asked = row["taken"] + row["refused"]
         yield (
             f"{name}: of {count(asked)} tokens that were asked for, {count(row['refused'])} were refused, or more: "
-            "calls that took nothing are not in the ledger. `headgate pipeline recommend` says which rate would do."
+            "calls that took nothing are not in the ledger. `headgate pipeline recommend` shows which rate would do."
         )
     if row["dropped"]:
         yield (
@@ -75,7 +75,7 @@ def _limited(figures: ReportData, labels: dict[tuple[str, str], str]) -> Iterato
         limit = f"{row['limit']}{' of each key' if row['of'] == 'key' else ''}"
         yield (
             f"{name}: {count(row['waits'])} admission(s) waited {span(row['waited_ms'])} in all for its limit {limit}, "
-            f"{count(row['unserved'])} of them in vain. `headgate pipeline recommend` says what would do."
+            f"{count(row['unserved'])} of them in vain. `headgate pipeline recommend` shows which limit would do."
         )
 
 
@@ -112,7 +112,7 @@ def _stalled(row: Row, name: str) -> str:
     if cause == "turn":
         return f"{text}There was room under its own limit: look at its pools, its rate, resume_at, and stops by hand."
     if cause == "unknown":
-        return f"{text}The limit of that time is not in the entries that are left, so the cause is not known."
+        return f"{text}The limit of that time is not in the entries that remain, so the cause is not known."
     if not row["published"] and not row["settled"]:
         return (
             f"{text}It is a gate of {size(row['limit'])}: its permits were held by others. Hold them for a shorter "
@@ -126,7 +126,7 @@ def _stalled(row: Row, name: str) -> str:
     if row["waited"] < 0.25 * period:
         return (
             f"{text}, in bursts: a larger one would absorb them{delay}. `headgate pipeline recommend` proposes one, "
-            "`what-if` says what it would do."
+            "`what-if` shows what it would do."
         )
     return (
         f"{text}, for much of the time: consumers took {size(rate)}/s{delay}. If they are always busy, only more or "
@@ -156,7 +156,7 @@ def _behind(figures: ReportData) -> Iterator[str]:
         if row["behind"] and row["behind"] > rate:
             yield (
                 f"The link from {row['source']} to {row['target'] or 'elsewhere'} has {count(row['behind'])} "
-                f"message(s) still to forward, at {count(rate)} a second. `headgate links` tells what it waits for."
+                f"message(s) still to forward, at {count(rate)} a second. `headgate links` shows what it waits for."
             )
 
 

@@ -18,5 +18,5 @@ def extra(name: str, module: str = "") -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != wanted:  # it is there, and lacks something itself
             raise
-        text = f"{error.name} is not installed, and this module of Headgate is for it: pip install 'headgate[{name}]'"
+        text = f"{error.name} is not installed, and this module of Headgate needs it: pip install 'headgate[{name}]'"
         raise ModuleNotFoundError(text, name=error.name, path=error.path) from None

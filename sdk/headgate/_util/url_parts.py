@@ -119,5 +119,5 @@ def read_secret(file: str, option: str = "password_file") -> str:
     try:
         return Path(file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InvalidValue(f"{option} {file!r} cannot be read: {why}") from None

@@ -173,7 +173,7 @@ class Engine:
         if self.windows.waiting:
             self.windows.tell(self._handler)
         if self.alive and not self._over and lib.pn_transport_capacity(self._transport) < 0:
-            self.give_up(DECODE_ERROR, "a frame whose body is none of AMQP 1.0, by the number of its descriptor")
+            self.give_up(DECODE_ERROR, "a frame whose body has a descriptor that AMQP 1.0 does not define")
 
     def hung_up(self) -> None:
         """Note that nothing more will come."""
@@ -248,7 +248,7 @@ class Engine:
                     self._tell(of, fates)
                     fates, of = [], link
                     if link.has_foreign:  # all that came is in the library already: to look once is enough
-                        self.give_up(ILLEGAL_STATE, f"a transfer over link {link.name!r}, whose receiver sent it")
+                        self.give_up(ILLEGAL_STATE, f"a transfer over link {link.name!r}, sent by that link's receiver")
                     else:
                         self._hear(link, _event_delivery(event), fates)
             else:
@@ -374,7 +374,7 @@ class Engine:
         elif not lib.pn_session_state(session) & lib.PN_LOCAL_ACTIVE:
             self._chunks.sessions += 1
             if self._chunks.sessions > self.limits.sessions:  # without a channel to answer on, it falls silent
-                self.give_up(RESOURCE_LIMIT, f"more than {self.limits.sessions} sessions, those that end included")
+                self.give_up(RESOURCE_LIMIT, f"more than {self.limits.sessions} sessions, including those ending")
                 return
             lib.pn_session_set_incoming_capacity(session, self.limits.window)
             lib.pn_session_open(session)

@@ -187,7 +187,7 @@ class NodeLink(Wire):
 
     def attached(self, link: Link) -> None:
         """Refuse a link: a node begins none."""
-        link.refuse("amqp:not-allowed", "a client of Headgate's own takes no links")
+        link.refuse("amqp:not-allowed", "Headgate's own client accepts no links")
 
     def answered(self, link: Link) -> None:
         """Note that the node answered a link."""

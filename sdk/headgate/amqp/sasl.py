@@ -78,7 +78,7 @@ class _Fields:
     def __init__(self, body: bytes) -> None:
         self._body = body
         if body[:2] != b"\x00\x53" or len(body) < 4:
-            raise HandshakeFailed("the peer sent something that is no SASL frame")
+            raise HandshakeFailed("the peer sent something that is not a SASL frame")
         self.code = body[2]
         kind = body[3]
         self._at, self._left = {0x45: (4, 0), 0xC0: (6, body[5] if len(body) > 5 else 0)}.get(kind, (12, 0))
@@ -207,7 +207,7 @@ class SaslServer:
                 self.credentials = Credentials("", mechanism="ANONYMOUS")
             elif header is not None:
                 self.outgoing += HEADER
-                raise HandshakeFailed("the client wants another protocol than AMQP 1.0 with SASL")
+                raise HandshakeFailed("the client wants a protocol other than AMQP 1.0 with SASL")
         if self.credentials is None and self._frames.headed and (fields := self._frames.frame()):
             self._init(fields)
 
@@ -243,9 +243,9 @@ def _read(mechanism: str, response: bytes) -> Credentials:
     try:
         name, secret, acts_for = _parts(mechanism, response)
     except ValueError:  # not as many parts, or not UTF-8
-        raise HandshakeFailed(f"the client's {mechanism} response has not the form of that mechanism") from None
+        raise HandshakeFailed(f"the client's {mechanism} response is not well formed for that mechanism") from None
     if acts_for not in ("", name):
-        raise HandshakeFailed("the client signs in as one user to act as another, which nobody may here")
+        raise HandshakeFailed("the client signs in as one user to act as another, which is not allowed here")
     return Credentials(name, secret, mechanism)
 
 
@@ -299,7 +299,7 @@ class SaslClient:
         if not self._frames.headed:
             header = self._frames.header()
             if header is not None and header != HEADER:
-                raise HandshakeFailed("the node answers with another protocol than AMQP 1.0 with SASL")
+                raise HandshakeFailed("the node answers with a protocol other than AMQP 1.0 with SASL")
         while not self.done and self._frames.headed and (fields := self._frames.frame()):
             if fields.code == _MECHANISMS:
                 self._choose(fields.next())
@@ -313,9 +313,9 @@ class SaslClient:
         mechanism, response = self._way_in(names)
         if mechanism not in names:
             hint = {
-                "PLAIN": "it takes no passwords here; PLAIN wants TLS (amqps://) unless the node allows it without",
+                "PLAIN": "it accepts no passwords here; PLAIN needs TLS (amqps://) unless the node allows it without",
                 "ANONYMOUS": "name a user: amqp://user:password@host",
-                "OAUTHBEARER": "it takes no tokens here; they want TLS (amqps://) and a node with --token-keys",
+                "OAUTHBEARER": "it accepts no tokens here; they need TLS (amqps://) and a node with --token-keys",
             }[mechanism]
             offers = printable(", ".join(names)) or "no way"
             raise AccessDenied(f"the node offers {offers} to sign in, not {mechanism}: {hint}")
@@ -339,7 +339,7 @@ class SaslClient:
             raise HandshakeFailed("the node cannot check passwords at the moment; try again")
         if code != OK:
             if self._token is not None:
-                raise AccessDenied("the node refuses the token; it may have expired, or name nobody who may come")
+                raise AccessDenied("the node refuses the token; it may have expired, or name a user who may not log in")
             who = f"user {self._name!r}" if self._name is not None else "clients without a user"
             raise AccessDenied(f"the node refuses {who}; check the name and the password")
         self.done = True

@@ -113,16 +113,16 @@ def _read(scheme: str, parts: UrlParts) -> AmqpUrl:
     if unknown := set(options) - _OPTIONS:
         raise unknown_option(sorted(unknown)[0], *_OPTIONS)
     if parts.path.strip("/"):
-        raise InvalidValue("a URL of nodes has no path; a namespace is named in code: connect(url, namespace=...)")
+        raise InvalidValue("a node's URL has no path; name the namespace in code: connect(url, namespace=...)")
     tls = scheme == "amqps"
     if not tls and (files := [name for name in _FILES if name in options]):
         raise InvalidValue(f"URL option {files[0]!r} is for TLS: amqps://...")
     file = options.get("password_file")
     secret = read_secret(file) if file else parts.password
     if secret is not None and parts.username is None:
-        raise InvalidValue("a URL with a password names its user: amqp://user:password@host")
+        raise InvalidValue("a URL with a password needs a user: amqp://user:password@host")
     if "token_file" in options and parts.username is not None:
-        raise InvalidValue("a URL has a user or a token_file: the token says who comes")
+        raise InvalidValue("give either a user or a token_file: the token names its user")
     url = AmqpUrl(
         tls=tls,
         hosts=hosts_of(parts.location, PORTS[scheme]),

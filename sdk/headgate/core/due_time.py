@@ -39,7 +39,7 @@ def moment_ms(value: datetime | float, what: str, now: float) -> int:
     elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _LAST:
         seconds = float(value)
     else:
-        raise InvalidValue(f"{value!r} is no moment; use a datetime, or seconds since 1970", setting=what)
+        raise InvalidValue(f"{value!r} is not a time; use a datetime, or seconds since 1970", setting=what)
     if seconds > now + MOST_LATER:
         raise InvalidValue(f"{value!r} is too far ahead; the most is {MOST_LATER} s, 366 days", setting=what)
     return max(0, math.ceil(seconds * 1000))

@@ -234,7 +234,7 @@ class Policy:
         if kind is None:
             kind = next((rule.kind for rule in reversed(rules) if rule.kind), None)
         values = {name: value for name, value in self.defaults.items() if _belongs(name, kind)}
-        if kind != "limiter":  # what keys of a gate may have stays as it was set by hand, where no rule says anything
+        if kind != "limiter":  # what keys of a gate may have stays as it was set by hand, where no rule sets anything
             values = {name: value for name, value in values.items() if name not in KEYED_FIELDS}
         found: dict[str, str] = {}
         shared: dict[str, str] = {}
@@ -307,7 +307,7 @@ class Policy:
         except PolicyError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise PolicyError(f"this is no compiled policy ({error!r}); apply the document again") from None
+            raise PolicyError(f"this is not a compiled policy ({error!r}); apply the document again") from None
 
 
 def _belongs(setting: str, kind: str | None) -> bool:

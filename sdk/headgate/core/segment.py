@@ -62,7 +62,7 @@ class Reference:
         """
         match = _FORM.fullmatch(stored)
         if match is None:
-            raise InvalidValue(f"{stored[:80]!r} is no reference to a spooled message")
+            raise InvalidValue(f"{stored[:80]!r} is not a reference to a spooled message")
         store, name, offset, size, crc, lost = (part.decode() for part in match.groups(b""))
         return cls(store, name, int(offset), int(size), int(crc, 16), lost)
 

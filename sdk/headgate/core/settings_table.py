@@ -90,7 +90,7 @@ class SettingRow:
         path: where a policy says it; empty where none can.
         kinds: of destinations that have it.
         default: what the field is without it.
-        governed: a policy in force sets it back where no rule says anything about it.
+        governed: a policy in force sets it back where no rule sets anything about it.
     """
 
     form: ValueForm | None
@@ -136,7 +136,7 @@ class Settings:
     store_nonpersistent: str | None = _row(ENCODED, kinds=MESSAGES, doc=
         "the spool store of messages that are not durable; unset, they go to ``store`` as all others do.")
     limit_references: int | str | None = _row(LIMIT, field="limit_reference_bytes", kinds=MESSAGES, doc=
-        "bytes of references to spooled messages, beside ``limit`` and pools; 64 MiB when it does not say.")
+        "bytes of references to spooled messages, beside ``limit`` and pools; 64 MiB by default.")
     deadlock: str | None = _row(word(*DEADLOCK), kinds=MESSAGES, doc=(
         "what happens to sends that wait for one another without end: ``none`` (nothing), ``alert`` (it is logged), "
         "``fail`` (the newest of them raises ``DeadlockDetected``) or ``ticket`` (one message goes above the limit). "
@@ -158,7 +158,7 @@ class Settings:
     reserved: bool | str | None = _row(FLAG, doc=
         "``yes`` when it may use what its pools keep in reserve; ``no`` when not.")
     pool_weight: int | str | None = _row(WEIGHT, doc=
-        "its share of a pool beside others that wait for it, 1 to 1000; 1 when it does not say.")
+        "its share of a pool beside others that wait for it, 1 to 1000; 1 by default.")
     slices: int | str | None = _row(SLICES, kinds=SLICED_KINDS, doc="slots of a queue or gate, up to 48; 1 unless set.")
     send_rate: float | str | None = _row(RATE, path="rate.messages", kinds=MESSAGES, doc=
         "messages a second that may be sent, shared by all hosts.")
@@ -179,9 +179,9 @@ class Settings:
     dead_letter: str | None = _row(NAME, kinds=MESSAGES, doc=
         "destination of what failed too often or was rejected.")
     retry_delay: float | str | None = _row(DURATION, field="retry_delay_ms", path="retry.delay", kinds=MESSAGES, doc=
-        "seconds that a message waits after a failed attempt before it is delivered again; none when it does not say.")
+        "seconds that a message waits after a failed attempt before it is delivered again; none by default.")
     retry_factor: float | str | None = _row(GROWTH, path="retry.factor", kinds=MESSAGES, doc=
-        "by which that grows with each further failed attempt, 1 to 100; 1 when it does not say.")
+        "by which that grows with each further failed attempt, 1 to 100; 1 by default.")
     retry_max: float | str | None = _row(DURATION, field="retry_max_ms", path="retry.max", kinds=MESSAGES, doc=
         "seconds that it waits at the most, up to 366 days.")
     slow_multiple: float | str | None = _row(NUMBER, path="consumer.slow.multiple", kinds=MESSAGES, doc=
@@ -194,7 +194,7 @@ class Settings:
     slow_action: str | None = _row(word(*SLOW_ACTIONS), path="consumer.slow.action", kinds=MESSAGES, doc=
         "what a slow consumer gets: ``notify`` or ``detach``.")
     max_subscriptions: int | str | None = _row(SUBSCRIPTIONS, kinds=MESSAGES, doc=
-        "subscriptions that a topic may have, up to 10000; 1000 when it does not say.")
+        "subscriptions that a topic may have, up to 10000; 1000 by default.")
     fair_by: str | None = _row(FAIR_BY, kinds=MESSAGES, doc=
         "of a queue, by whose values messages take turns: ``header:<name>`` of a header, ``group-id`` or ``producer``; "
         "``priority`` delivers the highest first.")
@@ -202,11 +202,11 @@ class Settings:
         'of a queue with ``fair_by``, shares of keys: ``{"gold-*": 4}``, 1 to 1000; 1 where no pattern matches.')
     max_overtaken: int | str | None = _row(MAX_OVERTAKEN, kinds=MESSAGES, doc=
         "of a queue with ``fair_by`` ``priority``, messages of other bands that go before one that is next in its own, "
-        "at the most: 16 to 1000000; 100 when it does not say.")
+        "at the most: 16 to 1000000; 100 by default.")
     durability: str | None = _row(DURABILITY, kinds=LIMITED | LIMITERS, doc=
         "where a write must be before it is confirmed: ``memory``, ``fsync``, ``replicas:1``, ``fsync replicas:1``.")
     producer_window: int | str | None = _row(CREDIT, path="producer.window", doc=
-        "bytes of credit that a producer keeps in hand when it does not say.")
+        "bytes of credit that a producer keeps in hand by default.")
     producer_rate: float | str | None = _row(RATE, path="producer.rate", doc="messages a second of each producer.")
     producer_byte_rate: float | str | None = _row(RATE, path="producer.byte_rate", doc="bytes a second of each one.")
     producer_weight: int | str | None = _row(WEIGHT, path="producer.weight", doc="share of one that does not say.")
@@ -253,7 +253,7 @@ class Settings:
     unknown_keys: str | None = _row(UNKNOWN_KEYS, kinds=KEYED, doc=
         "``refuse`` has keys refused that no pattern of ``key_weights`` matches; else ``allow``.")
     max_keys: int | str | None = _row(KEYS, kinds=KEYED, doc=
-        "keys that are known at a time, up to 10 million; 1 million when it does not say.")
+        "keys that are known at a time, up to 10 million; 1 million by default.")
     hold_off: float | str | None = _row(HOLD_OFF, field="hold_off_ms", kinds=KEYED, doc=
         "seconds for which a client may hold it off at the most, up to a day; else an hour.")
     lease_ahead: float | str | None = _row(LEASE_AHEAD, field="lease_ahead_ms", path=None, kinds=LIMITERS, doc=
@@ -371,7 +371,7 @@ PATHS: Final[dict[str, Path]] = {name: row.path for name, row in ROWS.items() if
 DEFAULTS: Final[dict[str, str]] = {
     row.field: row.default for row in ROWS.values() if row.governed and row.form and row.kinds not in (LIMITERS, KEYED)
 }
-"""Every field that a policy governs, at its default: what a destination has that no rule says anything about."""
+"""Every field that a policy governs, at its default: what a destination has that no rule sets anything about."""
 BUCKET_FIELDS: Final = frozenset(row.field for row in ROWS.values() if "bucket" in row.kinds and row.governed)
 """All that a policy can say about a bucket. Others have neither rate nor burst of their own."""
 LIMITER_FIELDS: Final = tuple(row.field for row in ROWS.values() if row.kinds in (LIMITERS, KEYED))

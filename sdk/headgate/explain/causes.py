@@ -51,7 +51,7 @@ def _by_hand(facts: DestinationFacts) -> Iterator[Reason]:
             "stopped",
             f"it was stopped by hand: {reason}",
             rule=facts.rule("stopped"),
-            remedy=f"lift it: headgate unblock {facts.name}",
+            remedy=f"lift it with: headgate unblock {facts.name}",
         )
     learning = facts.count("learning_until") - facts.now_ms
     if learning > 0:

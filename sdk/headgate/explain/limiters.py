@@ -51,7 +51,7 @@ async def explain_limiter(
         of_key = {} if levels is None else {one.name: one for one in LimiterView.of(levels, wait.key, "").key_limits}
     causes = _reasons(view, fields, wait, of_key, session)
     if by_hand := fields.get("stopped"):
-        text, remedy = f"it was stopped by hand: {by_hand}", f"lift it: headgate unblock {address.name}"
+        text, remedy = f"it was stopped by hand: {by_hand}", f"lift it with: headgate unblock {address.name}"
         causes = (Reason("stopped", text, rule=rule_of(fields, "stopped"), remedy=remedy),)
     reason = causes[0]
     turn = None if by_hand or wait is None else wait.turn_in

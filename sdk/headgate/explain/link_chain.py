@@ -132,7 +132,7 @@ def judge_link(ends: LinkEnds, due: LinkLoad, behind: TargetView, work: LinkWork
 
     if work is not None and not work.owner:
         why = f": {work.trouble.text}" if work.trouble else ""
-        return hop("nobody", f"no node that is there works on it{why}", NOBODY)
+        return hop("nobody", f"no node that is alive works on it{why}", NOBODY)
     if due.backlog == 0:
         return hop("source", f"{ends.source} has nothing for it")
     if work is not None and work.trouble and not work.trouble.stalls:

@@ -20,7 +20,7 @@ class LinkEnds:
 
     Attributes:
         id: of its consumer's session at the source, and of its session at the target.
-        link: what it is known by, the name of its lease.
+        link: the name that it is known by, the name of its lease.
         source: where it takes messages from.
         target: where it puts them.
         name: as the policy calls it; empty when the policy does not name it.

@@ -34,7 +34,7 @@ def owner_of(consumer: str) -> Party:
 
 
 def waiter(tie: Tie) -> Party:
-    """Return who waits in the send that a consumer is tied to: a session, or a link by what it is known by."""
+    """Return who waits in the send that a consumer is tied to: a session, or a link by the name that it is known by."""
     if tie.session.startswith(LINK):
         return Party("link", known_by(tie.destination, tie.at), tie.at)
     return Party("session", tie.session, tie.at)

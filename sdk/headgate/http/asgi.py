@@ -95,7 +95,7 @@ class LimitedApp:
     ) -> None:
         if not callable(app):
             raise InvalidValue(
-                f"{app!r:.80} is no application of ASGI; that comes first, then the limiter", setting="app"
+                f"{app!r:.80} is not an ASGI application; give that first, then the limiter", setting="app"
             )
         self._app = app
         self._charge = Charge(on, key=key, timeout=timeout, settle=None, **cost)

@@ -73,7 +73,7 @@ def check_hold(hold: str) -> None:
         InvalidValue: it is not.
     """
     if not isinstance(hold, str) or not _ID.match(hold):
-        raise InvalidValue(f"{hold!r:.120} is no id of a hold", setting="hold")
+        raise InvalidValue(f"{hold!r:.120} is not the id of a hold", setting="hold")
 
 
 def read_ttl(ttl: float | str) -> int:
@@ -296,8 +296,8 @@ class Hold:
     def _own(self, what: str) -> Reservation:
         if self._reservation is None:
             raise InvalidValue(
-                "this hold is of what its session has in hand, and Redis does not know it by itself; open the limiter "
-                "with in_hand=False", setting=what,
+                "this hold is part of what its session has in hand, so Redis does not know it; open the limiter with "
+                "in_hand=False", setting=what,
             )  # fmt: skip
         return self._reservation
 

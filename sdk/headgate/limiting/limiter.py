@@ -310,7 +310,7 @@ class Limiter:
             await self._ensure(True)
             code, lasts = await self._store.hold_off(self.address, self._session, key=encoded, ms=ms, reason=text)
         if code == "KEYS":
-            raise DestinationFull(self.name, 1, "it has as many keys as it may", gate=True)
+            raise DestinationFull(self.name, 1, "it has the most keys allowed", gate=True)
         if code != "OK":
             raise PolicyError(f"{self.name!r} is not a limiter")
         return lasts / 1000
@@ -348,7 +348,7 @@ class Limiter:
             text += terms_text(band, fail_if_late=late)
         encoded = encode_key(key)
         if len(self._machine) >= MOST_HERE:
-            reason = f"this session has {MOST_HERE} holds and waits there, as many as it may"
+            reason = f"this session has {MOST_HERE} holds and waits there, the most allowed"
             raise DestinationFull(self.name, max(amounts.values()), reason, gate=True)
         waiter = Waiter(self, now, self._loop)
         waiter.reservation = self._machine.admit(encoded, text, ttl_ms, now, deadline, waiter, waits=waits, hold=hold)

@@ -70,7 +70,7 @@ def error_of(
             late = max(0.0, (refusal.retry_at or now) - now)
             return CreditTimeout(
                 name, waited, size, limit=refusal.limit, rule=refusal.rule or "all", retry_after=late,
-                amounts=amounts, key=key, reason=f"it would wait for {late:.3g} s, by what is in line",
+                amounts=amounts, key=key, reason=f"it would wait for {late:.3g} s, judging by the line",
             )  # fmt: skip
         case "shed":
             return Shed(name, size, refusal.band, refusal.fill, refusal.limit, refusal.rule or "all", key=key)
@@ -84,7 +84,7 @@ def error_of(
             return PolicyError(f"the limiter {name!r} takes no key {key!r}: no pattern of its key_weights matches it")
         case "keys" | "holds":
             what = "keys" if refusal.why == "keys" else "holds"
-            return DestinationFull(name, size, f"it has as many {what} as it may", waited=waited, gate=True)
+            return DestinationFull(name, size, f"it has the most {what} allowed", waited=waited, gate=True)
         case "kind":
             return PolicyError(f"{name!r} is not a limiter")
     if isinstance(refusal.error, HeadgateError):

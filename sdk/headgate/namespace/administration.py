@@ -216,7 +216,7 @@ class Administration(ABC):
         return await self._registry.effective(address)
 
     async def block(self, destination: str, reason: str) -> None:
-        """Let nobody send to a destination until :meth:`unblock`; waiters learn the reason.
+        """Block a destination: nobody can send to it until :meth:`unblock`; waiters learn the reason.
 
         Raises:
             UnknownDestination: there is no such destination.
@@ -393,7 +393,7 @@ def _checked(policy: object) -> Policy:
     """Return it, if it is a policy."""
     if not isinstance(policy, Policy):
         raise InvalidValue(
-            f"{policy!r:.80} is no policy; headgate.policy.loads(text) and headgate.policy.load(file) return one",
+            f"{policy!r:.80} is not a policy; headgate.policy.loads(text) and headgate.policy.load(file) return one",
             setting="policy",
         )
     return policy

@@ -83,7 +83,7 @@ class Moves:
         """Move a message; see :meth:`Client.move_message`."""
         given_name(target.name)
         if source.shown == target.name:
-            raise InvalidValue(f"a message of {source.shown!r} cannot be moved to where it is", setting="target")
+            raise InvalidValue(f"a message of {source.shown!r} is there already", setting="target")
         above = 0
         for _ in range(TRIES):
             move = _Move(self, source, target, await self.single.begin(source, move_id(source, target), above=above))
@@ -126,8 +126,7 @@ class Moves:
             raise UnknownDestination(source.name, self._namespace)
         if code == "KIND":
             raise PolicyError(
-                f"a message of {source.name!r} cannot be singled out: one of a queue can be moved or deleted, one of a "
-                "topic deleted"
+                f"no message of {source.name!r} can be moved or deleted alone: that takes a queue, or a topic to delete"
             )
         if code != "OK":
             raise MessageUnavailable(source.shown, shown_id(source.name, id_), code.lower(), more)
@@ -250,7 +249,7 @@ class _Move:
         )  # fmt: skip
         if not durability.is_met(held):
             raise CoordinatorUnavailable(
-                f"{self._target.name!r} has the message, and not yet as safely as its settings say "
+                f"{self._target.name!r} has the message, but not yet as safely as its settings ask "
                 f"({durability.text}); a node ends the move, or the next one from {self._source.shown!r} to there",
                 answered=True,
             )

@@ -92,7 +92,7 @@ class Registry:
         """
         policy = await self.policies.current()
         if not self.may_make(address.shown) and not await self._read(address, "kind"):
-            raise PolicyError(f"{address.name!r} is gone, and is not to be made again")
+            raise PolicyError(f"{address.name!r} is gone, and may not be made again")
         if kinds[0] in LIMITS and not self.fields(address):
             await self._see_that_it_is_limited(policy, address, kinds[0])
         known = {name: value for name, value in self.fields(address).items() if name != SELECTORS}

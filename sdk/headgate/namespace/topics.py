@@ -88,7 +88,7 @@ class WildcardSubscription:
 def _check(code: bytes, name: str) -> None:
     if code == b"INVALID":
         raise InvalidName(
-            f"{name[:80]!r} is not spelled as this Redis' index takes names: is its client newer or older?"
+            f"{name[:80]!r} is not a name as this Redis' index stores them; its client may be newer or older"
         )
 
 

@@ -20,14 +20,14 @@ def _topics(value: Any, what: str) -> None:
     for name in value:
         encode_name(name, what)
     if len(set(value)) != len(value):
-        raise InvalidValue("a topic stands there twice; keep one", setting=what)
+        raise InvalidValue("a topic is listed twice; keep one", setting=what)
 
 
 def _group(value: Any, what: str) -> None:
     address = _address(value)
     if address is None or not address.is_multicast:
         raise InvalidValue(
-            f"{value!r} is no multicast address; use one of 224.0.0.0/4, such as '239.1.2.3'", setting=what
+            f"{value!r} is not a multicast address; use one of 224.0.0.0/4, such as '239.1.2.3'", setting=what
         )
 
 
@@ -35,7 +35,7 @@ def _interface(value: Any, what: str) -> None:
     address = _network(value) if isinstance(value, str) and "/" in value else _address(value)
     if address is None or address.is_multicast or address.is_unspecified:
         raise InvalidValue(
-            f"{value!r} is no address of an interface; write the network that each node has one in, such as "
+            f"{value!r} is not the address of an interface; write the network that each node has one in, such as "
             "'10.0.0.0/24', or an IPv4 address",
             setting=what,
         )

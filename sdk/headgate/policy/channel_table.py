@@ -10,7 +10,7 @@ from headgate.policy.value_forms import Name
 class ChannelTable(Table):
     """Topics whose messages are sent to a multicast group; their own limits play no part."""
 
-    name: Name = Field(description="what operators and readers call it")
+    name: Name = Field(description="its name for operators and readers")
     topics: Topics = Field(description="that are sent; a topic is in one channel")
     group: Group = Field(description="multicast address, of 224.0.0.0/4")
     port: Port = Field(description="of UDP")

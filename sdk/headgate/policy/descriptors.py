@@ -49,7 +49,7 @@ def _compile(table: DescriptorTable, origin: str) -> Descriptor:
     if table.hold is not None and table.release is not None:
         raise InvalidValue("a descriptor begins a hold or ends one; leave out one of them", setting="release")
     if table.release is not None and table.amounts is not None:
-        raise InvalidValue("what is released is what was held; leave it out", setting="amounts")
+        raise InvalidValue("a release gives back what was held; leave it out", setting="amounts")
     if table.release is None and table.amounts is None:
         raise InvalidValue("is missing; say what one hit takes, such as { requests = 1 }", setting="amounts")
     if table.ttl is not None and table.hold is None:
@@ -79,7 +79,7 @@ def check_descriptors(policy: Policy) -> Iterator[Problem]:
             if limit is None:
                 text = f"{one.limiter!r} has no limit {name!r}; it has {', '.join(limits)}"
             elif amount > limit.most:
-                text = f"{amount} of {name!r} at once are never admitted: {one.limiter!r} has {limit}"
+                text = f"{amount} of {name!r} at once can never be admitted: {one.limiter!r} has {limit}"
             elif limit.form == "at_once" and one.hold is None:
                 text = f"{name!r} of {one.limiter!r} is held at once; write hold = 'the entry that names the hold'"
             else:

@@ -188,7 +188,7 @@ class Retry(Table):
 class Destination(Table):
     """A rule: settings of the destinations that a pattern matches."""
 
-    match: str = Field(description="words between dots; * is one word, a last # the rest, a last > at least one more")
+    match: str = Field(description="words between dots; * is one word, a final # the rest, a final > at least one more")
     kind: Literal["queue", "topic", "gate", "bucket"] | None = Field(
         None, description="the rule is for destinations of this kind, and new ones get it"
     )

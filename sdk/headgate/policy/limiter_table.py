@@ -74,7 +74,7 @@ class ShadowPerKey(Table):
 class LimiterTable(Table):
     """A rule: limits of the limiters that a pattern matches."""
 
-    match: str = Field(description="words between dots; * is one word, a last # the rest, a last > at least one more")
+    match: str = Field(description="words between dots; * is one word, a final # the rest, a final > at least one more")
     limit: list[LimitTable] | None = Field(None, max_length=16)
     per_key: PerKey | None = None
     shadow_per_key: ShadowPerKey | None = None

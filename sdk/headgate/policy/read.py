@@ -85,7 +85,7 @@ def parse(text: str, name: str, form: Format = "toml") -> tuple[Document, Source
     else:
         data, source = toml(text, name)
     if not data:  # a file that was cut short must not take all limits away
-        raise BadDocument([Problem(f"{name}:1", "", "says nothing; to end what policies set, write destination = []")])
+        raise BadDocument([Problem(f"{name}:1", "", "is empty; to end what policies set, write destination = []")])
     document, further = None, 0
     try:
         document = Document.model_validate(data)
@@ -150,11 +150,11 @@ def _json(text: str, name: str) -> tuple[dict[str, Any], Source, list[Problem]]:
     if not isinstance(data, dict):
         raise BadDocument([Problem(f"{name}:1", "", 'a policy is an object: {"destination": [...]}')])
     source = Source(name, lines)
-    return data, source, [source.problem(path, "stands here twice; keep one") for path in twice[:MOST_PROBLEMS]]
+    return data, source, [source.problem(path, "is given twice; keep one") for path in twice[:MOST_PROBLEMS]]
 
 
 def _too_deep(name: str) -> BadDocument:
-    return BadDocument([Problem(f"{name}:1", "", "tables or lists within one another, too deep; a policy needs four")])
+    return BadDocument([Problem(f"{name}:1", "", "tables or lists are nested too deep; a policy needs four levels")])
 
 
 def _path(steps: tuple[str | int, ...], data: Any) -> Path:
@@ -182,9 +182,9 @@ def _say(detail: Any, path: Path) -> str:
     if kind == "literal_error":
         return f"{value!r}; use {detail['ctx']['expected']}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"{value!r} is no table; it takes {', '.join(keys_at(path)) or 'name = value'}"
+        return f"{value!r} is not a table; it takes {', '.join(keys_at(path)) or 'name = value'}"
     if kind == "list_type":
-        return f"{value!r} is no list; write " + (f"[[{path[-1]}]]" if len(path) == 1 else "[ ... ]")
+        return f"{value!r} is not a list; write " + (f"[[{path[-1]}]]" if len(path) == 1 else "[ ... ]")
     if kind == "bool_type":
         return f"{value!r}; write true or false"
     if kind == "too_long":

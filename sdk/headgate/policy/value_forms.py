@@ -120,7 +120,7 @@ def _names(value: Any, what: str) -> None:
     if not isinstance(value, list):
         encode_name(value, what)
     elif not value:
-        raise InvalidValue("[] is nowhere; give a name, or several", setting=what)
+        raise InvalidValue("[] names nothing; give one name, or several", setting=what)
     else:
         for name in value:
             encode_name(name, what)
@@ -160,7 +160,7 @@ def _key_limit(value: Any, what: str) -> None:
 
 def _site(value: Any, what: str) -> None:
     if not isinstance(value, str) or not _SITE.match(value):
-        raise InvalidValue(f"{value!r} is no name of a site or zone; write 1 to 32 of a-z, 0-9 and '-'", setting=what)
+        raise InvalidValue(f"{value!r} is not a site's or zone's name; write 1 to 32 of a-z, 0-9 and '-'", setting=what)
 
 
 def _namespace(value: Any, what: str) -> None:
@@ -172,7 +172,7 @@ def _namespace(value: Any, what: str) -> None:
 
 def _url(value: Any, what: str) -> None:
     if not isinstance(value, str):
-        raise InvalidValue(f"{value!r} is no URL; write {_SITE_FORMS}", setting=what)
+        raise InvalidValue(f"{value!r} is not a URL; write {_SITE_FORMS}", setting=what)
     where, _, name = value.partition(":")
     if where == "env" and not is_site_variable(name):
         raise InvalidValue(
@@ -198,7 +198,7 @@ def _url(value: Any, what: str) -> None:
 
 def _selector(value: Any, what: str) -> None:
     if not isinstance(value, str):
-        raise InvalidValue(f"{value!r} is no selector; write e.g. \"region = 'EU'\"", setting=what)
+        raise InvalidValue(f"{value!r} is not a selector; write e.g. \"region = 'EU'\"", setting=what)
     try:
         Selector.parse(value)
     except InvalidValue as error:
@@ -207,13 +207,13 @@ def _selector(value: Any, what: str) -> None:
 
 def _replicas(value: Any, what: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_REPLICAS:
-        raise InvalidValue(f"{value!r} is no number of replicas; write 0 to {MOST_REPLICAS}", setting=what)
+        raise InvalidValue(f"{value!r} is not a number of replicas; write 0 to {MOST_REPLICAS}", setting=what)
 
 
 def _hops(value: Any, what: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_HOPS:
         raise InvalidValue(
-            f"{value!r} is no number of places; write a whole number from 1 to {MOST_HOPS}", setting=what
+            f"{value!r} is not a number of places; write a whole number from 1 to {MOST_HOPS}", setting=what
         )
 
 

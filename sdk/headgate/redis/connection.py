@@ -97,7 +97,7 @@ async def greet(connection: Any) -> None:
     if connection.headgate_masters_only and replication.get("role") != "master":
         raise rx.ReadOnlyError("the server is a replica now")  # Sentinels that hear late still name it
     if not {"redis_version", "run_id"} <= facts.keys():
-        raise CoordinatorUnavailable("the server is no Redis: its INFO names no version and no run")
+        raise CoordinatorUnavailable("the server is not a Redis: its INFO gives no version and no run id")
     version = tuple(int(part) for part in re.findall(r"\d+", facts["redis_version"])[:3])
     if version < MIN_VERSION:
         raise CoordinatorUnavailable(f"Redis {facts['redis_version']} is too old; 6.2 or newer is needed")
@@ -116,7 +116,7 @@ def _warn_of_eviction(run_id: str, policy: str) -> None:
             _WARNED.clear()
         _WARNED.add(run_id)
         _log.warning(
-            "the maxmemory-policy of Redis is %s: when its memory is full it deletes messages and counters; "
+            "the maxmemory-policy of Redis is %s: when memory is full, Redis deletes messages and counters; "
             "set it to noeviction",
             policy[:40],
         )

@@ -68,7 +68,7 @@ async def _let_in(connection: Any) -> None:
     try:
         await connection.read_response()
     except rx.AuthenticationError:
-        raise rx.AuthenticationError("it wants a user or a password, and the URL names none") from None
+        raise rx.AuthenticationError("it asks for a user or a password, and the URL gives none") from None
     except (rx.ResponseError, rx.BusyLoadingError):
         return
 
@@ -91,7 +91,7 @@ def target(url: str) -> RedisUrl:
         InvalidValue: it is none; the error repeats no password.
     """
     if isinstance(url, str) and url.startswith(("amqp://", "amqps://")):
-        raise InvalidValue(f"that is the URL of a node; give that of its Redis: {FORMS}")
+        raise InvalidValue(f"that is the URL of a node; give the URL of its Redis: {FORMS}")
     return parse_url(url)
 
 

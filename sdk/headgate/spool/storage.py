@@ -164,7 +164,7 @@ class Storage:
         self._fs.invalidate_cache()
         if not self._fs.exists(self._at(self._marker)):
             raise OSError(
-                f"it has no {self._marker}, so it is not the place where segments went so far; mount that, or make "
+                f"it has no {self._marker}, so it is not where segments were kept so far; mount that, or make "
                 f"this file where they are now"
             )
 
@@ -228,7 +228,7 @@ def check_url(url: object) -> None:
     scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
     if not separator or not rest:
         raise PolicyError(
-            "it is none; use one like 'file:///var/spool/headgate' or 's3://bucket/prefix'", setting="url"
+            "it is not a URL; use one like 'file:///var/spool/headgate' or 's3://bucket/prefix'", setting="url"
         )
     first = rest.partition("/")[0]
     if "@" in first or (":" in first and "@" in rest):  # a password that is not encoded may hold a slash

@@ -42,7 +42,7 @@ def test_a_transfer_from_a_receiver_ends_the_connection_instead_of_the_process(n
     notes.engine.receive(attach("r", 0, receives=True))
     link = notes.links[0]
     notes.engine.receive(transfer(0, 1, b"mine") + transfer(0, 2, b"mine"))
-    assert notes.over == [("amqp:illegal-state", "a transfer over link 'r', whose receiver sent it")]
+    assert notes.over == [("amqp:illegal-state", "a transfer over link 'r', sent by that link's receiver")]
     assert (link.alive, link.credit, notes.gone) == (False, 0, [link])
     notes.engine.receive(attach("other", 1, receives=True))
     assert notes.links == [link], "nothing more is listened to"
@@ -172,6 +172,6 @@ def test_sessions_that_end_faster_than_it_is_answered_end_the_connection_with_a_
     pair = Pair(limits=Limits(sessions=64))
     said = b"".join(raw.begin(channel) for channel in range(63)) + (raw.begin(63) + raw.end(63)) * 5000
     pair.server.engine.receive(said)
-    assert pair.server.over == [("amqp:resource-limit-exceeded", "more than 64 sessions, those that end included")]
+    assert pair.server.over == [("amqp:resource-limit-exceeded", "more than 64 sessions, including those ending")]
     assert b"amqp:resource-limit-exceeded" in b"".join(pair.server.engine.outgoing())
     pair.free()

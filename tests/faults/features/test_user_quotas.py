@@ -26,7 +26,7 @@ pytestmark = pytest.mark.one_server
 LIMITER: Final = "user-limits.tenants"
 QUOTA: Final = '[[user_limit]]\nname = "tenants"\nusers = ["ann"]\nconnections = 2\nrate = "50/s"\n'
 FULL: Final = "has 2 connections over all nodes"
-ANEW: Final = "Redis may have lost its last writes: connections under the quota 'tenants' are counted anew for "
+ANEW: Final = "Redis may have lost its last writes: connections under the quota 'tenants' are being recounted for "
 
 
 async def grant(client: headgate.Client) -> None:

@@ -102,7 +102,7 @@ def test_a_url_in_a_policy_leads_to_open_hosts_with_files_of_the_open_folder(hos
             "redis:%2F%2F", "redis://"
         )
     )
-    with pytest.raises(InvalidValue, match="leads this node to 'redis://rome'"):
+    with pytest.raises(InvalidValue, match="may lead this node to 'redis://rome'"):
         reach.url_of(site("redis://rome"))
     with pytest.raises(InvalidValue, match="expected host"):
         PolicyReach(hosts=("berlin:port",))

@@ -59,7 +59,7 @@ def sender(group: Group) -> Iterator[Sender]:
         (("quotes", 7000), {}, "is no multicast address"),
         (("239.1.2.3", 0), {}, "port: 0; write a whole number from 1 to 65535"),
         (("239.1.2.3", True), {}, "port: True"),
-        (("239.1.2.3", 7000), {"interface": "eth0"}, "interface: 'eth0' is no IPv4 address"),
+        (("239.1.2.3", 7000), {"interface": "eth0"}, "interface: 'eth0' is not an IPv4 address"),
         (("239.1.2.3", 7000), {"memory": "much"}, "memory: 'much' is not a size"),
     ],
 )

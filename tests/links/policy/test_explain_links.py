@@ -206,7 +206,7 @@ async def why(client: headgate.Client, side: Side, cause: Cause, words: str) -> 
 
 async def test_the_view_of_a_link_names_the_side_that_binds(client: headgate.Client) -> None:
     await scene(client, ("orders", "billing"), more=rule("orders", 'kind = "queue"'))
-    await why(client, "nobody", "link-nobody", "no node that is there works on it")
+    await why(client, "nobody", "link-nobody", "no node that is alive works on it")
     owner = await registered(client)
     link = worker(client, "orders", "billing")
     await work(link)
@@ -237,7 +237,7 @@ async def test_the_view_of_a_link_names_the_side_that_binds(client: headgate.Cli
     await registered(client)
     await why(client, "moves", "open", "billing takes what comes")
     await NodeRegistry(client).leave(owner)
-    await why(client, "nobody", "link-nobody", "no node that is there works on it")
+    await why(client, "nobody", "link-nobody", "no node that is alive works on it")
 
 
 async def test_a_link_that_spools_moves_and_says_so(client: headgate.Client, tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ async def test_the_command_line_tells_of_a_link(client: headgate.Client, redis_u
 
     code, out, _ = await told("--link", LINK)
     assert (code, out.partition("\n")[0]) == (
-        0, "orders>billing (bridge): blocked: no node that is there works on it"
+        0, "orders>billing (bridge): blocked: no node that is alive works on it"
     )  # fmt: skip
     code, out, _ = await told("--link", "orders to billing", "--json")
     assert (code, json.loads(out)["link"]["side"]) == (0, "nobody")

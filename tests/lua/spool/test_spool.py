@@ -227,7 +227,7 @@ async def test_nothing_is_kept_for_copies_where_nothing_is_spooled(place: Place,
 
 
 async def test_what_can_never_be_whole_in_memory_is_too_large(place: Place) -> None:
-    """Who cannot spool it, such as a link, would wait for ever. Mutant: it is compared with the whole limit."""
+    """Who cannot spool it, such as a link, would wait forever. Mutant: it is compared with the whole limit."""
     await place.create("topic", limit=400, store=STORE, when_full="spool")
     assert (await place.producer("bob").ask(need=351)).code == "TOO_LARGE"
     assert (await place.producer("ann").ask(need=350)).code == "OK"

@@ -108,9 +108,9 @@ def test_what_cannot_be_read_is_a_row_of_its_own(text: bytes, problem: str) -> N
     ("found", "problem"),
     [
         ([b"7-3", [b"e", GOOD]], "malformed: its id is 7-3, not <number>-0"),
-        ([b"7-0", [b"x", GOOD]], "malformed: it has other fields than e"),
-        ([b"7-0", [b"e", GOOD, b"f", b"g"]], "malformed: it has other fields than e"),
-        ([b"7-0", None], "malformed: it has other fields than e"),
+        ([b"7-0", [b"x", GOOD]], "malformed: it has fields other than e"),
+        ([b"7-0", [b"e", GOOD, b"f", b"g"]], "malformed: it has fields other than e"),
+        ([b"7-0", None], "malformed: it has fields other than e"),
     ],
 )
 def test_an_entry_of_another_hand_is_a_row_of_its_own(found: list[Any], problem: str) -> None:

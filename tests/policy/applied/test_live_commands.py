@@ -110,7 +110,7 @@ async def test_a_dry_run_shows_what_goes_back_to_its_default(client: headgate.Cl
     ]
     write(file, LARGE)
     done = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
-    assert "  max_attempts: 3 -> default (no rule says anything)" in done.stdout.splitlines()
+    assert "  max_attempts: 3 -> default (no rule sets anything)" in done.stdout.splitlines()
     assert done.stdout.splitlines()[-1] == "it would replace version 1"
 
 
@@ -123,7 +123,7 @@ async def test_a_dry_run_shows_pools_and_refuses_what_could_not_be_applied(
     await headgate_policy(client, "apply", file, url=one_url)
     write(file, SMALL)
     dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
-    assert "pool memory: limit_bytes: 64000 -> none (it is named no more)" in dry.stdout.splitlines()
+    assert "pool memory: limit_bytes: 64000 -> none (it is no longer named)" in dry.stdout.splitlines()
     assert (await told(client, "apply", file, "--dry-run", url=one_url))["pools"][0]["pool"] == "memory"
     write(file, SMALL + '[[pool]]\nname = "memory"\npercent = 50\n')
     dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
@@ -146,14 +146,14 @@ async def test_a_dry_run_shows_stores_and_an_apply_those_that_are_kept(
     ]
     write(file, SMALL)
     dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
-    assert "store disk: limit_bytes: 64000 -> none (it is named no more)" in dry.stdout.splitlines()
+    assert "store disk: limit_bytes: 64000 -> none (it is no longer named)" in dry.stdout.splitlines()
     assert (await told(client, "apply", file, "--dry-run", url=one_url))["stores"][0]["store"] == "disk"
     await client.apply("orders.eu", limit=50, when_full="spool", store="disk")
     async with client.session("s") as session:
         producer = await session.producer("orders.eu")
         await producer.send(b"x" * 90)
         done = await headgate_policy(client, "apply", file, url=one_url)
-        assert "spool store 'disk' is named no more, and is kept while it holds 1 segment(s)" in done.stderr
+        assert "spool store 'disk' is no longer named, and is kept while it holds 1 segment(s)" in done.stderr
         await drain(await session.consumer("orders.eu"), 1)
     await wait_until(lambda: _removed(client), description="the store is empty, and goes")
 

@@ -48,7 +48,7 @@ BAD = [
     (bridge("b", "a", "'c'") + bridge("b", "c", "'d'"), "x:7", "there is a bridge 'b' already"),
     (bridge("b", "a", "'c'") + bridge("e", "a", "'c'"), "x:9", "bridge 'b' forwards 'a' to 'c' already"),
     (bridge("b", "a", "'c'", "dead_letters = 'c'"), "x:5", "is an end of bridge 'b' itself"),
-    (bridge("b", "a", "[]"), "x:4", "[] is nowhere"),
+    (bridge("b", "a", "[]"), "x:4", "[] names nothing"),
     (bridge("b", "a", "'c*'"), "x:4", "cannot be part of a name"),
     (bridge("b", "a", "'c'", "selector = 'region ='"), "x:5", "selector"),
     (bridge("b", "a", "'c'", "max_hops = 0"), "x:5", "write a whole number from 1 to 64"),
@@ -87,6 +87,6 @@ async def test_a_plan_tells_which_bridges_would_begin_and_end(one_url: str, name
     assert [one.target for one in planned.end] == ["c"]
     assert [one.target for one in planned.begin] == (["d"] if "bridge" in after else [])
     lines = list(planned.lines())
-    assert "bridge b: a -> c would end (it is named no more)" in lines
+    assert "bridge b: a -> c would end (it is no longer named)" in lines
     assert ("bridge b: a -> d would begin (x:1)" in lines) == ("bridge" in after)
     assert len(planned.as_dict()["links"]["end"]) == 1

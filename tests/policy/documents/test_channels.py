@@ -53,7 +53,7 @@ def test_a_link_of_a_channel_is_called_like_no_link_between_destinations() -> No
 @each(
     ("document", "place", "text"),
     [
-        (channel(group="192.0.2.1"), "x:4", "'192.0.2.1' is no multicast address; use one of 224.0.0.0/4"),
+        (channel(group="192.0.2.1"), "x:4", "'192.0.2.1' is not a multicast address; use one of 224.0.0.0/4"),
         (channel(group="quotes.example"), "x:4", "is no multicast address"),
         (channel().replace("7000", "70000"), "x:5", "70000; write a whole number from 1 to 65535"),
         (channel().replace("7000", "0"), "x:5", "0; write a whole number from 1 to 65535"),
@@ -110,5 +110,5 @@ async def test_a_plan_tells_which_topics_would_be_sent_and_which_no_more(one_url
         planned = await plan(client, loads(channel(topics="['news']"), "x"))
     lines = list(planned.lines())
     assert "channel quotes: news -> 239.1.2.3:7000 would begin (x:1)" in lines
-    assert "channel quotes: prices -> 239.1.2.3:7000 would end (it is named no more)" in lines
+    assert "channel quotes: prices -> 239.1.2.3:7000 would end (it is no longer named)" in lines
     assert [one["from"] for one in planned.as_dict()["links"]["begin"]] == ["news"]

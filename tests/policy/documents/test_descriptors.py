@@ -67,7 +67,7 @@ def test_the_most_specific_descriptor_counts_and_none_for_other_keys() -> None:
 
 WRONG = [
     (ONE.replace("domain", "domian"), 2, "did you mean 'domain'?"),
-    (ONE.replace('"shop"', "1"), 2, "domain: '1'; write a text of 1 to 255 characters"),
+    (ONE.replace('"shop"', "1"), 2, "domain: '1'; write text of 1 to 255 characters"),
     (ONE.replace('"shop"', f'"{"d" * 256}"'), 2, "1 to 255 characters"),
     (ONE.replace('["path=/search", "tenant"]', "[]"), 3, "entries: write a list of 1 to 16"),
     (ONE.replace('["path=/search", "tenant"]', '"default"'), 3, "entries: write a list of 1 to 16"),
@@ -77,7 +77,7 @@ WRONG = [
     (ONE.replace('{ requests = "5" }', "5"), 5, "amounts: write a table"),
     (ONE.replace('"5"', '"x"'), 5, "amounts"),
     (ONE.replace('"5"', "0"), 5, "amounts"),
-    (ONE.replace('"5"', "11"), 1, "11 of 'requests' at once are never admitted: 'api' has requests 10/s (10 at once)"),
+    (ONE.replace('"5"', "11"), 1, "11 of 'requests' at once can never be admitted: 'api' has requests 10/s"),
     (ONE.replace("requests", "tokens"), 1, "'api' has no limit 'tokens'; it has requests, slots"),
     (ONE.replace('amounts = { requests = "5" }\n', ""), 1, "amounts: is missing; say what one hit takes"),
     (ONE.replace('key = "tenant"', 'key = "tenent"'), 6, "key: 'tenent' is no key of the entries"),

@@ -148,7 +148,7 @@ def test_a_quota_resets_so_many_minutes_after_its_window_begins(quota: str, rese
         (limit("a", 'rate = 1\nresets = "00:00 UTC"'), "resets belongs to a quota; leave it out"),
         (
             limit("A", "rate = 1"),
-            "limiter[1].limit[1].name: 'A' is no name of a limit; use 1 to 32 of a-z, 0-9 and '_'",
+            "limiter[1].limit[1].name: 'A' is not a name for a limit; use 1 to 32 of a-z, 0-9 and '_'",
         ),
         (limit("key", "rate = 1"), "'key' has a meaning of its own beside the names of limits; use another"),
         (limit("a", "rate = 1") * 2, "shop.toml:7: limiter[1].limit[2].name: there is a limit 'a' already; keep one"),
@@ -159,10 +159,10 @@ def test_a_quota_resets_so_many_minutes_after_its_window_begins(quota: str, rese
             limit("a", "rate = 0.001\nburst = 1000000000"),
             "limit[1].burst: 1000000000 at 0.001 a second takes more than ten",
         ),
-        (limit("a", 'quota = "5/min"'), "'5/min' is no quota; write an amount of an hour, day, week or month"),
+        (limit("a", 'quota = "5/min"'), "'5/min' is not a quota; write an amount of an hour, day, week or month"),
         (
             limit("a", 'quota = "5/month"\nresets = "29 00:00 UTC"'),
-            "is no reset of a quota; write e.g. '00:00 Europe/Berlin'",
+            "is not a reset time of a quota; write e.g. '00:00 Europe/Berlin'",
         ),
         (
             limit("a", 'quota = "5/day"\nresets = "mon 00:00 UTC"'),
@@ -207,7 +207,7 @@ def test_a_limit_of_a_key_may_be_a_table() -> None:
     text = HEAD + limit("a", 'rate = "10/s"') + '[limiter.per_key]\na = { rate = "1/s", burst = 5 }\n'
     assert fields(text)["key_limits"] == "a rate 1.0 5"
     assert "it is a rate of all keys together" in refused(text.replace('rate = "1/s", burst = 5', "at_once = 5"))[0]
-    assert "bust is no key of a limit" in refused(text.replace("burst = 5", "bust = 5"))[0]
+    assert "bust is not a key of a limit" in refused(text.replace("burst = 5", "bust = 5"))[0]
 
 
 def test_rules_for_every_kind_say_nothing_to_a_limiter_but_what_it_has() -> None:
@@ -315,7 +315,7 @@ def test_offsets_of_a_zone_are_right_at_and_around_each_change(zone: str) -> Non
         ({"limits": 5}, "limits: 5 are no limits"),
         ({"limits": "a b c"}, "are no limits"),
         ({"limits": {"a": {"rat": 1}}}, "the limit 'a' is one of rate, at_once and quota"),
-        ({"limits": {"a": {"rate": 1, "bust": 1}}}, "bust is no key of a limit"),
+        ({"limits": {"a": {"rate": 1, "bust": 1}}}, "bust is not a key of a limit"),
         (
             {"limits": {"a": {"rate": 1}}, "key_limits": {"b": {"rate": 1}}},
             "there is no limit 'b' of all keys together",

@@ -340,7 +340,7 @@ def test_json_says_the_same(tmp_path: Path) -> None:
     [
         ('{"destination": [\n{"match": "a",}]}', 2, "this is not JSON"),
         ('[[destination]]\nmatch = "a"', 1, "this is not JSON, as a name that ends in .json promises"),
-        ("{}", 1, "says nothing; to end what policies set, write destination = []"),
+        ("{}", 1, "is empty; to end what policies set, write destination = []"),
         ("[]", 1, "a policy is an object"),
         ('{"preset": "artemis",\n"preset": "activemq"}', 1, "stands here twice"),
         ('{"destination":\n[{"match": "a", "limit": null, "hard_limit": null}]}', 2, "None is not a size"),
@@ -358,7 +358,7 @@ def test_bad_json_is_told_with_its_line(text: str, line: int, words: str) -> Non
 
 def test_a_document_that_says_nothing_is_refused_and_one_without_rules_is_not() -> None:
     for text in ("", "# all of it was cut off\n"):
-        with pytest.raises(BadDocument, match=r"x\.toml:1: says nothing; to end what policies set, write destination"):
+        with pytest.raises(BadDocument, match=r"x\.toml:1: is empty; to end what policies set, write destination"):
             loads(text, "x.toml")
     assert loads("destination = []", "x.toml").rules == ()
     with pytest.raises(BadDocument, match=r"this is not TOML, JSON is in files named \.json"):

@@ -124,7 +124,7 @@ async def test_a_consumer_says_how_long(client: headgate.Client) -> None:
         ({"delay": math.nan}, "delay: nan is not a duration"),
         ({"delay": "soon"}, "delay: 'soon' is not a duration"),
         ({"delay": MOST_LATER + 1}, "the most is 31622400 s, 366 days"),
-        ({"at": math.nan}, "at: nan is no moment; use a datetime, or seconds since 1970"),
+        ({"at": math.nan}, "at: nan is not a time; use a datetime, or seconds since 1970"),
         ({"at": math.inf}, "at: inf is no moment"),
         ({"at": -5}, "at: -5 is no moment"),
         ({"at": True}, "at: True is no moment"),

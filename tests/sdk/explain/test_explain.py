@@ -86,7 +86,7 @@ async def test_a_timeout_tells_what_would_have_helped(scene: Scene) -> None:
         producer = await session.producer("orders")
         await producer.send(b"x" * 900)
         await scene.client.block("orders", "audit")
-        with pytest.raises(CreditTimeout, match=r"stopped by hand: audit; lift it: headgate unblock orders$"):
+        with pytest.raises(CreditTimeout, match=r"stopped by hand: audit; lift it with: headgate unblock orders$"):
             await producer.send(b"x" * 900, timeout=0.5)
 
 

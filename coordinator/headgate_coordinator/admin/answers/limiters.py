@@ -17,7 +17,7 @@ class Limiter(Answer):
     remedy: str = Field(description="what would free it")
     rule: str | None = Field(description="the policy rule that set what binds; null: none did")
     next_in: float | None = Field(description="seconds until the head of the line may be admitted; null: not known")
-    used: float = Field(description="share of the narrowest limit that is taken, 1.0: all of it")
+    used: float = Field(description="share of the narrowest limit that is taken; 1.0 is all of it")
     waiting_for: dict[str, int] = Field(description="limit -> admissions that wait for it")
     looked_at: str = Field(description="how many keys and holds were looked at, where there are more; empty: all")
     view: LimiterView = Field(description="its limits, top keys, holders and line, at one instant")

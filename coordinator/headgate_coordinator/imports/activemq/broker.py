@@ -22,7 +22,7 @@ _KINDS: Final = ("queue", "topic")
 _STORES: Final = {"storeUsage": "store", "tempUsage": "temp"}
 _FOLDER: Final = "file:///var/spool/headgate"
 _SHARED: Final = "the store must be one that all nodes share: set its url before you apply this"
-_UNKNOWN: Final = "this word is not known; look it up in ActiveMQ's pages, and whether a rule can say the same"
+_UNKNOWN: Final = "this setting is unknown; look it up in ActiveMQ's pages, and see if a rule can say the same"
 _MEMORY: Final = 64 * 1024 * 1024
 """Of all destinations, as the preset has it."""
 _IN_MEMORY: Final = ("vmQueueCursor", "vmCursor", "vmDurableCursor")
@@ -41,7 +41,7 @@ def read(files: Sequence[Path]) -> Imported:
     reading.draft.top.set("include_parent", True, "FOO.> takes FOO too in ActiveMQ, of those who subscribe as well")
     base = reading.draft.rule("#", "queue")
     base.set("dead_letter", _DEAD_LETTERS, "default of ActiveMQ")
-    base.set("max_attempts", 7, "default of ActiveMQ: it comes again 6 times")
+    base.set("max_attempts", 7, "default of ActiveMQ: it is redelivered 6 times")
     for file in files:
         root = read_xml(file)
         reading.file = printable(file.name)
@@ -69,7 +69,7 @@ def _not_beyond_memory(reading: Reading) -> None:
         size = rule.values.get("limit.bytes")
         if isinstance(size, int) and isinstance(memory, int) and size >= memory:
             del rule.values["limit.bytes"]
-            why = f"the memory of all destinations together, {memory}, is no more than that"
+            why = f"the memory of all destinations together, {memory}, is less than that or equal"
             reading.take_back({rule.places["limit.bytes"]}, f"limit.bytes = {size}", why, 'pool "memory"')
 
 
@@ -180,7 +180,7 @@ def _inside(reading: Reading, rule: Table, one: Element, match: str) -> None:
     if word is None:
         reading.note(one, BrokerSetting("policyEntry", one.name), NOT_COVERED, value, why=_UNKNOWN)
     elif one.name == "vmQueueCursor" and rule.values.get("enforce") == "off":
-        why = "producerFlowControl is off, so that nothing holds senders up"
+        why = "producerFlowControl is off, so nothing holds senders up"
         reading.become(one, word, value, 'enforce = "off"', why)
     elif one.name == "vmQueueCursor":
         rule.set("when_full", "block", place)

@@ -117,7 +117,7 @@ def _url(reading: Reading, one: Element, instead: str) -> None:
     try:
         url = urlsplit(one.text)
     except ValueError:  # brackets that hold no address
-        reading.note(one, word, NOT_COVERED, one.text, why="this is no URL that Artemis would take; mend it there")
+        reading.note(one, word, NOT_COVERED, one.text, why="Artemis would not accept this URL; correct it there")
         return
     address = f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
     reading.note(one, word, NOT_COVERED, f"{one.attributes.get('name', '')} {address}".strip(), why=instead)

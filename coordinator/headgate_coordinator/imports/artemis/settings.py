@@ -10,7 +10,7 @@ from headgate_coordinator.imports.xml_tree import Element
 DEFAULTS: Final[dict[str, Any]] = {"consumer.window": {"bytes": 1048576}, "producer.window": 65536, "max_attempts": 10}
 """Of a broker that says nothing."""
 KINDS: Final = {"anycast": "queue", "multicast": "topic"}
-UNKNOWN: Final = "this word is not known; look it up in Artemis' manual, and whether a rule can say the same"
+UNKNOWN: Final = "this setting is unknown; look it up in Artemis' manual, and see if a rule can say the same"
 FOLDER: Final = "file:///var/spool/headgate"
 """Of the store that stands for the paging directory, until somebody says one that all nodes share."""
 

@@ -16,7 +16,7 @@ from headgate_coordinator.imports.windows import fit_windows
 
 _DOMAIN: Final = ("definition", "redirect")
 _BROKER: Final = ("taskConfig", "appConfig", "myClusters", "myVirtualClusters", "proxyClusters")
-_UNKNOWN: Final = "this word is not known; look it up in the schemas of BlazingMQ, and whether a rule can say the same"
+_UNKNOWN: Final = "this setting is unknown; look it up in the schemas of BlazingMQ, and see if a rule can say the same"
 _MOST: Final = 1 << 53
 _MODES: Final = {"priority": "queue", "fanout": "topic", "broadcast": "topic"}
 

@@ -23,7 +23,7 @@ _PREFETCH: Final = {"queue": 5, "topic": 64}
 _BARE: Final = "256KB"
 _MOST_ATTEMPTS: Final = 255
 _BEFORE: Final = "default of EMS before 8.4; since then it is always"
-_UNKNOWN: Final = "this word is not known; look it up in the User's Guide of EMS, and whether a rule can say the same"
+_UNKNOWN: Final = "this setting is unknown; look it up in the User's Guide of EMS, and see if a rule can say the same"
 _ON, _OFF = "on", "off"
 
 

@@ -14,7 +14,7 @@ from headgate_coordinator.imports.rabbitmq.keys import QUORUM_ATTEMPTS, TURNS
 from headgate_coordinator.imports.rabbitmq.patterns import ANY, ONE, Glob, finds, globs_of, pattern_of
 from headgate_coordinator.imports.reading import NO_VALUE, Reading
 
-UNKNOWN: Final = "this word is not known; look it up in RabbitMQ's documentation, and whether a rule can say the same"
+UNKNOWN: Final = "this setting is unknown; look it up in RabbitMQ's documentation, and see if a rule can say the same"
 _STEPS: Final = 1024
 _MOST_LOOKS: Final = 1_000_000
 """Of names by patterns, of that many characters of both multiplied."""

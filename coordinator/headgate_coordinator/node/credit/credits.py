@@ -52,7 +52,7 @@ class DestinationCredits:
         if is_reply_queue(destination):
             address = Address.of(self._client.namespace, destination.partition("?")[0])
             if await self._client.store.snapshot(address, waiters=0, consumers=1) is None:
-                raise LinkQueueGone(f"{destination!r} was made for one link, and is gone with it")
+                raise LinkQueueGone(f"{destination!r} was made for one link, and was removed with it")
 
     def _lock(self, destination: str) -> asyncio.Lock:
         return self._locks.setdefault(destination, asyncio.Lock())

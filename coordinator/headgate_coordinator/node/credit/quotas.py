@@ -62,15 +62,15 @@ def _as_many(limit: UserLimit, user: str) -> str:
     most = limits_of(limit.limits)[CONNECTIONS].most
     whose = "its users have" if limit.together else f"user {user!r} has"
     return (
-        f"{whose} {most} connections over all nodes, as many as the quota {limit.name!r} allows; close one, or ask an "
+        f"{whose} {most} connections over all nodes, the most that quota {limit.name!r} allows; close one, or ask an "
         "operator for more"
     )
 
 
 def _counted_anew(limit: UserLimit, seconds: float) -> str:
     return (
-        f"Redis may have lost its last writes: connections under the quota {limit.name!r} are counted anew for "
-        f"{seconds:.1f} s; come again then"
+        f"Redis may have lost its last writes: connections under the quota {limit.name!r} are being recounted for "
+        f"{seconds:.1f} s; connect again then"
     )
 
 

@@ -31,11 +31,11 @@ def refusal_by_pattern(pattern: str, source: Terminus) -> str | None:
     read_pattern(pattern)
     words = set(source.capabilities)
     if "shared" in words:
-        hint = "a shared subscription is of one topic"
+        hint = "a shared subscription belongs to one topic"
     elif "queue" in words:
-        hint = "queues are received from by name, one a link"
+        hint = "receive from queues by name, one on each link"
     elif source.browse and not source.durable and "topic" not in words:
-        hint = "a destination is browsed by its name, one a link"
+        hint = "browse a destination by its name, one on each link"
     else:
         return None
     return f"{pattern!r} is a pattern, which subscribes to topics; {hint}"

@@ -224,7 +224,7 @@ class LinkReceiver(LinkEnd):
                 continue
             if delay is not None:
                 message.put_off(min(delay / 1000, MOST_LATER))
-            why = "its receiver says that it cannot be delivered there" if outcome == "undeliverable" else reason
+            why = "the receiver says that it cannot be delivered to it" if outcome == "undeliverable" else reason
             self._settle(message, outcome, why)
         if accepted and (refused := accept(accepted)):
             self.connection.node.counters.refused("expired", refused)

@@ -56,7 +56,9 @@ class Relay(LinkSender):
                 self._reject(delivery, *condition_of(error))
                 continue
             if not name:
-                self._reject(delivery, INVALID_FIELD, "a message over an anonymous relay says in 'to' where it goes")
+                self._reject(
+                    delivery, INVALID_FIELD, "a message over the anonymous relay must say in 'to' where it goes"
+                )
             elif "?" in name:
                 self._reject(delivery, INVALID_FIELD, f"{name!r}: options are for addresses of links; 'to' is a name")
             elif not self.connection.access.may(Action.PRODUCE, name):

@@ -21,10 +21,10 @@ MOST_TIME: Final = 0.05
 def refusal_by_filter(source: Terminus) -> str | None:
     """Return why a client does not get what it asks for by its filters; None where it gets it, as far as is known."""
     if source.filters:
-        return f"of filters there are selectors; {source.filters[0]!r} is none, so receive all, and select there"
+        return f"the only filters are selectors, not {source.filters[0]!r}; receive all messages, and select there"
     words = set(source.capabilities)
     if source.selector and (words & {"queue", "temporary-queue"} or looks_only(source)):
-        return "a selector is for the subscription of a topic; receive all of a queue, and select there"
+        return "selectors are for subscriptions of topics; receive all messages of a queue, and select there"
     return None
 
 

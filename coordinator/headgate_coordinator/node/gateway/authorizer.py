@@ -85,7 +85,7 @@ def place_of(key: bytes) -> Address | PoolAddress | str:
     else:
         return text
     if place.key != text:
-        raise InvalidValue(f"{text[:80]!r} is no key of ours: its name is spelled {place.key[:80]!r}")
+        raise InvalidValue(f"{text[:80]!r} is not a key of Headgate's: its name is spelled {place.key[:80]!r}")
     return place
 
 
@@ -124,7 +124,7 @@ class Authorizer:
 
     def _denied(self, text: str, action: str = "", destination: str = "") -> AccessDenied:
         return AccessDenied(
-            f"user {self.user!r}: {text}; a grant of an operator is needed",
+            f"user {self.user!r}: {text}; ask an operator for a grant",
             user=self.user,
             action=action,
             destination=destination,
@@ -142,7 +142,9 @@ class Authorizer:
         place = place_of(key if isinstance(key, bytes) else key.encode("utf-8", "replace"))
         if isinstance(place, str):
             if place not in self._keys():
-                raise self._denied(f"the node serves namespace {self.namespace!r}, and {place[:80]!r} is no key of it")
+                raise self._denied(
+                    f"the node serves namespace {self.namespace!r}, and {place[:80]!r} is not one of its keys"
+                )
         elif place.namespace != self.namespace:
             raise self._denied(f"the node serves namespace {self.namespace!r}, not {place.namespace!r}")
         return place
@@ -200,7 +202,7 @@ class Authorizer:
         session, consumer = values["session"], values.get("consumer", "")
         if self.stands_in(op, values):
             if is_reply_queue(destination):
-                raise self._denied(f"{destination!r} is no topic")
+                raise self._denied(f"{destination!r} is not a topic")
             self.need(frozenset({SENDS, TAKES}) if op.name == "attach" else frozenset({TAKES}), destination, op.name)
             return
         self.need(wanted, destination, op.name)
@@ -294,7 +296,7 @@ class Authorizer:
         for name, text in zip(rest[::2], rest[1::2], strict=True):
             tie = _tie(name, text)
             if tie is None or len(text) > 2000:
-                raise InvalidValue(f"{name[:80]!r} is no note of a wait")
+                raise InvalidValue(f"{name[:80]!r} is not a note about a wait")
             self.own(tie.session)
             if text:
                 self.need(frozenset({SENDS if tie.held else TAKES}), tie.destination, "a note of a wait")
@@ -311,7 +313,7 @@ class Authorizer:
             self.place(_split(text_of(key))[0])
             return
         if len(words) < 2 or not all(isinstance(word, str | bytes | int) for word in words):
-            raise InvalidValue("a command has a key and is made of words")
+            raise InvalidValue("a command has a key and consists of strings")
         name, wanted = text_of(words[0]).upper(), text_of(words[1])
         base, part = _split(wanted)
         place = self.place(base)
@@ -332,16 +334,16 @@ class Authorizer:
         elif (name, place) == ("HGETALL", notes_key(self.namespace, "deadlocks").decode()):
             self.need(frozenset({MANAGES}), EVERYTHING, "looking for deadlocks")
         elif (name, place.rpartition(":")[2]) not in OPEN_READS:
-            raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
+            raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node makes for others")
 
     def _read_part(self, destination: str, name: str, part: str, words: Sequence[Any]) -> None:
         actions = READS.get((name, part))
         if actions is None:
             what = text_of(words[1])[:80]
-            raise self._denied(f"{name} of {what!r} is not among the reads that a node does for others")
+            raise self._denied(f"{name} of {what!r} is not among the reads that a node makes for others")
         self.need(actions, destination, name)
         if not part and not self.manages_all and "front" in map(text_of, words[2:]):
-            raise self._denied(f"who is first in the line of {destination!r} is not for everybody to see")
+            raise self._denied(f"only managers see who is first in the line of {destination!r}")
         if name != "XPENDING":
             return
         if len(words) != 7 or type(words[5]) is not int or not 0 < words[5] <= MAX_BATCH:
@@ -352,7 +354,7 @@ class Authorizer:
         if (name, f"pool:{part}" if part else "pool") in OPEN_READS:
             return
         if (name, part) != ("HSCAN", "members"):
-            raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node does for others")
+            raise self._denied(f"{name} of {wanted[:80]!r} is not among the reads that a node makes for others")
         self.need(frozenset({MANAGES}), EVERYTHING, "the members of a pool")
 
     def channel(self, channel: Any) -> bool:

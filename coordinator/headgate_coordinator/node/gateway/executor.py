@@ -102,11 +102,11 @@ class Executor:
             return self._waited(words[0])
         if what == "ping":
             return None
-        raise InvalidValue(f"{str(what)[:40]!r} with {len(words)} words is no call that this node knows")
+        raise InvalidValue(f"{str(what)[:40]!r} with {len(words)} words is not a call that this node knows")
 
     async def _call(self, name: Any, key: Any, argv: Any, server: Backend | None = None) -> Any:
         if not isinstance(name, str) or name not in script_names() or not isinstance(argv, list):
-            raise InvalidValue(f"there is no script {str(name)[:40]!r} here: node and client are of different versions")
+            raise InvalidValue(f"there is no script {str(name)[:40]!r} here: node and client have different versions")
         op = script(name)
         keys, values = await self._permitted(op, key, argv)
         if op.arguments[0] == "run_id":
@@ -274,7 +274,7 @@ class Executor:
         """Refuse changes by managers that make a link's queue, or send dead letters where they may not."""
         registry, settings = self._parts.registry, dict(zip(flat[::2], flat[1::2], strict=True))
         if is_reply_queue(address.name) and await self._parts.store.snapshot(address, waiters=0, consumers=1) is None:
-            raise LinkQueueGone(f"{address.name!r} was made for one link, and is gone with it")
+            raise LinkQueueGone(f"{address.name!r} was made for one link, and was removed with it")
         target = settings.get("dead_letter")
         if not target or self._authorizer.manages_all:
             return
@@ -311,12 +311,12 @@ class Executor:
     async def _read_policy(self, key: bytes, words: list[Any]) -> Any:
         asked = [text_of(word) for word in words[2:]]
         if not asks_for_policy(asked):
-            raise InvalidValue(f"{', '.join(asked)[:80]!r} of the policy is nothing that a node reads for others")
+            raise InvalidValue(f"{', '.join(asked)[:80]!r} of the policy is not something that a node reads for others")
         if "document" not in asked:
             return await self._server.command(key, *words)
         if not self._authorizer.access.grants:
             user = self._authorizer.user
-            text = f"user {user!r}: reading the policy needs a grant of anything; an operator gives it"
+            text = f"user {user!r}: reading the policy needs some grant; ask an operator for one"
             raise AccessDenied(text, user=user)
         policy = await self._parts.registry.policies.look()
         values_of = {"version": str(policy.version).encode(), "document": await self.shown.policy(policy)}
@@ -354,7 +354,7 @@ class Executor:
     async def _everywhere(self, words: list[Any]) -> list[Any]:
         if tuple(map(text_of, words)) not in MASTERS:
             raise InvalidValue(
-                f"{' '.join(map(text_of, words))[:80]!r} is not among the reads that a node does for others"
+                f"{' '.join(map(text_of, words))[:80]!r} is not among the reads that a node makes for others"
             )
         self._authorizer.need(frozenset({Action.MANAGE}), EVERYTHING, "asking Redis for its memory")
         return await self._server.everywhere(*words)

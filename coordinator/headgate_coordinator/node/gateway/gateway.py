@@ -195,11 +195,11 @@ class Gateway(LinkEnd):
 
     def changed(self) -> None:
         """Have the client come again: what it may take of the node is settled as it comes."""
-        self.fail(CONNECTION_FORCED, "what the user may do has changed; connect again")
+        self.fail(CONNECTION_FORCED, "the user's grants have changed; connect again")
 
     def rest(self) -> None:
         """Send the client to another node at once: its calls are as good there, and may be made twice."""
-        self.fail(CONNECTION_FORCED, f"node {self.connection.node.name} stops; connect to another one")
+        self.fail(CONNECTION_FORCED, f" node {self.connection.node.name} is stopping; connect to another one")
 
     def gone(self, *, lost: bool) -> None:
         """Pass on no more hints."""

@@ -209,7 +209,7 @@ class SpooledBatches:
     def _sender(self, address: Address, session: str) -> _Sender:
         sender = self._senders.get((address.key, session))
         if (sender is not None and sender.busy) or sum(one.works for one in self._senders.values()) >= AT_ONCE:
-            raise CoordinatorUnavailable("the node still writes what this connection sent before")
+            raise CoordinatorUnavailable("the node is still writing what this connection sent before")
         if sender is None:
             if self._gone or len(self._senders) >= SENDERS:
                 raise CoordinatorUnavailable(f"{SENDERS} sessions of this connection wait for spool stores")
@@ -223,7 +223,7 @@ class SpooledBatches:
         fields = await self._settings(sender.address)
         lasting = [is_durable(payload) for payload in payloads] if fields.get("store_nonpersistent") else [True]
         if len(set(lasting)) > 1:
-            raise InvalidValue("publish: one batch for a spool store is of one delivery mode")
+            raise InvalidValue("publish: a batch for a spool store has one delivery mode")
         store = decode_name(fields["store" if lasting[0] else "store_nonpersistent"])
         data = b"".join(payloads)
         # The account's numbers too: where it began anew, a sweep may have found what was written before.
@@ -240,8 +240,8 @@ class SpooledBatches:
             await asyncio.shield(sender.written.task)
         except (HeadgateError, OSError) as error:
             sender.written = None
-            _log.warning("spool store %r takes no segment of %r: %s", store, sender.address.name, error)
-            raise NoRoomError(f"spool store {store!r} takes no segments; the log of its node says why") from None
+            _log.warning("spool store %r accepts no segment of %r: %s", store, sender.address.name, error)
+            raise NoRoomError(f"spool store {store!r} accepts no segments; the log of its node says why") from None
         return sender.written, fields
 
     async def _settings(self, address: Address) -> Mapping[str, str]:

@@ -141,7 +141,7 @@ class Reader:
             self.end = self.at
             return 0
         if code not in codes:
-            raise MessageFormatError(f"{code:#04x} is not what belongs here", at=at)
+            raise MessageFormatError(f"{code:#04x} is not expected here", at=at)
         return self._enter(code)
 
     def enter_list(self) -> int:
@@ -159,7 +159,7 @@ class Reader:
     def _take(self, size: int) -> int:
         at = self.at
         if size > self.end - at:
-            raise MessageFormatError(f"{size} bytes belong here, and {self.end - at} are left", at=at)
+            raise MessageFormatError(f"{size} bytes are expected here, and {self.end - at} are left", at=at)
         self.at = at + size
         return at
 
@@ -174,12 +174,12 @@ class Reader:
         if width is not None:
             return width
         if kind not in _SIZES:
-            raise MessageFormatError(f"{code:#04x} is no type of AMQP 1.0", at=self.at - 1)
+            raise MessageFormatError(f"{code:#04x} is not a type of AMQP 1.0", at=self.at - 1)
         return self._number(_SIZES[kind])
 
     def _go_into(self, depth: int) -> None:
         if depth >= MAX_DEPTH:
-            raise MessageFormatError(f"more than {MAX_DEPTH} values inside one another", at=self.at)
+            raise MessageFormatError(f"more than {MAX_DEPTH} levels of nested values", at=self.at)
 
     def _count(self, count: int) -> None:
         self._left -= count
@@ -190,7 +190,7 @@ class Reader:
         at = self.at
         size = self._size(code)
         if size > self.end - self.at:
-            raise MessageFormatError(f"{size} bytes belong here, and {self.end - self.at} are left", at=at)
+            raise MessageFormatError(f"{size} bytes are expected here, and {self.end - self.at} are left", at=at)
         self.end = self.at + size
         count = self._number(_SIZES[code & 0xF0])
         if code not in _ARRAYS and count > self.end - self.at:
@@ -217,7 +217,7 @@ class Reader:
         if code == _EMPTY_LIST:
             return []
         if code not in _LISTS + _MAPS + _ARRAYS:
-            raise MessageFormatError(f"{code:#04x} is no type of AMQP 1.0", at=at)
+            raise MessageFormatError(f"{code:#04x} is not a type of AMQP 1.0", at=at)
         return self._compound(code, depth)
 
     def _compound(self, code: int, depth: int) -> Any:

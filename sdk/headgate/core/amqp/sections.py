@@ -230,7 +230,7 @@ def sections(raw: bytes) -> Iterator[Section]:
             raise MessageFormatError(f"section {code:#04x} after {last:#04x}", at=start)
         content, last = reader.at, code
         if code in _FORMS and raw[content : content + 1] not in _ALLOWED[code]:
-            raise MessageFormatError(f"section {code:#04x} is not of the type that it has to be", at=content)
+            raise MessageFormatError(f"section {code:#04x} has the wrong type", at=content)
         reader.skip()
         yield Section(code, start, content, reader.at)
 
@@ -264,9 +264,9 @@ def read_header(reader: Reader) -> Header:
     at, given = reader.at, fields(reader, 5)
     durable, priority, ttl, first, count = given
     if not all(value is None or isinstance(value, bool) for value in (durable, first)):
-        raise MessageFormatError("durable and first-acquirer are true or false", at=at)
+        raise MessageFormatError("durable and first-acquirer must be true or false", at=at)
     if not all(value is None or is_number(value, bits) for value, bits in ((priority, 8), (ttl, 32), (count, 32))):
-        raise MessageFormatError("priority, ttl and delivery-count are numbers from 0", at=at)
+        raise MessageFormatError("priority, ttl and delivery-count must be numbers from 0", at=at)
     return Header(bool(durable), 4 if priority is None else priority, ttl, bool(first), count or 0)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 MAX_DEPTH: Final = 32
-"""Lists, maps, arrays and described values inside one another."""
+"""Lists, maps, arrays and described levels of nested values."""
 MAX_VALUES: Final = 1 << 20
 """Values in one message: a byte can be a whole list, and each takes far more than that in memory."""
 

@@ -97,7 +97,7 @@ def _text(text: str, _: int) -> bytes:
     try:
         return _variable(0xA1, text.encode())
     except UnicodeEncodeError as error:
-        raise MessageFormatError(f"text that UTF-8 cannot say: {error}") from None
+        raise MessageFormatError(f"text that UTF-8 cannot encode: {error}") from None
 
 
 def _integer(number: int, _: int) -> bytes:
@@ -176,7 +176,7 @@ def write(value: Any, depth: int = 0) -> bytes:
     if writer is not None and depth < MAX_DEPTH:
         return writer(value, depth)
     if depth >= MAX_DEPTH and isinstance(value, _COMPOUND):
-        raise MessageFormatError(f"more than {MAX_DEPTH} values inside one another")
+        raise MessageFormatError(f"more than {MAX_DEPTH} levels of nested values")
     for kind in type(value).__mro__:
         writer = _WRITERS.get(kind)
         if writer is not None:

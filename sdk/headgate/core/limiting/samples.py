@@ -21,7 +21,7 @@ def check_outcome(outcome: Any) -> Outcome:
         InvalidValue: it is none.
     """
     if outcome not in OUTCOMES:
-        raise InvalidValue(f"{outcome!r} is no outcome; use one of {', '.join(OUTCOMES)}", setting="outcome")
+        raise InvalidValue(f"{outcome!r} is not an outcome; use one of {', '.join(OUTCOMES)}", setting="outcome")
     return outcome  # type: ignore[no-any-return]  # it is one of them
 
 

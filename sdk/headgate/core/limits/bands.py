@@ -48,7 +48,7 @@ def _shares(value: Any, what: str) -> str:
     found = {}
     for band, share in value.items():
         if not (str(band).isdigit() and 0 <= int(band) < BANDS):
-            raise InvalidValue(f"{band!r} is no band; use 0 (first) to {BANDS - 1} (last)", setting=what)
+            raise InvalidValue(f"{band!r} is not a band; use 0 (first) to {BANDS - 1} (last)", setting=what)
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
             raise InvalidValue(f"{band} = {share!r}; use a share above 0 and below 1, such as 0.8", setting=what)
         found[int(band)] = max(1, round(share * 1000))

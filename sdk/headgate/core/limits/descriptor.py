@@ -85,7 +85,7 @@ def check_text(value: Any, what: str) -> str:
         InvalidValue: not a text, or of too many characters.
     """
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST:
-        raise InvalidValue(f"{str(value)[:40]!r}; write a text of 1 to {LONGEST} characters", setting=what)
+        raise InvalidValue(f"{str(value)[:40]!r}; write text of 1 to {LONGEST} characters", setting=what)
     return value
 
 

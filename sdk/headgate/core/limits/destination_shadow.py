@@ -43,7 +43,7 @@ def read_shadow(value: Any, what: str = "shadow") -> dict[str, Limit]:
             for name, limit in limits.items()
         }
     if not isinstance(value, Mapping) or not value or not set(value) <= {*_AT_ONCE, *_RATES}:
-        raise InvalidValue(f"{value!r} are no shadow limits; write e.g. {_EXAMPLE}", setting=what)
+        raise InvalidValue(f"{value!r} are not shadow limits; write e.g. {_EXAMPLE}", setting=what)
     return {name: _limit(name, one) for name, one in value.items()}
 
 
@@ -81,7 +81,7 @@ def _move_to_shadow(kind: str | None, fields: dict[str, str]) -> None:
     for name, called in _BINDING.items():
         if fields.get(name):
             raise PolicyError(
-                f"{called} is no part of a shadow; leave it out, or enforce", settings=(called, "enforce")
+                f"{called} is not part of a shadow; leave it out, or enforce", settings=(called, "enforce")
             )
     fields |= {"shadow": text, "enforce": ""}
     fields |= {field: "unlimited" for field in _AT_ONCE.values() if field in fields}

@@ -97,7 +97,7 @@ class Limit:
         for key in given:
             if key != form and (key, form) not in (("burst", "rate"), ("resets", "quota"), ("name", form)):
                 owner = {"burst": "rate", "resets": "quota"}.get(key, "")
-                text = f"belongs to a {owner}" if owner else "is no key of a limit"
+                text = f"belongs to a {owner}" if owner else "is not a key of a limit"
                 raise InvalidValue(f"{key} {text}; leave it out of the limit {name!r}", setting=key)
         if form == "rate":
             return cls._of_rate(name, given["rate"], given.get("burst"))
@@ -179,7 +179,7 @@ def check_name(name: Any, what: str = "name") -> str:
         InvalidValue: it cannot be one.
     """
     if not isinstance(name, str) or not _NAME.match(name):
-        text = f"{name!r} is no name of a limit; use 1 to 32 of a-z, 0-9 and '_', a letter first"
+        text = f"{name!r} is not a name for a limit; use 1 to 32 of a-z, 0-9 and '_', a letter first"
         raise InvalidValue(text, setting=what)
     if name in RESERVED:
         raise InvalidValue(f"{name!r} has a meaning of its own beside the names of limits; use another", setting=what)
@@ -227,7 +227,7 @@ def check_reset(value: Any, what: str = "resets") -> None:
         InvalidValue: it is not.
     """
     if not isinstance(value, str) or not _RESETS.match(value):
-        raise InvalidValue(f"{value!r} is no reset of a quota; write e.g. {_SHOWN['day']}", setting=what)
+        raise InvalidValue(f"{value!r} is not a reset time of a quota; write e.g. {_SHOWN['day']}", setting=what)
 
 
 def check_key_limits(limits: Mapping[str, Limit], key_limits: Mapping[str, Limit]) -> None:
@@ -258,7 +258,7 @@ def limits_text(limits: Mapping[str, Limit]) -> str:
     """
     adapting = [name for name, limit in limits.items() if limit.adapt]
     if len(adapting) > 1:
-        text = f"{' and '.join(adapting)} both adapt: of an overload nobody knows which was too high; let one adapt"
+        text = f"{' and '.join(adapting)} both adapt, and an overload does not say which was too high; let one adapt"
         raise InvalidValue(text, setting="adapt")
     if len(limits) > MOST_LIMITS:
         raise InvalidValue(f"{len(limits)} limits are too many; at most {MOST_LIMITS}", setting="limit")
@@ -290,7 +290,7 @@ OF_KINDS: Final = {
 def _quota(value: Any, key: str = "quota") -> tuple[int, str]:
     if not isinstance(value, str) or not (found := _QUOTA.match(value)):
         raise InvalidValue(
-            f"{value!r} is no quota; write an amount of an hour, day, week or month, such as '1_000_000/day'",
+            f"{value!r} is not a quota; write an amount of an hour, day, week or month, such as '1_000_000/day'",
             setting=key,
         )
     return _count(found[1], key), "hour" if found[2] == "h" else found[2]

@@ -29,7 +29,7 @@ def read_limits(value: Any, what: str = "limits") -> dict[str, Limit]:
         except (ValueError, IndexError):
             value = None
     if not isinstance(value, Mapping) or not all(isinstance(table, Mapping) for table in value.values()):
-        raise InvalidValue(f"{value!r} are no limits; write e.g. {_EXAMPLE}", setting=what)
+        raise InvalidValue(f"{value!r} are not limits; write e.g. {_EXAMPLE}", setting=what)
     return {name: Limit.of(name, table) for name, table in value.items()}
 
 
@@ -63,7 +63,7 @@ def weights_text(weights: Any, what: str = "weight", least: int = 1, most: int =
         try:
             encoded = encode_name(key, "key") if key or not is_prefix else ""
         except InvalidName:
-            raise InvalidValue(f"{pattern!r} is no key, and no begin of one with '*' after it", setting=what) from None
+            raise InvalidValue(f"{pattern!r} is neither a key nor a prefix and '*'", setting=what) from None
         if isinstance(weight, bool) or not isinstance(weight, int) or not least <= weight <= most:
             raise InvalidValue(
                 f"{pattern!r} = {weight!r}; use {'a weight of ' if least else ''}{least} to {most}", setting=what

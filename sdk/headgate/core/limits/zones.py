@@ -57,7 +57,7 @@ def _reader(zone: str, what: str) -> Callable[[int], int]:
         info: tzinfo = UTC if zone == "UTC" else ZoneInfo(zone)
     except (KeyError, ValueError, OSError, TypeError):
         raise InvalidValue(
-            f"{zone!r} is no time zone that is known here; write e.g. 'Europe/Berlin' or 'UTC'", setting=what
+            f"{zone!r} is not a time zone known here; write e.g. 'Europe/Berlin' or 'UTC'", setting=what
         ) from None
 
     def offset(seconds: int) -> int:

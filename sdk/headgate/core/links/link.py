@@ -129,7 +129,7 @@ class Link:
 
     @property
     def link(self) -> str:
-        """The name of its lease, and what it is known by: a bridge or route that is renamed is the same link.
+        """The name of its lease, and the name that it is known by: a bridge or route that is renamed is the same link.
 
         >>> Link("to billing", "orders", "billing").link
         'orders>billing'

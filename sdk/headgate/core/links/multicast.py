@@ -61,7 +61,7 @@ class Packet:
             raise MessageFormatError(f"a packet of a channel has {_HEAD.size} bytes and more, not {len(data)}")
         magic, version, of_channel, of_topic, born, seq, prev, part, parts = _HEAD.unpack_from(data)
         if magic != MAGIC:
-            raise MessageFormatError("it is no packet of a channel", at=0)
+            raise MessageFormatError("it is not a packet of a channel", at=0)
         if version != VERSION:
             raise MessageFormatError(f"it has version {version}, and {VERSION} is known", at=len(MAGIC))
         topic_at = _HEAD.size + of_channel

@@ -15,7 +15,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "topic": "the topic answers {}",
     "dead-letters": "the dead-letter destination answers {}",
     "undeliverable": "message {}, and there are no dead letters",
-    "slow-end": "an end of it does not answer in time",
+    "slow-end": "one of its ends does not answer in time",
     "error": "{}",
 }
 """The sentence of each code, with a place for what only one link has to say."""

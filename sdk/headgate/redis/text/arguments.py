@@ -99,7 +99,7 @@ class Choice:
             low, high = (_number(name), _number(bound)) if bound else RANGES[name]
             return cls(pattern="[1-9]%d*" if low else "%d+", most=len(str(high)), low=low, high=high)
         if name not in FORMS:
-            raise UnknownTypeError(f"{text!r} is no type of an argument")
+            raise UnknownTypeError(f"{text!r} is not a type of argument")
         pattern, most = FORMS[name]
         return cls(None, pattern, most, *RATES) if name == "rate" else cls(None, pattern, most)
 
@@ -162,7 +162,7 @@ class Type:
             return cls(text, several=int(several[1]), items=tuple(cls.of(item) for item in several[2].split("; ")))
         atoms = _ATOM.findall(re.sub(r"\bor\b", "", text))
         if not atoms or re.sub(r"\bor\b|[ ,]", "", text) != "".join(atoms).replace(" ", ""):
-            raise UnknownTypeError(f"{text!r} is no type of an argument")
+            raise UnknownTypeError(f"{text!r} is not a type of argument")
         return cls(text, tuple(map(Choice.of, atoms)) if text != "field" else ())
 
     @property
