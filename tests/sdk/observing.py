@@ -24,7 +24,9 @@ def outgoing(text: bytes | str, *, ttl_ms: int | None = None, beyond: bool = Fal
     """Return a message as a node puts it in line; its ``done`` is a future."""
     payload = encode(text, None)
     done = asyncio.get_running_loop().create_future()
-    return Outgoing(payload, len(payload), math.inf, done, ttl_ms, beyond=beyond)
+    item = Outgoing(payload, len(payload), math.inf, done, ttl_ms)
+    item.beyond = beyond
+    return item
 
 
 def stored_bodies(url: str, namespace: str, destination: str) -> list[Any]:

@@ -20,9 +20,9 @@ PRUNE_AT: Final = 1024
 """Deadlines that are watched before those of finished messages are looked for and forgotten."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Outgoing:
-    """One message.
+    """One message. What few messages have stays on the class until it is set, so that making one costs less.
 
     Attributes:
         payload: as it will be stored; its length is its size.
@@ -52,16 +52,16 @@ class Outgoing:
     when_full: WhenFull | None = None
     credited: Any = None
     since: float = 0.0
-    timed: bool = False
-    paid: bool = False
-    beyond: bool = False
-    safe_within: float = math.inf
-    whole: bytes | None = None
-    who: Any = None
-    durable: bool | None = None
-    producer: str = ""
-    span: Any = None
-    later: str = ""
+    timed: bool = field(default=False, init=False)
+    paid: bool = field(default=False, init=False)
+    beyond: bool = field(default=False, init=False)
+    safe_within: float = field(default=math.inf, init=False)
+    whole: bytes | None = field(default=None, init=False)
+    who: Any = field(default=None, init=False)
+    durable: bool | None = field(default=None, init=False)
+    producer: str = field(default="", init=False)
+    span: Any = field(default=None, init=False)
+    later: str = field(default="", init=False)
 
     def refer(self, reference: bytes) -> None:
         """Put a reference in the place of the payload, which is in a spool store: it costs no credit."""

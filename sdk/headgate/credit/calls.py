@@ -242,12 +242,12 @@ class AccountCalls:
         # What was stored before may be older than what this connection wrote.
         held = self._held if answer.code == "OK" else None
         if durable_writes is None or durable_writes.is_met(held):
-            waits = self._confirmations.link
+            waits, at = self._confirmations.link, self._slice
             for seq, item in enumerate(items, answer.first):
                 if waits:
-                    confirm(Receipt(seq, item.size, slice=self._slice), item)
+                    confirm(Receipt(seq, item.size, slice=at), item)
                 elif not item.done.done():
-                    item.done.set_result(Receipt(seq, item.size, slice=self._slice))
+                    item.done.set_result(Receipt(seq, item.size, slice=at) if at else Receipt(seq, item.size))
             return
         since, parts = self.account.stored_at, []
         for seq, item in enumerate(items, answer.first):

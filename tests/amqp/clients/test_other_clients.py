@@ -76,7 +76,7 @@ async def test_qpid_jms(start_node: StartNode, client: headgate.Client) -> None:
     for row, refusal in (("a transacted session", "there are no transactions"), ("a selector", "a selector is for")):
         assert refusal in told.pop(row)
     assert told.pop("another selector").startswith(
-        "nothing, red, nothing, blue, subscription 'both' of 'jms.reselected' has another selector"
+        "nothing, red, nothing, blue, subscription 'both' of 'jms.reselected' has consumers with another selector"
     )
     subscription = told.pop("a durable subscription")
     assert subscription.startswith(

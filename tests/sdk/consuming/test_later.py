@@ -125,9 +125,9 @@ async def test_a_consumer_says_how_long(client: headgate.Client) -> None:
         ({"delay": "soon"}, "delay: 'soon' is not a duration"),
         ({"delay": MOST_LATER + 1}, "the most is 31622400 s, 366 days"),
         ({"at": math.nan}, "at: nan is not a time; use a datetime, or seconds since 1970"),
-        ({"at": math.inf}, "at: inf is no moment"),
-        ({"at": -5}, "at: -5 is no moment"),
-        ({"at": True}, "at: True is no moment"),
+        ({"at": math.inf}, "at: inf is not a time"),
+        ({"at": -5}, "at: -5 is not a time"),
+        ({"at": True}, "at: True is not a time"),
         ({"at": 4e12}, "at: 4000000000000.0 is too far ahead"),
         ({"at": datetime(2027, 1, 1)}, "has no time zone"),  # noqa: DTZ001 - that is what is wrong with it
         ({"at": 1, "delay": 1}, "give one of them"),

@@ -86,7 +86,7 @@ async def test_another_selector_begins_a_subscription_anew_and_is_refused_while_
         reads = await session.consumer("paint", subscription="some", durable=True, selector="colour = 'red'")
         await producer.send("red", headers={"colour": "red"}, timeout=GUARD)
         for selector in ("colour = 'blue'", None):
-            with pytest.raises(SubscriptionInUse, match="'some' of 'paint' has another selector") as caught:
+            with pytest.raises(SubscriptionInUse, match="'some' of 'paint' has consumers with another") as caught:
                 await session.consumer("paint", subscription="some", durable=True, selector=selector)
             assert (caught.value.destination, caught.value.subscription) == ("paint", "some")
         beside = await session.consumer("paint", subscription="some", durable=True, selector="colour = 'red'")

@@ -91,7 +91,7 @@ async def test_dead_letters_keep_what_they_were(client: headgate.Client) -> None
         }
         assert unreadable.body == DAMAGED
         assert unreadable.headers["headgate-dead-reason"] == "rejected: bad"
-        assert "255 bytes belong here" in unreadable.headers["headgate-dead-unreadable"]
+        assert "255 bytes are expected here" in unreadable.headers["headgate-dead-unreadable"]
 
 
 async def test_a_pattern_gets_them_too(client: headgate.Client) -> None:

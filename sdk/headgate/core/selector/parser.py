@@ -18,7 +18,7 @@ from headgate.core.selector.tokens import Token, read_tokens, refusal
 from headgate.errors import InvalidValue
 
 MAX_DEPTH: Final = 32
-"""Parentheses inside one another."""
+"""Levels of parentheses."""
 _COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=")
 Kind = Literal["boolean", "number", "text", "any"]
 
@@ -206,7 +206,7 @@ class _Reader:
             raise self._expected("a header, a text, a number, TRUE, FALSE or (")
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise refusal(self._text, at, f"no more than {MAX_DEPTH} parentheses inside one another")
+            raise refusal(self._text, at, f"no more than {MAX_DEPTH} levels of parentheses")
         term = self._any_of()
         self._take(")")
         self._depth -= 1
