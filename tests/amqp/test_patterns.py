@@ -313,7 +313,7 @@ async def test_a_receiver_without_a_source_ends_it_on_topics_to_come_too(
 @pytest.mark.parametrize(
     ("source", "condition", "says"),
     [
-        ({"address": "q.*", "distribution_mode": "copy"}, "amqp:not-implemented", "browsed"),
+        ({"address": "q.*", "distribution_mode": "copy"}, "amqp:not-implemented", "browse"),
         ({"address": "q.*", "capabilities": ["topic", "shared"]}, "amqp:not-implemented", "shared"),
         ({"address": "q.*", "capabilities": ["queue"]}, "amqp:not-implemented", "queues"),
         ({"address": "q.*", "durable": 2}, "amqp:not-allowed", "'q.one'"),

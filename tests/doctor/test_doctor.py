@@ -150,7 +150,7 @@ def test_a_server_that_is_down_or_hangs_is_a_problem() -> None:
     done = run("doctor", "--redis", f"redis://:{PASSWORD}@127.0.0.1:1")
     assert (done.returncode, done.stderr) == (2, "")
     assert done.stdout.startswith("redis://:***@127.0.0.1:1/0 (single)\nproblem  connection   cannot be used: ")
-    assert "do:  see that it runs" in done.stdout
+    assert "do:  check that it runs" in done.stdout
     assert done.stdout.endswith("1 problem, 0 warnings, 0 ok\n")
     with RedisServer.start(port=0, persist=False) as server:
         server.sigstop()

@@ -182,10 +182,10 @@ def test_addresses_bridges_and_diverts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "broker.xml:1: is no XML: no element found"),
-        ("<a>\n<b></a>", "broker.xml:2: is no XML: mismatched tag"),
+        ("", "broker.xml:1: is not XML: no element found"),
+        ("<a>\n<b></a>", "broker.xml:2: is not XML: mismatched tag"),
         ("<!DOCTYPE a [<!ENTITY b 'c'>]>\n<a>&b;</a>", "broker.xml:1: a document type"),
-        ("<a>&b;</a>", "broker.xml:1: is no XML: undefined entity"),
+        ("<a>&b;</a>", "broker.xml:1: is not XML: undefined entity"),
         ("<beans/>", "broker.xml:1: <beans> holds no settings of Artemis"),
         ("<?xml version='1.0' encoding='made-up'?><core/>", "broker.xml:1: is no XML"),
         (f"<core>{'<a>' * 100}", "broker.xml:1: more than 100,000 elements, or 64"),

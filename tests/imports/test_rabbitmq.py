@@ -272,7 +272,7 @@ def test_dead_letters_that_come_back_are_retries_here(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "definitions.json:1: is no JSON"),
+        ("", "definitions.json:1: is not JSON"),
         ("[]", "definitions.json:1: has no definitions of RabbitMQ"),
         ("{}", "definitions.json:1: has no definitions of RabbitMQ"),
         ('[{"pattern": "a"}]', "definitions.json:1: has no definitions of RabbitMQ"),

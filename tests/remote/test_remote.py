@@ -55,7 +55,7 @@ def test_every_form_of_url_is_said_back_without_its_secret(url: str, said: str) 
         ("amqp://a/shop", "namespace"),
         ("amqp://a?db=1", "'db' is unknown"),
         ("amqp://a?ca_file=x", "amqps"),
-        (f"amqp://:{SECRET}@a", "names its user"),
+        (f"amqp://:{SECRET}@a", "needs a user"),
         ("amqp://a?consumer_window=0", "consumer_window"),
         ("amqp://me@a?password_file=/not/there", "cannot be read"),
         ("amqps://a?ca_file=/not/there", "cannot be used"),
@@ -181,7 +181,7 @@ async def test_what_is_no_node_is_named(redis_url: str) -> None:
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(CoordinatorUnavailable, match=rf"127.0.0.1:{port}: the node answers with another protocol"):
+        with pytest.raises(CoordinatorUnavailable, match=rf"127.0.0.1:{port}: the node answers with a protocol other"):
             await headgate.connect(f"amqp://127.0.0.1:{port}")
 
 

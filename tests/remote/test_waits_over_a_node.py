@@ -64,7 +64,7 @@ async def test_who_does_not_manage_tells_only_of_its_own_and_sees_none(node: Nod
         await mine.write("waits", {tie.name: ""})
         more = f"{tie.text} more=1"
         for name, text in (("orders", "x"), (tie.name, "at=orders"), (tie.name, more), ("a b c", "")):
-            with pytest.raises(InvalidValue, match="no note of a wait"):
+            with pytest.raises(InvalidValue, match="not a note about a wait"):
                 await mine.write("waits", {name: text})
         with pytest.raises(InvalidValue, match="for the waits"):
             await buyer.store.server.call(waits, (key,), [KEEP_MS["waits"] * 1000, tie.name, ""])

@@ -128,7 +128,7 @@ grants = [
     @pytest.mark.parametrize(
         ("text", "errors"),
         [
-            ("", ["u.toml:1: says nothing"]),
+            ("", ["u.toml:1: is empty"]),
             ("user = 5", ["u.toml:1: user:"]),
             ("[[user]", ["u.toml:1: "]),
             (f'[[user]]\nname = "anonymous"\npassword_hash = "{HASH}"', ["u.toml:1: user[1]: 'anonymous' is who"]),

@@ -69,9 +69,9 @@ def read_json(file: Path) -> Value:
         data = json.loads(text, parse_constant=_no_number)
         lines, twice = json_lines(text)
     except json.JSONDecodeError as error:
-        raise InvalidValue(f"{file.name}:{error.lineno}: is no JSON: {error.msg}") from None
+        raise InvalidValue(f"{file.name}:{error.lineno}: is not JSON: {error.msg}") from None
     except ValueError as error:  # NaN, or a number of thousands of digits
-        raise InvalidValue(f"{file.name}:1: is no JSON that can be read: {str(error).partition(';')[0]}") from None
+        raise InvalidValue(f"{file.name}:1: is not JSON that can be read: {str(error).partition(';')[0]}") from None
     except RecursionError:
         raise InvalidValue(f"{file.name}:1: objects or lists in one another, too deep; split the file") from None
     if twice:
@@ -111,4 +111,4 @@ def _is_whole(text: str) -> bool:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")

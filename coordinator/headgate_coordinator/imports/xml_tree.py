@@ -89,11 +89,11 @@ def read_xml(file: Path) -> Element:
     try:
         builder.parser.Parse(data, True)
     except expat.ExpatError as error:
-        raise builder.error(f"is no XML: {expat.ErrorString(error.code)}", error.lineno) from None
+        raise builder.error(f"is not XML: {expat.ErrorString(error.code)}", error.lineno) from None
     except InvalidValue:
         raise
     except (LookupError, ValueError) as error:  # an encoding that Python does not know
-        raise builder.error(f"is no XML that can be read: {error}") from None
+        raise builder.error(f"is not XML that can be read: {error}") from None
     if builder.root is None:
         raise builder.error("has no element; give an XML file", 1)
     return builder.root

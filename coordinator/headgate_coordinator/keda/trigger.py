@@ -61,14 +61,14 @@ class Trigger:
         known = {*KEYS, *SECRETS, *(f"{key}FromEnv" for key in SECRETS), *_KEDA}
         for key in metadata:
             if key not in known:
-                raise InvalidValue(f"it is none of {', '.join((*KEYS, *SECRETS))}", setting=key[:40])
+                raise InvalidValue(f"it is not one of {', '.join((*KEYS, *SECRETS))}", setting=key[:40])
         given = {key: metadata[key] for key in KEYS if metadata.get(key)}
         for key in ("destination", "target"):
             if key not in given:
                 raise InvalidValue("it is missing", setting=key)
         metric = given.get("metric", "messages")
         if metric not in get_args(Metric):
-            raise InvalidValue(f"{metric!r:.40} is none of {', '.join(get_args(Metric))}", setting="metric")
+            raise InvalidValue(f"{metric!r:.40} is not one of {', '.join(get_args(Metric))}", setting="metric")
         for key in ("limit", "each"):
             if key in given and "within" not in given:
                 raise InvalidValue("it belongs to a limiter, gate or bucket; name that as `within`", setting=key)

@@ -45,7 +45,7 @@ def _compile(table: DescriptorTable, origin: str) -> Descriptor:
     for field in ("key", "hold", "release"):
         name = getattr(table, field)
         if name is not None and name not in keys:
-            raise InvalidValue(f"{name!r} is no key of the entries, which are {', '.join(keys)}", setting=field)
+            raise InvalidValue(f"{name!r} is not a key of the entries, which are {', '.join(keys)}", setting=field)
     if table.hold is not None and table.release is not None:
         raise InvalidValue("a descriptor begins a hold or ends one; leave out one of them", setting="release")
     if table.release is not None and table.amounts is not None:

@@ -207,7 +207,7 @@ async def test_who_came_with_a_key_that_is_gone_has_to_go(
         new = make_key(kid="two")
         file.write_text(token_of(new))
         write_keys(keys, new)
-        await wait_until(lambda: "does not hold any more" in node.errors, timeout=30, description="it is sent away")
+        await wait_until(lambda: "is no longer valid" in node.errors, timeout=30, description="it is sent away")
         await producer.send(b"two")
     file.write_text(token_of(KEY))
     with pytest.raises(AccessDenied):

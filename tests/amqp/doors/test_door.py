@@ -96,7 +96,7 @@ async def test_a_process_without_files_takes_connections_on_when_it_has_some(
         async with door_of(seen, [0]) as (_, port):
             crowd(stack, 2, port, NEAR)
             await wait_until(lambda: len(seen) == 2)
-    assert "no connections for 0.05 s" in caplog.text
+    assert "no connections are accepted for 0.05 s" in caplog.text
 
 
 async def test_tls_that_never_begins_makes_room_for_others(

@@ -55,8 +55,8 @@ def sender(group: Group) -> Iterator[Sender]:
 @pytest.mark.parametrize(
     ("arguments", "more", "text"),
     [
-        (("192.0.2.1", 7000), {}, "group: '192.0.2.1' is no multicast address"),
-        (("quotes", 7000), {}, "is no multicast address"),
+        (("192.0.2.1", 7000), {}, "group: '192.0.2.1' is not a multicast address"),
+        (("quotes", 7000), {}, "is not a multicast address"),
         (("239.1.2.3", 0), {}, "port: 0; write a whole number from 1 to 65535"),
         (("239.1.2.3", True), {}, "port: True"),
         (("239.1.2.3", 7000), {"interface": "eth0"}, "interface: 'eth0' is not an IPv4 address"),

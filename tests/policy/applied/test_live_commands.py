@@ -123,7 +123,7 @@ async def test_a_dry_run_shows_pools_and_refuses_what_could_not_be_applied(
     await headgate_policy(client, "apply", file, url=one_url)
     write(file, SMALL)
     dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
-    assert "pool memory: limit_bytes: 64000 -> none (it is no longer named)" in dry.stdout.splitlines()
+    assert "pool memory: limit_bytes: 64000 -> none (no longer named)" in dry.stdout.splitlines()
     assert (await told(client, "apply", file, "--dry-run", url=one_url))["pools"][0]["pool"] == "memory"
     write(file, SMALL + '[[pool]]\nname = "memory"\npercent = 50\n')
     dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
@@ -146,7 +146,7 @@ async def test_a_dry_run_shows_stores_and_an_apply_those_that_are_kept(
     ]
     write(file, SMALL)
     dry = await headgate_policy(client, "apply", file, "--dry-run", url=one_url)
-    assert "store disk: limit_bytes: 64000 -> none (it is no longer named)" in dry.stdout.splitlines()
+    assert "store disk: limit_bytes: 64000 -> none (no longer named)" in dry.stdout.splitlines()
     assert (await told(client, "apply", file, "--dry-run", url=one_url))["stores"][0]["store"] == "disk"
     await client.apply("orders.eu", limit=50, when_full="spool", store="disk")
     async with client.session("s") as session:

@@ -144,5 +144,5 @@ async def test_what_is_no_policy_is_refused_with_what_makes_one(client: headgate
     wrongs: tuple[Any, ...] = (SMALL, SMALL.encode(), {"limiter": []}, None)
     for wrong in wrongs:
         for call in (client.apply_policy, client.check_policy):
-            with pytest.raises(InvalidValue, match=r"policy.* is no policy; headgate\.policy\.loads\(text\)"):
+            with pytest.raises(InvalidValue, match=r"policy.* is not a policy; headgate\.policy\.loads\(text\)"):
                 await call(wrong)

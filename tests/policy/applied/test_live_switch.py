@@ -233,7 +233,7 @@ class TestLoss:
 async def test_a_document_that_cannot_be_read_says_so(client: headgate.Client, namespace: str) -> None:
     key = policy_key(namespace)
     await client.store.server.command(key.encode(), "HSET", key, "version", 1, "document", "{}")
-    with pytest.raises(PolicyError, match="no compiled policy"):
+    with pytest.raises(PolicyError, match="not a compiled policy"):
         await client.policy()
 
 

@@ -166,11 +166,14 @@ def test_a_quota_resets_so_many_minutes_after_its_window_begins(quota: str, rese
         ),
         (
             limit("a", 'quota = "5/day"\nresets = "mon 00:00 UTC"'),
-            "is no reset of a day; write e.g. '00:00 Europe/Berlin'",
+            "is not a reset time of a day; write e.g. '00:00 Europe/Berlin'",
         ),
-        (limit("a", 'quota = "5/hour"\nresets = "01:00 UTC"'), "is no reset of a hour"),
-        (limit("a", 'quota = "5/day"\nresets = "24:00 UTC"'), "is no reset of a day"),
-        (limit("a", 'quota = "5/day"\nresets = "00:00 Mars/Base"'), "'Mars/Base' is no time zone that is known here"),
+        (limit("a", 'quota = "5/hour"\nresets = "01:00 UTC"'), "is not a reset time of a hour"),
+        (limit("a", 'quota = "5/day"\nresets = "24:00 UTC"'), "is not a reset time of a day"),
+        (
+            limit("a", 'quota = "5/day"\nresets = "00:00 Mars/Base"'),
+            "'Mars/Base' is not a time zone that is known here",
+        ),
         (
             limit("a", 'quota = "5/day"\nresets = "00:00 UTC"')
             + limit("b", 'quota = "5/day"\nresets = "00:00 Asia/Tokyo"'),
@@ -182,15 +185,15 @@ def test_a_quota_resets_so_many_minutes_after_its_window_begins(quota: str, rese
         ),
         (limit("a", "at_once = 5") + '[limiter.per_key]\na = "1/s"', "limiter[1].per_key.a: "),
         (limit("a", 'quota = "5/day"') + '[limiter.per_key]\na = "1/hour"', "is of a day; write that here too"),
-        (limit("a", "at_once = 5") + '[limiter.per_key]\nweight = { "a*b" = 1 }', "'a*b' is no key"),
+        (limit("a", "at_once = 5") + '[limiter.per_key]\nweight = { "a*b" = 1 }', "'a*b' is neither a key"),
         (limit("a", "at_once = 5") + "[limiter.per_key]\nweight = { b = 1001 }", "use a weight of 1 to 1000"),
         (limit("a", "rate = 1") + limit("a", "at_once = 1\nenforce = 'shadow'"), "are of two sorts, rate and at_once"),
         (
             limit("a", "rate = 1") + "[limiter.shadow_per_key]\nb = 1",
             "shadow_per_key.b: there is no limit 'b'",
         ),
-        ("enforce = 'shadow'\n", "limiter[1].enforce: there are no limits of all keys together here"),
-        ("[limiter.per_key]\na = 1", "limiter[1].per_key: there are no limits of all keys together here"),
+        ("enforce = 'shadow'\n", "limiter[1].enforce: there are not limits of all keys together here"),
+        ("[limiter.per_key]\na = 1", "limiter[1].per_key: there are not limits of all keys together here"),
         ('unknown_keys = "refuse"\n' + limit("a", "rate = 1"), "every key of limiters such as 'llm' is refused"),
         ('hold_off = "48h"\n' + limit("a", "rate = 1"), "shop.toml:3: limiter[1].hold_off: '48h'; use at most 86400 s"),
         ("hold_of = 1", "limiter[1].hold_of: unknown key; did you mean 'hold_off'?"),
@@ -312,8 +315,8 @@ def test_offsets_of_a_zone_are_right_at_and_around_each_change(zone: str) -> Non
     [
         ({"kind": "limiter", "limit": 5}, "limit means nothing for a limiter; that takes limits"),
         ({"kind": "gate", "limits": {"a": {"rate": 1}}}, "limits belongs to a limiter, not to a gate"),
-        ({"limits": 5}, "limits: 5 are no limits"),
-        ({"limits": "a b c"}, "are no limits"),
+        ({"limits": 5}, "limits: 5 are not limits"),
+        ({"limits": "a b c"}, "are not limits"),
         ({"limits": {"a": {"rat": 1}}}, "the limit 'a' is one of rate, at_once and quota"),
         ({"limits": {"a": {"rate": 1, "bust": 1}}}, "bust is not a key of a limit"),
         (
@@ -321,7 +324,7 @@ def test_offsets_of_a_zone_are_right_at_and_around_each_change(zone: str) -> Non
             "there is no limit 'b' of all keys together",
         ),
         ({"limits": {"a": {"rate": 1}}, "key_limits": {"a": {"at_once": 1}}}, "'a' is a rate of all keys together"),
-        ({"zone": "Nowhere"}, "'Nowhere' is no time zone"),
+        ({"zone": "Nowhere"}, "'Nowhere' is not a time zone"),
         ({"lease_ahead": "2min"}, "use at most 60 s"),
     ],
 )

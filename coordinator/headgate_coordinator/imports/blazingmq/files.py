@@ -34,7 +34,7 @@ def read(files: Sequence[Path]) -> Imported:
         reading.file = printable(file.name)
         if not any(key in root.members for key in (*_DOMAIN, *_BROKER)):
             raise InvalidValue(
-                f"{file.name}:{root.line}: is no file of BlazingMQ; give a domain's, with 'definition', or a broker's"
+                f"{file.name}:{root.line}: is not a file of BlazingMQ; give a domain's with 'definition', or a broker's"
             )
         for key, one in root.members.items():
             if key == "definition":

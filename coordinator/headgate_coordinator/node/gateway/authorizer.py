@@ -142,9 +142,7 @@ class Authorizer:
         place = place_of(key if isinstance(key, bytes) else key.encode("utf-8", "replace"))
         if isinstance(place, str):
             if place not in self._keys():
-                raise self._denied(
-                    f"the node serves namespace {self.namespace!r}, and {place[:80]!r} is not one of its keys"
-                )
+                raise self._denied(f"{place[:80]!r} is not a key of {self.namespace!r}, the namespace served here")
         elif place.namespace != self.namespace:
             raise self._denied(f"the node serves namespace {self.namespace!r}, not {place.namespace!r}")
         return place

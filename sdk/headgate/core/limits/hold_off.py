@@ -25,5 +25,5 @@ def read_reason(reason: str) -> str:
         InvalidValue: it is no text.
     """
     if not isinstance(reason, str):
-        raise InvalidValue(f"{reason!r:.80} is no text", setting="reason")
+        raise InvalidValue(f"{reason!r:.80} is not text", setting="reason")
     return printable(reason)[:MAX_REASON]

@@ -207,7 +207,9 @@ def reset_of(value: Any, window: str) -> tuple[int, str]:
     else:
         fits = fits and day is None
     if not fits:
-        raise InvalidValue(f"{value!r} is no reset of a {window}; write e.g. {_SHOWN[window]}", setting="resets")
+        raise InvalidValue(
+            f"{value!r} is not a reset time of a {window}; write e.g. {_SHOWN[window]}", setting="resets"
+        )
     return at, zone or ""
 
 
