@@ -36,7 +36,7 @@ LONGER: Final = 1.0
 
 
 class InProgress(HeadgateError):
-    """The same is being asked for at this moment."""
+    """Another request asks for the same at this moment."""
 
 
 class HoldOver(HeadgateError):

@@ -1,4 +1,4 @@
-"""How programs of Headgate log: a record is a line, whatever the text of a client in it is."""
+"""Writes the logs of Headgate's programs: a record is a line, whatever the text of a client in it is."""
 
 import logging
 from typing import Final

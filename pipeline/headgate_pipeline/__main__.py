@@ -1,4 +1,4 @@
-"""`python -m headgate_pipeline`: the same as `headgate pipeline`, where only this package is installed."""
+"""Runs `python -m headgate_pipeline`, which is `headgate pipeline` where only this package is installed."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Which way to the state a URL names. To add a way, name its schemes in ``_WAYS``."""
+"""Chooses the way to the state that a URL names. To add a way, name its schemes in ``_WAYS``."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

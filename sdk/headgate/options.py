@@ -18,7 +18,7 @@ MAX_TTL: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """How a session lives.
+    """Says how a session lives.
 
     Attributes:
         ttl: seconds after which a session that is not heard of loses what it holds.

@@ -1,4 +1,4 @@
-"""For unit tests of services that use Headgate: a client without a server. Needs ``pip install 'headgate[testing]'``.
+"""Gives unit tests of services that use Headgate a client without a server. Needs ``pip install 'headgate[testing]'``.
 
 The client is the real one and so are the scripts; only Redis is fakeredis, in the test's own process and memory::
 

@@ -187,7 +187,7 @@ def test_addresses_bridges_and_diverts(tmp_path: Path) -> None:
         ("<!DOCTYPE a [<!ENTITY b 'c'>]>\n<a>&b;</a>", "broker.xml:1: a document type"),
         ("<a>&b;</a>", "broker.xml:1: is not XML: undefined entity"),
         ("<beans/>", "broker.xml:1: <beans> holds no settings of Artemis"),
-        ("<?xml version='1.0' encoding='made-up'?><core/>", "broker.xml:1: is no XML"),
+        ("<?xml version='1.0' encoding='made-up'?><core/>", "broker.xml:1: is not XML"),
         (f"<core>{'<a>' * 100}", "broker.xml:1: more than 100,000 elements, or 64"),
         (f"<core>{'<a/>' * 100_001}</core>", "broker.xml:1: more than 100,000 elements"),
         (f"<core>{' ' * (4 << 20)}</core>", "broker.xml:1: more than 4 MiB"),

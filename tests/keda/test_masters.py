@@ -102,7 +102,7 @@ async def test_a_stream_goes_on_when_its_slot_moves_and_when_a_replica_takes_ove
             await one.tells()
             replica.kill9()
             await one.tells()
-    assert "KEDA hears of work" not in caplog.text
+    assert "KEDA learns of work" not in caplog.text
 
 
 @pytest.mark.soak

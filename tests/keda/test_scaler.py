@@ -367,7 +367,7 @@ async def test_a_node_s_user_has_changes_told_and_one_who_may_not_looks_now_and_
                 await message.accept(confirm=True)
             finally:
                 await admin.execute_command("ACL", "DELUSER", "keda")
-            assert ("KEDA hears of work" in caplog.text) is not told
+            assert ("KEDA learns of work" in caplog.text) is not told
 
 
 async def test_users_measure_what_they_may_browse_and_the_token_measures_all(
@@ -429,7 +429,7 @@ async def test_metadata_is_bounded_and_each_mistake_is_named(opened: Open) -> No
         (right | {"activation": "-1"}, "activation"),
         (right | {"metric": "lag"}, "metric: 'lag' is not one of messages, bytes, waiting"),
         (right | {"queue": "orders"}, "queue: it is not one of destination"),
-        (right | {"limit": "slots"}, "limit: it is of a limiter"),
+        (right | {"limit": "slots"}, "limit: it belongs to a limiter"),
         (right | {"destination": "a\0b"}, "a"),
         (right | {"destination": "x" * (LONGEST + 1)}, "metadata"),
         (right | {f"k{number}": 1 for number in range(MOST_KEYS)}, "metadata"),

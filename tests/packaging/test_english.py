@@ -7,6 +7,7 @@ import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,33 @@ OBTAINED = frozenset({"told", "said"})
 """Parts of names that say how a value was come by, and not what it is."""
 LONGEST = 20
 """Words of a docstring's first sentence."""
+DOES = frozenset(
+    re.findall(
+        r"\w+",
+        """
+accept act add admit allow answer append apply ask assign attach await be begin believe bind block bound break bring
+build call cancel carry change check choose claim clear close collect come compare compile complete compute confirm
+connect convert copy correct count create cut deal decide declare decode delay delete deliver derive describe detach
+discard divide do draw drop empty encode end enter estimate evaluate examine exchange execute expect explain extend
+fail fetch fill find finish flow follow forbid forget forward free freeze gather get give go grant group hand hang
+have hear heed hide hold ignore import insert install iterate join judge keep kill know lead learn leave let limit
+list listen load lock log look lower make map mark match measure meet mend merge move name note notify number
+observe offer open order pass pause pay permit pick place poll prepare print process propose prove publish purge put
+queue raise read receive reclaim recount reduce refill refuse register reject release remember remove rename renew
+repair repeat replace replay report request reserve reset resolve restart restore resume retry return route run save
+say scan schedule search see select send serve set settle shed shift show sign skip sort spend split spool spread
+stand start stop store strip subscribe sum suspend sweep switch take tell test tie time touch translate trim try
+turn undo unsubscribe update use validate verify visit wait wake walk warn watch weigh widen withdraw work wrap
+write yield
+""",
+    )
+)
+"""Verbs with which functions say what they do; a new one is added here."""
+IS = frozenset(
+    re.findall(r"\w+", "is are was were has have had does do did can cannot may must might should would will")
+)
+FRAGMENT = re.compile(r"(?:Of|As|Those|How|Which|Where|Whether|Why|For|On which|The same)\b(?!:)")
+"""Begins of docstrings of classes and modules that name nothing."""
 
 Text = tuple[str, str]
 """A place, and the prose that stands there, in one line."""
@@ -33,12 +61,17 @@ def sources(parts: tuple[str, ...], ending: str) -> Iterator[tuple[str, str]]:
 
 
 @cache
+def nodes() -> list[tuple[str, ast.AST]]:
+    """Return all that is parsed, each with its file."""
+    return [(name, node) for name, source in sources(PARTS, "py") for node in ast.walk(ast.parse(source))]
+
+
+@cache
 def docstrings() -> list[Text]:
     """Return each docstring, also of attributes."""
     return [
         (f"{name}:{node.value.lineno}", " ".join(node.value.value.split()))
-        for name, source in sources(PARTS, "py")
-        for node in ast.walk(ast.parse(source))
+        for name, node in nodes()
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     ]
 
@@ -48,8 +81,8 @@ def messages() -> list[Text]:
     """Return each text with a space in it: errors, help, lines of output."""
     return [
         (f"{name}:{node.lineno}", " ".join(node.value.split()))
-        for name, source in sources(PRODUCT, "py")
-        for node in ast.walk(ast.parse(source))
+        for name, node in nodes()
+        if name.startswith(PRODUCT)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()
     ]
 
@@ -85,6 +118,29 @@ def pages() -> list[Text]:
     return found
 
 
+def documented(*kinds: type[Any]) -> list[tuple[str, Any, str]]:
+    """Return what is defined in the product and has a docstring: the place, the node and the text in one line."""
+    return [
+        (f"{name}:{getattr(node, 'lineno', 1)}", node, " ".join(text.split()))
+        for name, node in nodes()
+        if name.startswith(PRODUCT) and isinstance(node, kinds) and (text := ast.get_docstring(node))
+    ]
+
+
+def is_property(node: Any) -> bool:
+    """Return whether a function is read as a value, whose docstring names that value."""
+    return any("property" in ast.unparse(one) or "setter" in ast.unparse(one) for one in node.decorator_list)
+
+
+def says_what_is_done(text: str) -> bool:
+    """Return whether a sentence begins with a verb, or has a finite one before any clause that hangs on another."""
+    words = re.findall(
+        r"[A-Za-z']+", re.split(r"\b(?:[Tt]hat|[Ww]hich|[Ww]hose?|[Ww]hether)\b", first_sentence(text), maxsplit=1)[0]
+    )
+    verbs = IS | {f"{verb}s" for verb in DOES} | {f"{verb}es" for verb in DOES}
+    return bool(words) and (words[0].lower() in DOES or any(word in verbs for word in words[1:]))
+
+
 def first_sentence(text: str) -> str:
     return re.split(r"(?<=[.!?:;])\s", text, maxsplit=1)[0]
 
@@ -117,6 +173,22 @@ def test_names_say_what_a_value_is_and_not_how_it_was_obtained() -> None:
 def test_first_sentences_of_docstrings_are_short() -> None:
     long = [(place, text) for place, text in docstrings() if len(first_sentence(text).split()) > LONGEST]
     assert [(place, text) for place, text in long if place.startswith(PRODUCT)] == []
+
+
+def test_docstrings_of_functions_say_what_is_done() -> None:
+    functions = documented(ast.FunctionDef, ast.AsyncFunctionDef)
+    assert [(at, text) for at, node, text in functions if not (says_what_is_done(text) or is_property(node))] == []
+
+
+def test_docstrings_of_classes_and_modules_are_no_fragments() -> None:
+    assert [(at, text) for at, _, text in documented(ast.ClassDef, ast.Module) if FRAGMENT.match(text)] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["The rows of a page.", "Rows that are read, in order.", "Whether it ends.", "Reading."]
+)
+def test_docstrings_that_only_name_something_are_found(text: str) -> None:
+    assert not says_what_is_done(text)
 
 
 @pytest.mark.parametrize(

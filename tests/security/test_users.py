@@ -131,7 +131,7 @@ grants = [
             ("", ["u.toml:1: is empty"]),
             ("user = 5", ["u.toml:1: user:"]),
             ("[[user]", ["u.toml:1: "]),
-            (f'[[user]]\nname = "anonymous"\npassword_hash = "{HASH}"', ["u.toml:1: user[1]: 'anonymous' is who"]),
+            (f'[[user]]\nname = "anonymous"\npassword_hash = "{HASH}"', ["u.toml:1: user[1]: 'anonymous' is for"]),
             ('[[user]]\nname = "a"\npassword_hash = "hunter2"\nrole = 1',
              ["u.toml:3: user[1].password_hash: not a password hash", "u.toml:4: user[1].role: unknown key"]),
             ("""[[user]]

@@ -87,7 +87,7 @@ class RequestGuard:
         return access
 
     def _is_ours(self, host: str) -> bool:
-        """Whether a request calls this host by a name of its own, and not by one that somebody led here."""
+        """Return whether a request calls this host by a name of its own, not one led here."""
         name = _name_of(host)
         return name in self._hosts or (name != "" and _is_address(name.strip("[]")))
 
@@ -151,7 +151,7 @@ def _is_address(name: str) -> bool:
 
 
 def _from_elsewhere(headers: Mapping[str, str]) -> bool:
-    """Whether a browser sent it for a page of another origin. Browsers say so; other clients say nothing."""
+    """Return whether a browser sent it for a page of another origin. Browsers say so; other clients say nothing."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return True
     origin = headers.get("origin")

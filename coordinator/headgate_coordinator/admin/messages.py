@@ -29,7 +29,7 @@ ID: Final = r"^(\d{1,2}:)?\d{1,16}-\d{1,16}$"
 
 
 class BrowseQuery(Query):
-    """Which messages."""
+    """The messages to list."""
 
     after: str = Field("", pattern=rf"^$|{ID}", description="the id of a message: those after it")
     limit: int = Field(20, ge=1, le=MOST, description="at most how many")

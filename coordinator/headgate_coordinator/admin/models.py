@@ -316,7 +316,7 @@ class Overview(Answer):
 
 
 class Explained(Answer):
-    """Why a destination is as it is."""
+    """The state of a destination, explained."""
 
     text: str = Field(description="for people")
     explanation: Explanation

@@ -24,7 +24,7 @@ class NoQuery(Query):
 
 
 class Listing(Query):
-    """Which destinations, and in what order."""
+    """The destinations to list, and their order."""
 
     search: str = Field("", max_length=255, description="part of the name, whatever its case")
     only: Literal["all", "blocked"] = Field("all", description="blocked: only those that are not open")
@@ -43,7 +43,7 @@ class ViewQuery(Query):
 
 
 class PutQuery(Query):
-    """How to put a policy in force."""
+    """Choices for putting a policy in force."""
 
     dry_run: bool = Field(False, description="say what would change, change nothing")
     expect: int | None = Field(None, ge=0, description="only over this version; 0: only where there is none")
@@ -51,7 +51,7 @@ class PutQuery(Query):
 
 
 class BlockRequest(BaseModel):
-    """Why a destination is to be stopped."""
+    """The reason for stopping a destination."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -31,7 +31,7 @@ class Live(Answer):
 
 
 class Ready(Answer):
-    """Whether messages can be admitted here."""
+    """The answer whether messages can be admitted here."""
 
     status: Literal["ready", "not ready"]
     reason: str = Field(description="why not; empty when it can")

@@ -1,4 +1,4 @@
-"""`headgate deadlocks`."""
+"""Implements `headgate deadlocks`."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and the line that says why.
+"""Ends a command, with its exit code and the line that says why.
 
 0    done; what was checked holds
 1    a check failed, or something that was asked for could not be done

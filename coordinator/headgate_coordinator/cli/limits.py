@@ -1,4 +1,4 @@
-"""`headgate state` and `headgate exec`."""
+"""Implements `headgate state` and `headgate exec`."""
 
 from typing import Annotated
 

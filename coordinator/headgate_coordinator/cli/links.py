@@ -1,4 +1,4 @@
-"""`headgate links`."""
+"""Implements `headgate links`."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`headgate message list`, `move` and `delete`: single messages of a destination."""
+"""Implements `headgate message list`, `move` and `delete`: single messages of a destination."""
 
 from typing import Annotated, Final
 

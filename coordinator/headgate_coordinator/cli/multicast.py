@@ -1,4 +1,4 @@
-"""`headgate multicast listen`."""
+"""Implements `headgate multicast listen`."""
 
 import json
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`headgate node`: its options."""
+"""Implements `headgate node`, with its options."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""`headgate status` and `headgate top`: all destinations of a namespace, and what they share, once or live."""
+"""Implements `headgate status` and `headgate top`: all destinations of a namespace, and what they share."""
 
 import asyncio
 from typing import Annotated, Final

@@ -1,4 +1,4 @@
-"""`headgate demo`: processes, two nodes, real messages, a limit, two `kill -9`, and a verdict on what they wrote."""
+"""Runs `headgate demo`: processes, two nodes, real messages, a limit, two `kill -9`, and a verdict on them."""
 
 from typing import Final
 

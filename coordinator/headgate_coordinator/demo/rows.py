@@ -1,4 +1,4 @@
-"""How each process of the demo is shown."""
+"""Says how each process of the demo is shown."""
 
 import signal
 

@@ -36,7 +36,7 @@ _STYLES: Final = {
 
 
 class Rate:
-    """How fast two growing numbers have grown over the last two seconds."""
+    """Says how fast two growing numbers have grown over the last two seconds."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, int, int]] = deque()

@@ -166,7 +166,7 @@ def _identical(facts: Facts) -> Check:
 
 
 def _nothing_else(facts: Facts) -> Check:
-    """Whether what arrived unacknowledged is the killed producer's last, or what an AMQP client sent again after it."""
+    """Return whether what arrived unacknowledged is the killed producer's last, or was sent again by an AMQP client."""
     known = {message.id for message in facts.accepted}
     last = max((m.seq for m in facts.accepted if m.producer == facts.victim), default=0)
     again = _sent_again(facts)
@@ -191,7 +191,7 @@ def _sent_again(facts: Facts) -> set[str]:
 
 
 def _once(facts: Facts) -> Check:
-    """Whether every message was accepted once, but for those that were delivered again after a failed attempt."""
+    """Return whether every message was accepted once, except those delivered again after a failed attempt."""
     seen: dict[str, list[int]] = {}
     for message in _all(facts):
         seen.setdefault(message.id, []).append(message.attempts)
@@ -211,7 +211,7 @@ def _once(facts: Facts) -> Check:
 
 
 def _in_order(facts: Facts) -> Check:
-    """Whether each consumer saw each producer's messages in the order in which they were sent, redeliveries aside.
+    """Return whether each consumer saw each producer's messages in order, redeliveries aside.
 
     A consumer that waits gets what another holds and has not begun: such a message may come to it after a later one.
     These are few; nothing in a delivery tells them apart, so a small share of messages may be late. Messages

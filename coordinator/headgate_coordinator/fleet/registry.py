@@ -102,7 +102,7 @@ class NodeRegistry:
         return await self._store.beat(facts.id, json.dumps(report, separators=(",", ":")))
 
     async def keep(self, node: NodeView, hand_out: Callable[[list[int]], None] = lambda _parts: None) -> None:
-        """Beat for a node until cancelled; while Redis does not answer, it tries again at the next beat.
+        """Report a node until cancelled; while Redis does not answer, try again at the next beat.
 
         Args:
             node: the node.

@@ -1,4 +1,4 @@
-"""How a process that serves clients is, as whoever answers for all processes at its address adds it up. No I/O."""
+"""Reports how a process that serves clients is, and adds up the processes at an address. No I/O."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field

@@ -55,7 +55,7 @@ class Progress:
 
 @dataclass(slots=True)
 class _Place:
-    """Where it is at the topic: which topic of that name, and the last message that was sent."""
+    """Says where it is at the topic: which topic of that name, and the last message that was sent."""
 
     born: int
     last: int

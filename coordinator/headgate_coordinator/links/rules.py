@@ -1,4 +1,4 @@
-"""How a link forwards, which messages do not go over it, and those that it has in hand."""
+"""Says how a link forwards, which messages do not go over it, and which it has in hand."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ MAX_HOPS: Final = 8
 
 
 class Phase(StrEnum):
-    """How far the oldest message is that the link has to do with."""
+    """Says how far the oldest message is that the link has to do with."""
 
     IDLE = "idle"
     RESERVED = "reserved"
@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a message does not go over a link.
+    """Says why a message does not go over a link.
 
     Attributes:
         reason: one word: ``loop``, ``zone``, ``lost``, ``hops``, ``too-large``, ``unreadable``, or a filter's own.
@@ -63,7 +63,7 @@ def judge_by(selector: Selector) -> Callable[[Entry], Refusal | None]:
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """How a link forwards.
+    """Says how a link forwards.
 
     Attributes:
         source: name of the place it reads at, which it adds to the path of what it forwards.

@@ -200,7 +200,7 @@ class SpooledWrites:
 
     @staticmethod
     def _lasting(entries: Sequence[Put | Skip]) -> bool:
-        """Whether the first message is durable."""
+        """Return whether the first message is durable."""
         return next((is_durable(entry.body) for entry in entries if isinstance(entry, Put)), True)
 
     def _first(self, entries: Sequence[Put | Skip], most: int) -> tuple[list[Put | Skip], int, int]:

@@ -1,4 +1,4 @@
-"""How our errors are called in AMQP."""
+"""Names our errors as AMQP does."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How much of a node one connection may take, by what its user may do at all.
+"""Says how much of a node one connection may take, by what its user may do at all.
 
 A client that may send has messages of full size under way. One that may not needs none. One that may do nothing
 is served as a stranger is: it learns that it has no rights, and holds next to nothing of the node.

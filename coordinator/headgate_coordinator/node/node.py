@@ -208,7 +208,7 @@ class Node:
         return None
 
     def has_too_many(self, newcomer: Connection) -> bool:
-        """Whether a user has more connections here than it may."""
+        """Return whether a user has more connections here than it may."""
         identity = newcomer.identity
         if identity is None or identity.max_connections is None:
             return False

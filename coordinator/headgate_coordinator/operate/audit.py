@@ -1,4 +1,4 @@
-"""`headgate audit`: the counters of every destination against what its messages and sessions add up to."""
+"""Implements `headgate audit`: the counters of every destination against what its messages and sessions add up to."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

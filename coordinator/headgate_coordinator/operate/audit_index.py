@@ -1,4 +1,4 @@
-"""`headgate audit`: what the namespace's index of topics and wildcard subscriptions has that no client can read."""
+"""Implements `headgate audit` of the index of topics and wildcard subscriptions: it finds what no client can read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

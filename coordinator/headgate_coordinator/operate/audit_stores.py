@@ -1,4 +1,4 @@
-"""`headgate audit` of spool stores: storage, the store's state, destinations and their messages, each against others.
+"""Implements `headgate audit` of spool stores: it compares storage, the store's state, destinations and their messages.
 
 A segment is entered at its store, written, and then referred to; it is deleted, freed and forgotten once no message is
 left. So whatever is found wanting is looked at once more: only what is wanting then too was not merely on its way.

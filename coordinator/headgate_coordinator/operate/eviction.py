@@ -1,4 +1,4 @@
-"""Whether Redis deletes keys when its memory is full: then counters and messages go, and nothing says which."""
+"""Finds out whether Redis deletes keys when its memory is full: then counters and messages go unnoticed."""
 
 import asyncio
 from typing import Final

@@ -1,4 +1,4 @@
-"""`headgate status`: all destinations, pools and spool stores of a namespace at a glance."""
+"""Implements `headgate status`: all destinations, pools and spool stores of a namespace at a glance."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""How the command line prints: sizes for people, and tables that are not cut when they go into a file."""
+"""Prints for the command line: sizes for people, and tables that are not cut when they go into a file."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`headgate top`: the destinations of a namespace, live."""
+"""Implements `headgate top`: the destinations of a namespace, live."""
 
 import asyncio
 import contextlib

@@ -74,7 +74,7 @@ class _Place:
         return [(pool, int(limit)) for pool in found if (limit := pool.fields.get("limit_bytes", "")).isdigit()]
 
     def window(self, field: str) -> tuple[float, float] | None:
-        """Messages and bytes of a window that is set and pushes."""
+        """Return the messages and bytes of a window that is set and pushes."""
         text = self.word(field)
         window = Window.parse(text) if text else None
         if window is None or window.mode != "push":
@@ -302,7 +302,7 @@ def _unknown_pool(at: _Place) -> Found:
 
 
 def _sum_above_pool(policy: Policy) -> Iterator[Finding]:
-    """Limits of all destinations of a pool against the pool: a pattern counts once, though it may match many."""
+    """Compare the limits of a pool's destinations with the pool: a pattern counts once, though it may match many."""
     for pool in policy.pools:
         total, places = 0, []
         limit = pool.fields.get("limit_bytes", "")

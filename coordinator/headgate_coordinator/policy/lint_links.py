@@ -38,7 +38,7 @@ def _finding(link: Link, why: str) -> Finding:
 
 
 def _bounded(policy: Policy, name: str) -> bool:
-    """Whether what can be pending there has a limit that holds."""
+    """Return whether what can be pending there has a limit that holds."""
     fields = policy.resolve(name, policy.resolve(name).kind or "queue").fields
     limited = fields.get("limit_bytes", "").isdigit() or fields.get("limit_messages", "").isdigit()
     return (limited or bool(fields.get("pools"))) and fields.get("enforce") != "off"

@@ -1,4 +1,4 @@
-"""Where a node has its users and keys from, and how it hears that they changed."""
+"""Follows the users and keys of a node wherever they are kept, and hears when they change."""
 
 import asyncio
 import contextlib

@@ -225,7 +225,7 @@ class Users:
 
 
 def _is_beside(way: str | None) -> bool:
-    """Whether it is no hash of a password; all of those begin otherwise."""
+    """Return whether it is not the hash of a password; all of those begin otherwise."""
     return way is not None and (way == _CERTIFIED or way.startswith(_BORNE))
 
 

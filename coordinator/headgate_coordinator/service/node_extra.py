@@ -1,4 +1,4 @@
-"""Whether a node can run here at all."""
+"""Says whether a node can run here at all."""
 
 from headgate import HeadgateError
 

@@ -1,4 +1,4 @@
-"""`headgate up`: a private Redis with a broker node and its page before it, for as long as the command runs."""
+"""Implements `headgate up`: a private Redis with a broker node and its page, for as long as the command runs."""
 
 import asyncio
 import contextlib
@@ -187,7 +187,7 @@ def _is_free(port: int) -> bool:
 
 
 def _listens(path: Path) -> bool:
-    """Whether somebody listens on a socket. A server that is only slow does."""
+    """Return whether somebody listens on a socket. A server that is only slow does."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(LOOK)
         try:

@@ -1,4 +1,6 @@
-"""Which worker begins, drains or is ended next. No I/O and no clock: ``now`` is in seconds of one that never goes back.
+"""Decides which worker begins, drains or is ended next.
+
+No I/O and no clock: ``now`` is in seconds of one that never goes back.
 
 Each place has one worker. One that ends without having been asked to is replaced: at once the first time, later and
 later if that goes on. A rolling restart takes the places in turn: the next worker of a place listens before the one

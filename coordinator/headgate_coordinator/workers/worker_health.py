@@ -1,4 +1,4 @@
-"""Whether a worker still works, judged from outside: by what the system says of its process, and by its beats.
+"""Judges from outside whether a worker still works: by its process as the system sees it, and by its beats.
 
 No clock judges, for on a busy machine a worker may rightly be silent for long. A look counts against one that could
 have gone on: it is stopped, or it slept, or it ran and sent nothing. One that is ready to run and gets no processor

@@ -128,7 +128,7 @@ class _Run:
     # What is asked of each entry.
 
     def _order(self) -> Marks:
-        """One follows the other, the clock does not go back, and no counter is below nothing."""
+        """One follows the other, the clock does not go back, and no counter is below zero."""
         of, replay = self.of, self.replay
         doubt: Marks = of["seq"] != np.arange(replay.seq + 1, replay.seq + 1 + self.count)
         doubt |= (of["epoch"] != replay.epoch) | (shifted(of["ms"], replay.ms) > of["ms"])
@@ -229,7 +229,7 @@ class _Run:
         return self._rows(row[bad] - self.first)
 
     def _taken(self) -> Marks | None:
-        """Tokens cost the same time each, as far as entries tell; see `Takes.step`."""
+        """Check that tokens cost the same time each, as far as entries tell; see `Takes.step`."""
         rows = np.flatnonzero(self.op == TAKE)
         takes = self.replay.takes
         self.takes = rows

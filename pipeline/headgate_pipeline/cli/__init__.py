@@ -1,4 +1,4 @@
-"""`headgate pipeline`: one file a command, and the options they share."""
+"""Implements `headgate pipeline`: one file a command, and the options they share."""
 
 from headgate_pipeline.cli.main import app
 

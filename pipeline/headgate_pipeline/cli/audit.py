@@ -1,4 +1,4 @@
-"""`headgate pipeline audit`."""
+"""Implements `headgate pipeline audit`."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`headgate pipeline ingest`: ledgers to Parquet."""
+"""Implements `headgate pipeline ingest`: ledgers to Parquet."""
 
 from typing import Annotated
 

@@ -1,4 +1,7 @@
-"""`headgate pipeline`: the jobs, on this machine by default. Spark is loaded by the job alone, not by `--help`."""
+"""Implements `headgate pipeline`: the jobs, on this machine by default.
+
+Spark is loaded by the job alone, not by `--help`.
+"""
 
 import typer
 

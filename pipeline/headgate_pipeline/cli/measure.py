@@ -1,4 +1,4 @@
-"""`headgate pipeline measure`."""
+"""Implements `headgate pipeline measure`."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,4 +1,4 @@
-"""`headgate pipeline recommend`."""
+"""Implements `headgate pipeline recommend`."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`headgate pipeline report`."""
+"""Implements `headgate pipeline report`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final

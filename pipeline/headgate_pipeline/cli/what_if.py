@@ -1,4 +1,4 @@
-"""`headgate pipeline what-if`."""
+"""Implements `headgate pipeline what-if`."""
 
 import asyncio
 import json

@@ -47,14 +47,14 @@ class BrowsePartition(InputPartition):
 
 
 class BrowseReader(DataSourceReader):
-    """Of ``read``: messages that are stored as the job begins, unless they are settled before their task looks."""
+    """Reads messages that are stored as the job begins, unless they are settled before their task looks."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         options.consumer_window()
 
     def partitions(self) -> list[InputPartition]:
-        """Share the numbers out that messages have now."""
+        """Divide the numbers that messages have now."""
         link = connection(self._options)
         spans = []
         for slice_, last in link.run(newest(link.client, self._options)).items():

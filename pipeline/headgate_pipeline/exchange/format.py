@@ -1,4 +1,4 @@
-"""``format("headgate")``: the name under which Spark finds all of this."""
+"""Gives Spark the name under which it finds all of this: ``format("headgate")``."""
 
 import uuid
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ class HeadgateDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name for ``format()``."""
+        """Return the format's name for ``format()``."""
         return "headgate"
 
     def schema(self) -> StructType:

@@ -16,7 +16,7 @@ CONSUMER_WINDOW: Final = "1000"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Of a read or a write.
+    """Holds the options of a read or a write.
 
     Attributes:
         destination: a queue or a topic.

@@ -153,7 +153,10 @@ class Sending:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of ``write``. A job is done when every row is stored; a job that failed has sent some, and says so."""
+    """Writes the rows of ``write``.
+
+    A job is done when every row is stored; a job that failed has sent some, and says so.
+    """
 
     def __init__(self, options: Options, schema: StructType, job: str) -> None:
         self._options = options
@@ -167,7 +170,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of ``writeStream``; arguments as :class:`BatchWriter`."""
+    """Writes the rows of ``writeStream``; arguments as :class:`BatchWriter`."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options

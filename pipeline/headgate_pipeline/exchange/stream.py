@@ -27,7 +27,7 @@ Offset = dict[str, Any]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Of ``readStream``; all but :meth:`read` runs in one process beside the driver.
+    """Reads for ``readStream``; all but :meth:`read` runs in one process beside the driver.
 
     Spark asks for the next batch before it says that the last was committed, and says nothing of the very last, so
     what is settled goes by :meth:`latestOffset`: a batch that begins after another has that one behind it.
@@ -40,7 +40,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: dict[int, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what cannot go to executors, nor has to."""
+        """Leave out what cannot go to executors, nor has to."""
         return {**self.__dict__, "_intake": None}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name

@@ -1,4 +1,4 @@
-"""Where a job's entries come from: Parquet that was ingested, or the ledgers of a Redis as they are now."""
+"""Finds a job's entries: in Parquet that was ingested, or in the ledgers of a Redis as they are now."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

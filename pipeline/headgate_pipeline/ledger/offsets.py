@@ -1,4 +1,4 @@
-"""How far ledgers were read, how much more is taken, and in which pieces. Pure.
+"""Counts how far ledgers were read, how much more is taken, and in which pieces. Pure.
 
 The position in a ledger is ``{"epoch": ..., "seq": ...}``: the number of the last entry that was read, and the epoch
 that it reported. A failover that lost the end of a ledger, and a destination that was removed and made again, number

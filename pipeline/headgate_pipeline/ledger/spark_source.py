@@ -1,4 +1,4 @@
-"""`spark.read.format("headgate-ledger")` and `spark.readStream...`: the entries of ledgers as rows of ENTRY.
+"""Offers the entries of ledgers as rows of ENTRY: `spark.read.format("headgate-ledger")` and `spark.readStream...`.
 
 Options:
 

@@ -24,7 +24,7 @@ _SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DestinationDemand:
-    """Of one destination. Where nothing was seen of something, it is None.
+    """Holds the measured demand at one destination. Where nothing was seen of something, it is None.
 
     Attributes:
         name: of the destination.

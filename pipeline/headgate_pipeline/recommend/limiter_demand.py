@@ -33,7 +33,9 @@ _SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LimitDemand:
-    """Of one limit of a limiter; of ``holds``, the times of all holds. Where nothing was seen of something, it is None.
+    """Holds the measured demand on one limit of a limiter; of ``holds``, the times of all holds.
+
+    Where nothing was seen of something, it is None.
 
     Attributes:
         limit: its name, or ``holds``.

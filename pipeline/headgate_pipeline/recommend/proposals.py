@@ -126,7 +126,7 @@ def _limit(need: DestinationDemand, bounds: Bounds) -> Proposal:
 
 
 def _limit_m(need: DestinationDemand, bounds: Bounds) -> Iterator[Proposal]:
-    """A limit in messages: where one binds, or where bytes do not say how many messages wait."""
+    """Propose a limit in messages: where one binds, or where bytes do not say how many messages wait."""
     now, varied = _finite(need.limit_m), (need.large or 0) / max(need.small or 0, 1)
     if now is None and not need.waited_m and varied < VARIED:
         return
@@ -179,7 +179,7 @@ def _window(need: DestinationDemand, bounds: Bounds, fields: Fields, limit: floa
 
 
 def _rates(need: DestinationDemand, bounds: Bounds, fields: Fields) -> Iterator[Proposal]:
-    """Rates: where one is set, what it should be; where none is, only if that is asked for."""
+    """Propose rates: where one is set, what it should be; where none is, only if asked for."""
     of_all, of_each = need.sent_m or 0.0, need.rate_m or 0.0
     sure = {"sure": need.confidence}
     for key, field, demand, words, kept in (

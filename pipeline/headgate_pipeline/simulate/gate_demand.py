@@ -1,4 +1,4 @@
-"""How much of a gate is held and asked for at a time: a ledger tells leases, not permits, and who waits."""
+"""Measures how much of a gate is held and asked for at a time: a ledger tells leases, not permits, and who waits."""
 
 from typing import Any, Final
 

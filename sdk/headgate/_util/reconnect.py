@@ -1,4 +1,4 @@
-"""How often to try again while Redis does not answer: soon at first, then about each second, never all at once."""
+"""Says how often to try again while Redis does not answer: soon at first, then about each second, never all at once."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -143,7 +143,7 @@ def _resized(memory: int, size: int) -> int:
 
 
 class InputChunks:
-    """How much is taken next, and how many sessions wait for the answer to their end.
+    """Says how much is taken next, and how many sessions wait for the answer to their end.
 
     Args:
         transport: that bytes go into and come out of.

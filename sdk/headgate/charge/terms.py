@@ -50,7 +50,7 @@ def _check_factory(on: Callable[..., object]) -> None:
 
 
 class ChargeTerms(Generic[S]):
-    """How each call is charged.
+    """Says how each call is charged.
 
     Args:
         on: a limiter, gate or bucket, or what returns it when a call comes: it may not be open yet.

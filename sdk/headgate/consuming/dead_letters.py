@@ -114,7 +114,7 @@ class DeadLetters:
         self.target = Address.of(self._source.namespace, name) if name and name != self._source.name else None
 
     def is_dead(self, attempts: int) -> bool:
-        """Whether that many failed attempts are too many."""
+        """Return whether that many failed attempts are too many."""
         return self.max_attempts is not None and attempts >= self.max_attempts
 
     def put(self, dead: DeadLetter) -> None:

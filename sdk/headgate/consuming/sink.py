@@ -7,7 +7,7 @@ from headgate.message import Holder, Message
 
 
 class Sink(Demand, Protocol):
-    """Those who take what a feed fetches: the inbox of a user's consumer, or a client's link at a node."""
+    """Takes what a feed fetches: the inbox of a user's consumer, or a client's link at a node."""
 
     @property
     def received(self) -> int:

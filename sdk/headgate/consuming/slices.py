@@ -20,7 +20,7 @@ _log = logging.getLogger("headgate")
 
 
 class SliceReceivers(WindowUsers, Protocol):
-    """Those who receive what the feeds of all slices fetch."""
+    """Receives what the feeds of all slices fetch."""
 
     def stir(self) -> None:
         """Have those who wait look again: nothing comes any more."""

@@ -49,7 +49,7 @@ class ConsumerTerms:
 
 @dataclass(frozen=True, slots=True)
 class FeedOwner:
-    """Those who open feeds, as far as a feed needs them.
+    """Opens feeds, as far as a feed needs its owner.
 
     Attributes:
         number: returns a number that no other consumer of the session has at the destination.

@@ -40,7 +40,7 @@ class TopicRemovedError(HeadgateError):
 
 
 class TopicReceivers(WindowUsers, Protocol):
-    """Those who take what the feeds of all topics fetch, and how they keep an eye on these."""
+    """Takes what the feeds of all topics fetch, and says how to keep an eye on these."""
 
     def sink(self, feed: Feed) -> Sink:
         """Return where the feed of one topic is to deliver."""
@@ -70,7 +70,7 @@ class TopicReceivers(WindowUsers, Protocol):
 
 
 class InboxReceivers:
-    """Those who receive from the inbox of one consumer, in which every topic has a lane."""
+    """Receives from the inbox of one consumer, in which every topic has a lane."""
 
     def __init__(self, inbox: Inbox, rotation: RoundRobin[Message], topics: "PatternFeeds") -> None:
         self._topics = topics

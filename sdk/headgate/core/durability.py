@@ -1,4 +1,4 @@
-"""How safely what was written is kept before whoever wrote it hears that it is."""
+"""Says how safely a write is kept before it is confirmed."""
 
 import re
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class WriteProgress:
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """Where a write must be before it is confirmed.
+    """Says where a write must be before it is confirmed.
 
     Attributes:
         replicas: that are to have it in memory.

@@ -22,7 +22,7 @@ PRUNE_AT: Final = 1024
 
 @dataclass(eq=False)
 class Outgoing:
-    """One message. What few messages have stays on the class until it is set, so that making one costs less.
+    """One message. Attributes that few messages have stay on the class until they are set: that makes one cheaper.
 
     Attributes:
         payload: as it will be stored; its length is its size.
@@ -74,7 +74,7 @@ class Outgoing:
             self.payload, self.size, self.whole = self.whole, len(self.whole), None
 
     def abandoned(self) -> bool:
-        """Whether nobody wants it sent any more."""
+        """Return whether nobody wants it sent any more."""
         return bool(self.done.cancelled() or (self.credited is not None and self.credited.cancelled()))
 
 

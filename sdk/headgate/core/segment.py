@@ -25,7 +25,7 @@ MOST_MESSAGES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where a payload is.
+    """Says where a payload is.
 
     Attributes:
         store: the encoded name of the spool store.

@@ -12,7 +12,7 @@ _NONE: Final = (0, 0)
 
 
 class WindowUsers(Protocol):
-    """Those for whom the messages of all destinations are."""
+    """Uses a shared window: the messages of all destinations are for it."""
 
     @property
     def asked(self) -> int:

@@ -125,7 +125,7 @@ class Window:
 
 
 class Demand(Protocol):
-    """Those for whom messages are fetched."""
+    """Asks for the messages that are fetched."""
 
     @property
     def asked(self) -> int:

@@ -25,7 +25,7 @@ LOOK_EVERY: Final = 1.0
 
 
 class Confirmations:
-    """Those of one account, in the order of their numbers.
+    """Keeps the receipts of one account that wait for a channel, in the order of their numbers.
 
     Args:
         observer: what is known of the destination.

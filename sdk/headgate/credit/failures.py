@@ -1,4 +1,4 @@
-"""How waits end where nothing was stored: errors that say why, with their facts. No calls are made here."""
+"""Ends waits where nothing was stored, with errors that say why, with their facts. No calls are made here."""
 
 import asyncio
 from collections.abc import Callable

@@ -54,7 +54,7 @@ class SpoolQuota:
         return future
 
     def refused(self, asked: "asyncio.Future[None]") -> bool:
-        """Whether the store was asked for that, and has no room."""
+        """Return whether the store was asked for that, and has no room."""
         wanted = self._wanted.get(asked)
         return wanted is not None and self._account.state.in_line(wanted[0])
 

@@ -87,7 +87,7 @@ def _rules(facts: DestinationFacts) -> Iterator[Reason]:
 
 
 def _channel(facts: DestinationFacts) -> Iterator[Reason]:
-    """The channel that has to send what was stored before its senders get their receipts."""
+    """Return the channel that has to send what was stored before its senders get their receipts."""
     link, _, name = facts.fields.get("confirm", "").partition(" ")
     backlog = next((one.messages for one in facts.backlogs if one.subscription == link), 0)
     if backlog:
@@ -124,7 +124,7 @@ def _hysteresis(facts: DestinationFacts) -> Iterator[Reason]:
 
 
 def _pools(facts: DestinationFacts) -> Iterator[Reason]:
-    """The slice that leaves least room, if it does not leave enough."""
+    """Return the slice that leaves the least room, if it does not leave enough."""
     if not (facts.session or facts.count("blocked")):
         return  # only a send shows whether the pool, which lies in another slot, has more
     taken = facts.limits[0].pending + facts.limits[0].leased
@@ -175,7 +175,7 @@ def _pool_holders(pool: PoolView | None) -> str:
 
 
 def _spool(facts: DestinationFacts) -> Iterator[Reason]:
-    """The fate of payloads for which memory has no room."""
+    """Say what becomes of payloads for which memory has no room."""
     memory, references = facts.limits[0], facts.references
     if not (facts.is_lent_short or (memory.free is not None and memory.free < facts.need)):
         return
@@ -211,7 +211,7 @@ def _spools_to(store: StoreView, references: Limit, need: int) -> Reason:
 
 
 def _rate(facts: DestinationFacts) -> list[Reason]:
-    """The destination's shared rates: how long until one message, or the bytes needed, are allowed again."""
+    """Say how long until the destination's shared rates allow one message, or the bytes needed."""
     found = []
     for prefix, tokens, unit in (("send", 1, "messages"), ("send_byte", facts.need, "bytes")):
         rate = facts.number(f"{prefix}_rate")
@@ -311,12 +311,12 @@ def _amount(facts: DestinationFacts, number: int | None, unit: Unit = "bytes") -
 
 
 def _subject(facts: DestinationFacts) -> str:
-    """The waiter in question: the session whose view it is, or the first in line."""
+    """Return the waiter in question: the session whose view it is, or the first in line."""
     return facts.session or (facts.waiters[0].session if facts.waiters else "")
 
 
 def _in_hand(facts: DestinationFacts, limit: Limit) -> int:
-    """How much credit of that unit who waits has already: it lacks the rest, and need not wait for its own."""
+    """Return how much credit of that unit a waiter has already: it lacks only the rest."""
     which = 0 if limit.unit == "bytes" else 1
     if facts.own:
         return held(facts.own)[which]
@@ -345,7 +345,7 @@ def _leased(facts: DestinationFacts, limit: Limit) -> tuple[Cause, str]:
 
 
 def _consumers(facts: DestinationFacts, limit: Limit, need: int) -> tuple[Cause, str]:
-    """Why consumers do not make room."""
+    """Say why consumers do not make room."""
     consumers = facts.consumers
     complete = len(consumers) >= facts.count("consumers")
     if facts.is_shared and (cause := _slow_subscription(facts)):
@@ -379,7 +379,7 @@ def _consumers(facts: DestinationFacts, limit: Limit, need: int) -> tuple[Cause,
 
 
 def _slow_subscription(facts: DestinationFacts) -> tuple[Cause, str] | None:
-    """The one subscription that still has to settle what the others have settled."""
+    """Return the one subscription that still has to settle what the others have settled."""
     if not facts.backlogs:
         return None
     worst, *others = facts.backlogs

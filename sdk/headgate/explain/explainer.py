@@ -1,4 +1,4 @@
-"""Why something waits: from what was read of a destination to an explanation."""
+"""Explains why something waits, from what was read of a destination."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -14,7 +14,7 @@ _ADAPTING: Final = 12  # words that one which adapts has more
 
 @dataclass(frozen=True, slots=True)
 class Adapting:
-    """How a limit adapts, and what it heard of finished holds.
+    """Says how a limit adapts, and what it heard of finished holds.
 
     Attributes:
         floor: the least that it becomes.

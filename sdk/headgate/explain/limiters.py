@@ -1,4 +1,4 @@
-"""Why admissions of a limiter wait: which limit, of which key, who holds it, and when the next is let in."""
+"""Explains why admissions of a limiter wait: which limit, of which key, who holds it, when the next is let in."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which links there are at a destination, and how each of them is, as explanations tell it."""
+"""Shows which links there are at a destination, and how each of them is."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
@@ -16,7 +16,7 @@ HELD_UP: Final[frozenset[Side]] = frozenset({"target", "rate", "nobody", "stuck"
 
 @dataclass(frozen=True, slots=True)
 class LinkEnds:
-    """Which link it is.
+    """Says which link it is.
 
     Attributes:
         id: of its consumer's session at the source, and of its session at the target.

@@ -18,7 +18,7 @@ _log: Final = logging.getLogger("headgate")
 
 
 class ConsumerUser:
-    """Which task uses a consumer, as long as it is one only. For :mod:`headgate.sync`, which thread.
+    """Says which task uses a consumer, as long as only one does. For :mod:`headgate.sync`, which thread.
 
     Args:
         loop: where the tasks run.
@@ -86,7 +86,7 @@ class TrackedConsumer(Protocol):
 
 
 class SelfWait:
-    """Whether a session waits for itself at one destination.
+    """Says whether a session waits for itself at one destination.
 
     It does when consumers alone can make room; all of a queue's, or of one subscription that a topic waits for, are
     this session's; each of its consumers here is used by one task only; each of these tasks waits in a send to this

@@ -95,7 +95,7 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
 
 
 class LimitedTransport(httpx.BaseTransport):
-    """``httpx.Client(transport=LimitedTransport(limiter, requests=1))``; as :class:`AsyncLimitedTransport`.
+    """Limits blocking requests: ``httpx.Client(transport=LimitedTransport(limiter, requests=1))``.
 
     The limiter, gate or bucket is one of :mod:`headgate.sync`.
     """

@@ -13,7 +13,7 @@ with extra("requests"):
 
 
 class LimitedAdapter(HTTPAdapter):
-    """``session.mount("https://", LimitedAdapter(limiter, requests=1))``: requests there wait to be admitted.
+    """Limits requests, after ``session.mount("https://", LimitedAdapter(limiter, requests=1))``.
 
     Args:
         on: a limiter, gate or bucket of :mod:`headgate.sync`, or what returns it when a request comes.

@@ -15,7 +15,7 @@ SHORTEST_DEFAULT: Final = 1800.0
 
 
 class LimitedTask(Task):  # type: ignore[misc]  # Celery ships no types
-    """``@app.task(base=LimitedTask, limited=SyncCharge(limits.limiter("llm"), requests=1))``.
+    """Limits a task: ``@app.task(base=LimitedTask, limited=SyncCharge(limits.limiter("llm"), requests=1))``.
 
     A task that is not admitted is sent again with the same id and arguments, for later; that is no retry, and is not
     counted as one. It is for half the broker's ``visibility_timeout`` at most, for a worker keeps it meanwhile. Called

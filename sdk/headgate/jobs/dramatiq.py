@@ -17,7 +17,9 @@ class NotCharged(MiddlewareError):
 
 
 class LimitedActors(Middleware):
-    """``broker.add_middleware(LimitedActors())``; then ``@dramatiq.actor(limited=SyncCharge(..., requests=1))``.
+    """Limits actors.
+
+    ``broker.add_middleware(LimitedActors())``; then ``@dramatiq.actor(limited=SyncCharge(..., requests=1))``.
 
     A message that is not admitted is enqueued again, for later; that is no retry, and is not counted as one. ``key``
     and amounts of a charge may be functions of the actor's arguments.

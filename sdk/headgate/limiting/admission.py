@@ -43,7 +43,7 @@ class Admitter(Protocol):
 
 
 class Admission:
-    """``async with limiter.admit(...)``: held while inside; awaited, a :class:`Hold` to be released."""
+    """Is held while inside ``async with limiter.admit(...)``; awaited, it is a :class:`Hold` to be released."""
 
     __slots__ = ("_amounts", "_band", "_key", "_late", "_limiter", "_rule", "_timeout", "_ttl", "held")
     held: Hold  # there from entering on

@@ -84,7 +84,7 @@ class KeyedPermit(Permit):
 
 
 class Admission(Permit):
-    """``async with gate.admit(...)``: admitted on entering, a permit while inside."""
+    """Is admitted on entering ``async with gate.admit(...)``, and a permit while inside."""
 
     __slots__ = ("_timeout", "_wanted")
 
@@ -127,7 +127,7 @@ class Admission(Permit):
 
 
 class KeyedAdmission(Admission):
-    """The same for a key, which has its turn as long as it is held."""
+    """Does the same for a key, which has its turn as long as it is held."""
 
     __slots__ = ("_band", "_hold", "_key")
 

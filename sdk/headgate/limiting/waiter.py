@@ -60,7 +60,7 @@ class Waiter:
 
 
 class WaitingLine:
-    """Those who wait at a limiter and do nothing else meanwhile.
+    """Keeps those who wait at a limiter and do nothing else meanwhile.
 
     Attributes:
         waiting: they.

@@ -14,7 +14,7 @@ with extra("langchain", "langchain_core"):
 
 
 class LimitedCalls(BaseRateLimiter):
-    """``init_chat_model(..., rate_limiter=LimitedCalls(SyncCharge(limiter, requests=1)))``.
+    """Limits a model: ``init_chat_model(..., rate_limiter=LimitedCalls(SyncCharge(limiter, requests=1)))``.
 
     LangChain asks before each call of a model and says nothing after it: so what is held at once cannot be limited so,
     and tokens only by a fixed amount. Inside a ``limiter.admit`` block both can.

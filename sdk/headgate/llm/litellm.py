@@ -46,7 +46,7 @@ def used(answer: Any) -> int | None:
 
 
 class LimitedModels(CustomLogger):  # type: ignore[misc]  # LiteLLM is not there where types are checked
-    """``litellm.callbacks = [LimitedModels(Charge(limiter, requests=1, tokens=reserved))]``.
+    """Limits models: ``litellm.callbacks = [LimitedModels(Charge(limiter, requests=1, tokens=reserved))]``.
 
     It has each attempt of ``acompletion``, ``aembedding`` and other functions with ``async`` wait, those of a
     ``Router`` too, and holds it until the answer, or its stream, ends. LiteLLM asks nobody before functions without

@@ -15,7 +15,7 @@ CONSUMER_WINDOW: Final = Window(1000)
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Of producers, gates and consumers at one destination.
+    """Holds the defaults of producers, gates and consumers at one destination.
 
     Attributes:
         window: bytes of credit that a producer or gate keeps in hand.

@@ -185,7 +185,7 @@ class PolicyFollower:
 
     @contextlib.contextmanager
     def following(self, version: int) -> Iterator[None]:
-        """While inside, somebody else applies this version to the destinations; if that fails, the watch does."""
+        """Leave this version to another party to apply while inside; if that fails, the watch applies it."""
         before, self._followed = self._followed, version
         try:
             yield

@@ -181,7 +181,7 @@ class ShadowLimits(Table):
 
 @takes("retry")
 class Retry(Table):
-    """How long a message waits after a failed attempt before it is delivered again."""
+    """A wait of a message after a failed attempt before it is delivered again."""
 
 
 @takes()
@@ -228,7 +228,7 @@ class PoolTable(Table):
 
 
 class StoreTable(Table):
-    """Where payloads go for which memory has no room; destinations name it with ``when_full = "spool"``."""
+    """A place for payloads for which memory has no room; destinations name it with ``when_full = "spool"``."""
 
     name: Name
     url: StoreUrl = Field(description="where segments are, as fsspec reads it; without user, password and options")

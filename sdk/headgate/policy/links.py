@@ -124,7 +124,7 @@ class LinkCompiler:
         self.links.append(made)
 
     def _rates(self, kind: Kind, table: LinkTable, path: Path) -> None:
-        """Rates are buckets, which the nodes share."""
+        """Make buckets, which the nodes share, of rates."""
         for key, text in (("rate", table.rate), ("byte_rate", table.byte_rate)):
             if (rate := _rate(text, key)) is not None:
                 settings = Settings(rate=rate, burst=burst_of(rate)).fields()

@@ -364,7 +364,7 @@ class ServerConnections:
         return fresh
 
     async def _is_same_run(self, connection: Any) -> bool:
-        """Whether its server is still the run that the connection was made to, and is no replica meanwhile."""
+        """Return whether its server is still the run that the connection was made to, and not a replica."""
         run: bytes = connection.headgate_run_id
         try:
             await connection.send_command("INFO", "replication")

@@ -1,4 +1,4 @@
-"""How connections are made: redis-py's keyword arguments for a Redis and for a Sentinel, as a URL names them."""
+"""Says how connections are made: redis-py's keyword arguments for a Redis and for a Sentinel, as a URL names them."""
 
 import socket
 from typing import Any, Final

@@ -302,7 +302,7 @@ def _is_taken(port: int | None) -> bool:
 
 
 def _answers(path: Path) -> bool:
-    """Whether a server that has loaded its data listens at `path`. Asking for a password is an answer too."""
+    """Return whether a server that has loaded its data listens at `path`. Asking for a password is an answer too."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(1.0)
         try:

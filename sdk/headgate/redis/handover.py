@@ -124,7 +124,7 @@ class Handovers:
         return None
 
     async def _moved(self, lane: ServerConnections, before: bytes) -> bool:
-        """Whether the run before is in charge of other slots: it loses nothing, and its keys were moved whole.
+        """Return whether the run before is in charge of other slots: it loses nothing, and its keys were moved whole.
 
         A server that was ever promoted has keys that came by replication, and cannot tell these from those.
         """
@@ -138,7 +138,7 @@ class Handovers:
     async def _follows(
         self, report: Mapping[str, str], before: bytes, replicas: dict[tuple[str, int], ServerConnections]
     ) -> bool | None:
-        """Whether the run before went on from where it ended, or was sent all anew; None while it does not follow."""
+        """Return whether the run before went on from its end, or was sent all anew; None while it does not follow."""
         process = before.partition(b".")[0]
         listed = [report[f"slave{number}"] for number in range(_MOST_REPLICAS) if f"slave{number}" in report]
         for words in (dict(part.split("=", 1) for part in text.split(",") if "=" in part) for text in listed):

@@ -1,4 +1,4 @@
-"""Where keys are spelled, and nowhere else.
+"""Spells keys; no other module does.
 
 ``hg:{<namespace>/<encoded name>}`` is the destination's own hash; its parts add ``:<part>``. The braces make one
 destination one hash slot; neither they nor glob characters can occur in what they enclose.

@@ -48,7 +48,7 @@ def kinds_from(first: str) -> tuple[str, str]:
 
 
 class SessionDestinations:
-    """Where a session is; what it opens there is opened one at a time, under ``lock``."""
+    """Knows where a session is; what it opens there is opened one at a time, under ``lock``."""
 
     __slots__ = ("_all", "_listeners", "_placed", "_quotas", "_ties", "context", "limiters", "lock")
 

@@ -1,4 +1,4 @@
-"""How a session opens its consumers: of one destination, or of every topic that a pattern matches."""
+"""Opens the consumers of a session: of one destination, or of every topic that a pattern matches."""
 
 import asyncio
 import functools

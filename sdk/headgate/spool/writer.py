@@ -208,7 +208,7 @@ class Writer(OverflowWriter):
         return 0
 
     def _leads(self, way: StoreAccess) -> bool:
-        """Whether the first message that has no credit goes that way."""
+        """Return whether the first message that has no credit goes that way."""
         front = self._outbox.front()
         return front is not None and self._way_of(front) is way
 

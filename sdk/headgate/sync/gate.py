@@ -121,7 +121,7 @@ class Permit:
 
 
 class Admission(Permit):
-    """``with gate.admit(...)``: admitted on entering, a permit while inside."""
+    """Is admitted on entering ``with gate.admit(...)``, and a permit while inside."""
 
     __slots__ = ("_timeout", "_wanted")
 
@@ -157,7 +157,7 @@ class Admission(Permit):
 
 
 class KeyedAdmission(Admission):
-    """The same for a key, which has its turn as long as it is held."""
+    """Does the same for a key, which has its turn as long as it is held."""
 
     __slots__ = ("_band", "_hold", "_key")
 

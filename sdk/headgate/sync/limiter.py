@@ -105,7 +105,7 @@ class Hold:
 
 
 class Admission:
-    """``with limiter.admit(...)``: admitted on entering, held while inside; :meth:`wait` gives the hold."""
+    """Is admitted on entering ``with limiter.admit(...)``, and held while inside; :meth:`wait` gives the hold."""
 
     __slots__ = ("_ask", "_hold", "_rule")
     _hold: Hold  # there from entering on

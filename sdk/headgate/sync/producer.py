@@ -25,7 +25,7 @@ class PendingReceipt:
         return f"PendingReceipt({self._destination!r}, {'done' if self.done() else 'on its way'})"
 
     def done(self) -> bool:
-        """Whether :meth:`result` would return, or raise, at once."""
+        """Return whether :meth:`result` would return, or raise, at once."""
         return self._future.done()
 
     def result(self, timeout: float | str | None = None) -> Receipt:

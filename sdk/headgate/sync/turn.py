@@ -12,7 +12,7 @@ from headgate._util.forks import watch
 
 
 class _Inside(threading.local):
-    """How many turns this thread has."""
+    """Counts how many turns this thread has."""
 
     count = 0
 
@@ -26,7 +26,7 @@ def is_interrupted() -> bool:
 
 
 class ThreadTurn:
-    """``with turn as is_free``: one thread at a time; ``is_free`` is False where a thread interrupted its own turn."""
+    """Lets one thread in at a time: ``with turn as is_free``; it is False where a thread interrupted its own turn."""
 
     __slots__ = ("__weakref__", "_depth", "_lock")
 

@@ -71,7 +71,7 @@ def test_a_link_of_a_channel_is_called_like_no_link_between_destinations() -> No
         (channel("n" * 200, more="packet = 256"), "x:6", "too few beside the names"),
         (channel(topics="[]"), "x:3", "write a list of names of topics"),
         (channel(topics="'prices'"), "x:3", "write a list of names of topics"),
-        (channel(topics="['prices', 'prices']"), "x:3", "stands there twice"),
+        (channel(topics="['prices', 'prices']"), "x:3", "is listed twice"),
         (channel(topics="['prices.*']"), "x:3", "cannot be part of a name"),
         (channel() + channel(group="239.1.2.4", topics="['news']"), "x:8", "there is a channel 'quotes' already"),
         (channel() + channel("other", "['news']"), "x:10", "channel 'quotes' sends to 239.1.2.3:7000 already"),

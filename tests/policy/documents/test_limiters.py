@@ -172,7 +172,7 @@ def test_a_quota_resets_so_many_minutes_after_its_window_begins(quota: str, rese
         (limit("a", 'quota = "5/day"\nresets = "24:00 UTC"'), "is not a reset time of a day"),
         (
             limit("a", 'quota = "5/day"\nresets = "00:00 Mars/Base"'),
-            "'Mars/Base' is not a time zone that is known here",
+            "'Mars/Base' is not a time zone known here",
         ),
         (
             limit("a", 'quota = "5/day"\nresets = "00:00 UTC"')
@@ -192,8 +192,8 @@ def test_a_quota_resets_so_many_minutes_after_its_window_begins(quota: str, rese
             limit("a", "rate = 1") + "[limiter.shadow_per_key]\nb = 1",
             "shadow_per_key.b: there is no limit 'b'",
         ),
-        ("enforce = 'shadow'\n", "limiter[1].enforce: there are not limits of all keys together here"),
-        ("[limiter.per_key]\na = 1", "limiter[1].per_key: there are not limits of all keys together here"),
+        ("enforce = 'shadow'\n", "limiter[1].enforce: there are no limits of all keys together here"),
+        ("[limiter.per_key]\na = 1", "limiter[1].per_key: there are no limits of all keys together here"),
         ('unknown_keys = "refuse"\n' + limit("a", "rate = 1"), "every key of limiters such as 'llm' is refused"),
         ('hold_off = "48h"\n' + limit("a", "rate = 1"), "shop.toml:3: limiter[1].hold_off: '48h'; use at most 86400 s"),
         ("hold_of = 1", "limiter[1].hold_of: unknown key; did you mean 'hold_off'?"),

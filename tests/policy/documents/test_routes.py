@@ -99,7 +99,7 @@ BAD = [
     (HERE + BERLIN + ROUTE + "topics = 'ne*'", "x:9", "a wildcard is a whole word"),
     (HERE + BERLIN + ROUTE + "topics = ['a.>', 'a.>']", "x:9", "forwards 'a.>' to 'berlin:a.>' already"),
     (HERE + BERLIN + ROUTE + "queues = 'a.>'", "x:9", "cannot be part of a name"),
-    (HERE + BERLIN + ROUTE + "topics = []", "x:9", "give a name, or several"),
+    (HERE + BERLIN + ROUTE + "topics = []", "x:9", "give one name, or several"),
     (HERE + BERLIN + ROUTE + "topics = 'a'\nreplicas = -1", "x:10", "is not a number of replicas"),
     (HERE + BERLIN + ROUTE + "topics = 'a'\nrate = 'fast'", "x:10", "fast"),
     (HERE + BERLIN + ROUTE + "topics = 'a'\n" + ROUTE + "topics = 'b'", "x:11", "there is a route 'r' already"),

@@ -55,11 +55,11 @@ class Arrival:
         self.over = False
 
     def done(self) -> bool:
-        """Whether its fate is known, or nobody wants to know it any more."""
+        """Return whether its fate is known, or nobody wants to know it any more."""
         return self.over
 
     def cancelled(self) -> bool:
-        """Whether nobody wants it sent any more."""
+        """Return whether nobody wants it sent any more."""
         return self.over
 
     def cancel(self) -> None:

@@ -201,7 +201,7 @@ class Account:
         """Take in that others wait, and how much each may hold for one of weight 1; returns whether some is to go back.
 
         Most of those who hear it wait themselves, and have nothing. In an epoch that is new to the account it claims
-        what it holds first, for only what was claimed is passed on. What is ``owed`` others wait for elsewhere.
+        what it holds first, for only what was claimed is passed on. Others wait elsewhere for what is ``owed``.
         """
         line, self._owed = self.credit, self._owed or owed
         self._share = (share * self.weight, share_m * self.weight)

@@ -78,7 +78,7 @@ _CACHED: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """How a message is to be transported.
+    """Says how a message is to be transported.
 
     Attributes:
         durable: it is not to be lost.
@@ -99,7 +99,7 @@ DEFAULT_HEADER: Final = Header()
 
 
 class Section(NamedTuple):
-    """Where a section is.
+    """Says where a section is.
 
     Attributes:
         code: which one it is.

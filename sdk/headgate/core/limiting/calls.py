@@ -23,7 +23,7 @@ UNSAFE: Final = f"wait 100000 {NOT_SAFE} all"
 
 
 class State(Enum):
-    """How far an admission has come."""
+    """Says how far an admission has come."""
 
     ASKING = "asking"
     """It is to be asked for, or was, and there is no answer yet."""

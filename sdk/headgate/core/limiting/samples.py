@@ -1,4 +1,7 @@
-"""How holds of one session ended at a limit that adapts, until a call carries it. Without I/O, and without a clock."""
+"""Sums up how holds of one session ended at a limit that adapts, until a call carries it.
+
+Without I/O, and without a clock.
+"""
 
 from typing import Any, Final, Literal
 

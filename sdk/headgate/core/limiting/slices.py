@@ -108,7 +108,7 @@ class Slice:
 
 @dataclass(slots=True)
 class Demand:
-    """How many admissions come for one key, and what for.
+    """Counts how many admissions come for one key, and what for.
 
     Attributes:
         ahead: how many admissions the next slice is for.

@@ -1,4 +1,4 @@
-"""How a limit of what is held at once follows what its service bears: one decision a second, in whole numbers.
+"""Adapts a limit of what is held at once to what its service bears: one decision a second, in whole numbers.
 
 ``lua/lib/adapting_step.lua`` and ``gradient.lua`` decide the same in Redis; the audit replays ledgers with
 this. Limits count in thousandths here, so that small ones may grow by less than one a second.
@@ -78,7 +78,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveState:
-    """Where a limit is, and how it came there.
+    """Says where a limit is, and how it came there.
 
     Attributes:
         limit: in force, in thousandths.

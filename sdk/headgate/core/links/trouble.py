@@ -1,4 +1,4 @@
-"""Why a link does not move, or not as it should: a code, by which processes know it, and a sentence for people."""
+"""Says why a link does not move, or not as it should: a code for processes, and a sentence for people."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ SENTENCES: Final[Mapping[str, str]] = {
 
 
 class Trouble(NamedTuple):
-    """Why a link does not move, or not as it should.
+    """Says why a link does not move, or not as it should.
 
     Attributes:
         code: one of :data:`SENTENCES`, or what a newer node says.

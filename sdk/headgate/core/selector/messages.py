@@ -1,4 +1,4 @@
-"""Which stored messages a selector matches. Of a message its headers are read, never its body."""
+"""Decides which stored messages a selector matches. Of a message its headers are read, never its body."""
 
 from collections.abc import Callable
 from typing import Any, Final

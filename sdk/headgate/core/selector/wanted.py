@@ -1,4 +1,4 @@
-"""Which subscriptions of a topic want a message, judged before it is stored, by the selectors that the topic lists.
+"""Decides which subscriptions of a topic want a message before it is stored, by the selectors that the topic lists.
 
 Receivers judge again what reaches them, so that nothing here has to be known in time, or complete: a message that
 nobody judged is stored for every subscription.

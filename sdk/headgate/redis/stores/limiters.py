@@ -53,7 +53,7 @@ class HoldAnswers:
 
 @dataclass(frozen=True, slots=True)
 class LimiterLevels:
-    """How much of a limiter's limits is taken, by whom, and who waits, as ``lua/levels.lua`` read it at one instant.
+    """Says how much of a limiter's limits is taken, by whom, and who waits, as ``lua/levels.lua`` read it.
 
     A node of a later version may say more: whatever follows the fields that are known here is left aside.
 

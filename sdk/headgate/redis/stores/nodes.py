@@ -1,4 +1,4 @@
-"""Where a namespace registers its broker nodes."""
+"""Registers the broker nodes of a namespace."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

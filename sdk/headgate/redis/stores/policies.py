@@ -1,4 +1,4 @@
-"""Where a namespace keeps its policy."""
+"""Keeps the policy of a namespace."""
 
 from dataclasses import dataclass, field
 from typing import Literal

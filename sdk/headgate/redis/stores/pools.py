@@ -14,7 +14,7 @@ UNLIMITED: Final = 1 << 53
 
 
 Debt = Literal["keep", "owe", "void", "idle"]
-"""What becomes of what a destination owes its pool; see ``lua/slice.lua``."""
+"""The ways in which a destination settles what it owes its pool; see ``lua/slice.lua``."""
 
 
 @dataclass(frozen=True, slots=True)
