@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.preset_rows import page as preset_page
+from tests.conformance.presets.preset_rows import page as preset_page
 from tests.conformance.problems import PROBLEMS, TESTS, Problem
 from tests.conformance.rows import ROWS, SYSTEMS, WAITS_FOR, Row
 from tests.kit.report import side_by_side

@@ -12,7 +12,7 @@ from headgate.core.limits import limits_of
 from headgate.policy import loads
 from headgate.policy.presets import PRESETS
 from headgate_coordinator.policy.lint import lint
-from tests.conformance.preset_rows import TABLES, PresetRow, field_of, fields_of, in_force
+from tests.conformance.presets.preset_rows import TABLES, PresetRow, field_of, fields_of, in_force
 from tests.conformance.story import MiB, blocked_send, fill, holds
 from tests.conformance.table import names
 from tests.docs.test_readme import blocks

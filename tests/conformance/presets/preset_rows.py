@@ -13,8 +13,8 @@ from headgate.policy import loads
 HEAD: Final = """## Presets, row by row
 
 A [preset](policy.md#presets) has for each setting what its system has before anybody sets it, as its document states.
-The rows are in `tests/conformance/presets.toml`: a test compiles each and compares it with the preset, and finds what a
-preset sets without a row. The last column names the scenario in which a destination behaves so.
+The rows are in `tests/conformance/presets/presets.toml`: a test compiles each and compares it with the preset, and
+finds what a preset sets without a row. The last column names the scenario in which a destination behaves so.
 """
 
 
