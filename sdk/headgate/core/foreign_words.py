@@ -63,7 +63,7 @@ def _has_message(word: BrokerSetting) -> bool:
 
 def _meaning(word: BrokerSetting) -> ForeignTerm:
     if not word.ours or word.ours == _NO_KEY:
-        return ForeignTerm("", word.differs or word.hint or "nothing is to be set")
+        return ForeignTerm("", word.differs or word.hint or "there is nothing to set")
     if word.ours in _SETTINGS:
         return ForeignTerm(_SETTINGS[word.ours], word.hint)
     table, _, key = word.ours.partition(".")

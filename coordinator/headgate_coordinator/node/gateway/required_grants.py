@@ -164,5 +164,5 @@ def destination_named(encoded: str) -> str:
     """Return the name of a destination that an argument stands for."""
     name = read_name(encoded)
     if name is None or is_reply_queue(name):
-        raise InvalidValue(f"{encoded[:80]!r} is no name of a destination as clients spell it")
+        raise InvalidValue(f"{encoded[:80]!r} is not the name of a destination as clients spell it")
     return name
