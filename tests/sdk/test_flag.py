@@ -38,4 +38,4 @@ async def test_nobody_who_gave_up_is_kept() -> None:
         await asyncio.sleep(0)
         wait.cancel()
         await asyncio.gather(wait, return_exceptions=True)
-    assert not flag._waiting
+    assert not flag._waiters

@@ -33,29 +33,14 @@ def in_background(work: Awaitable[object], running: Running, name: str) -> "asyn
     return task
 
 
-class StepCallbacks:
+class StepCallbacks(set[Callable[[], None]]):
     """Callbacks that a task makes after each of its steps."""
 
-    __slots__ = ("_heard",)
-
-    def __init__(self) -> None:
-        self._heard: tuple[Callable[[], None], ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self._heard)
-
-    def add(self, hear: Callable[[], None]) -> None:
-        """Call this after each step from now on; once, however often it is added."""
-        if hear not in self._heard:
-            self._heard = (*self._heard, hear)
-
-    def discard(self, hear: Callable[[], None]) -> None:
-        """Call it no more."""
-        self._heard = tuple(one for one in self._heard if one != hear)
+    __slots__ = ()
 
     def made(self) -> None:
         """Tell of a step."""
-        for hear in self._heard:
+        for hear in tuple(self):
             hear()
 
     async def until(self, true: Callable[[], object], task: "asyncio.Task[Any] | None") -> None:

@@ -152,7 +152,7 @@ class Engine:
             return
         self._data = data
         buffer, at, size = ffi.from_buffer(data), 0, len(data)
-        if size > SMALL:
+        if size > SMALL and not self._buffers.used:
             self._buffers.grow()
         while at < size and not self._given_up:
             self._at, until = at, min(size, at + self._chunks.next)

@@ -99,25 +99,26 @@ class Buffers:
 
     Attributes:
         is_small: whether they are small now.
+        used: whether they had to be large since the last rest.
     """
 
-    __slots__ = ("_transport", "_used", "is_small")
+    __slots__ = ("_transport", "is_small", "used")
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
-        self.is_small = self._used = False
+        self.is_small = self.used = False
         self.rest()
 
     def grow(self) -> None:
         """Make them large, for more goes through them now than the small ones take at once."""
-        self._used = True
+        self.used = True
         if self.is_small:
             self._resize(LARGE)
             self.is_small = False
 
     def rest(self) -> None:
         """Make them small unless they were used since the last rest; called now and then."""
-        if not (self.is_small or self._used) and _AT:
+        if not (self.is_small or self.used) and _AT:
             words = _words(self._transport)
             memory, queue = _queue(words, _AT)
             if words[_AT + 1] or words[_AT + 4] or queue[2]:
@@ -126,7 +127,7 @@ class Buffers:
             memory[0] = _resized(memory[0], SMALL)
             queue[0], queue[1] = SMALL, 0
             self.is_small = True
-        self._used = False
+        self.used = False
 
     def _resize(self, size: int) -> None:
         words = _words(self._transport)

@@ -243,8 +243,7 @@ class Feed:
     def _judged(self, *, slow: bool) -> None:
         if slow != self.is_slow:
             self.is_slow = slow
-            words = "slow" if slow else "not slow any more"
-            _log.warning("consumer %s of %r is %s", self.id, self.address.shown, words)
+            _log.warning("consumer %s of %r is %s", self.id, self.address.shown, "slow" if slow else "no longer slow")
             if slow:
                 self.on_slow(self)
 
@@ -266,7 +265,8 @@ class Feed:
                 self._missing(error)
                 worked = await until_answered(self._missing)(self._step)
             self.lost_since = self.settlements.trouble = self.settlements.denied = None
-            self._steps.made()
+            if self._steps:
+                self._steps.made()
             until = self._machine.wake_at() if not worked else 0.0
             if until > self._loop.time() and not self._wake.is_set():
                 timer = self._loop.call_at(until, self._wake.set)

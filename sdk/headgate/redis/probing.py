@@ -34,7 +34,7 @@ class ProbeRefusal:
 
 
 Reason = Literal["login", "rights", "certificate", "file", "name", "closed", "stranger", "silent"]
-"""What kept us out: credentials, rights, TLS, a file, the host's name, what hangs up, is no Redis, or is silent."""
+"""Reasons for being kept out: credentials, rights, TLS, a file, the host's name, a hang-up, another server, silence."""
 _REASONS: Final[tuple[tuple[tuple[type[BaseException], ...], Reason], ...]] = (
     ((rx.NoPermissionError,), "rights"),
     ((rx.AuthenticationError, rx.AuthorizationError), "login"),

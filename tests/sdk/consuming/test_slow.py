@@ -38,7 +38,7 @@ async def test_a_slow_consumer_is_told_and_its_session_too(
         await drain(consumer, 10)
         await wait_until(lambda: not consumer.is_slow)
     assert caplog.text.count("is slow") == 1
-    assert caplog.text.count("is not slow any more") == 1
+    assert caplog.text.count("is no longer slow") == 1
 
 
 async def test_a_callback_of_on_slow_that_fails_is_logged_and_breaks_nothing(
