@@ -171,13 +171,13 @@ def test_what_cannot_be_reached_is_a_problem() -> None:
     [
         ("certificate", True, "check ?ca_file=PATH"),
         ("file", True, "see that the files of the URL"),
-        ("file", False, "see that it runs"),  # its socket is not there
+        ("file", False, "check that it runs"),  # its socket is not there
         ("closed", True, "see whether it asks clients for a certificate"),
         ("closed", False, "check that a Redis is there, and whether it wants TLS"),
         (
             "silent",
             True,
-            "see that it runs, listens at that address, and that no firewall is between; and that it speaks",
+            "check that it runs and listens at that address, and that no firewall is in between; and that it speaks",
         ),
     ],
 )

@@ -21,7 +21,7 @@ MOST_FACTOR: Final = 100.0
 """Of waits before a message comes again, each beside the one before it."""
 HIDDEN: Final = "***"
 """In place of a password."""
-NO_VALUE: Final = "the broker would not take this value; mend it there"
+NO_VALUE: Final = "the broker would not accept this value; correct it there"
 _PROPERTY: Final = re.compile(r"\$\{.*\}")
 _WRITE_IT: Final = "a property, which is put in as the broker starts; write its value there, and import it again"
 _LINKS: Final = ("bridge", "route")
