@@ -294,7 +294,7 @@ class Fetching(Generic[T]):
     def answered(self, call: Exchange[T], now: float) -> bool:
         """Take note that Redis carried a call out; returns whether it brought anything.
 
-        What an answer brings that comes after the lease is over, as after a freeze, others may have: it counts as lost.
+        Others may have what an answer brings after the lease is over, as after a freeze: it counts as lost.
         """
         late = now >= call.asked_at + self.lease.ttl
         self.lost_reply, self._unanswered = late and call.fetch > 0, 0

@@ -157,11 +157,11 @@ class Observer:
 
     async def _read(self) -> Snapshot | None:
         address, session = self._address, self._session
+        if not self.pooled:  # nor has it slices, which share a pool
+            return await self._store.snapshot(address, session=session, entries=LOOK_BACK)
         try:
             return await self._store.looks.snapshot(address, session, LOOK_BACK)
         except CoordinatorUnavailable:
-            if not self.pooled:
-                raise
             # Of a queue with slices another one may be away: what is to be seen at its own says more than nothing.
             own = await self._store.snapshot(address, session=session, entries=LOOK_BACK, alone=True)
             return own and replace(own, alone=True)
