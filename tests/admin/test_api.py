@@ -18,6 +18,7 @@ from headgate_coordinator.fleet.registry import NodeRegistry
 from tests.admin.standin import StandIn, link
 from tests.links.policy.test_explain_links import worker
 from tests.links.site import work
+from tests.policy.documents.test_resolve import PARTS
 from tests.support.waiting import wait_until
 
 Http = httpx.AsyncClient
@@ -370,8 +371,19 @@ class TestPolicy:
             "channels": [],
             "site": "",
             "sites": [],
+            "strict": False,
+            "include_parent": False,
+            "descriptors": [],
+            "user_limits": [],
         }
         assert await told(http, "/api/v1/policy") == none
+
+    async def test_each_part_of_one_is_told(self, http: Http, client: headgate.Client) -> None:
+        """Mutant: the answer knows no such part, and is an internal error."""
+        for part, text in PARTS.items():
+            policy = loads(text)
+            await client.apply_policy(policy)
+            assert (await told(http, "/api/v1/policy"))[part] == json.loads(policy.to_json())[part]
 
     async def test_a_dry_run_says_what_would_change_and_changes_nothing(
         self, http: Http, client: headgate.Client

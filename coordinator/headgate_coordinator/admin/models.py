@@ -366,6 +366,10 @@ class PolicyInForce(Answer):
     channels: list[dict[str, Any]] = Field(description="each as it is written, with its defaults and its origin")
     site: str = Field(description="name of this site; empty where it has none")
     sites: list[dict[str, Any]] = Field(description="that links may lead to: name, url (without a password), namespace")
+    strict: bool = Field(False, description="whether gates and buckets that nothing limits are not made")
+    include_parent: bool = Field(False, description="whether a last > of a subscription takes the name before it too")
+    descriptors: list[dict[str, Any]] = Field([], description="what proxies ask of limiters, each with its origin")
+    user_limits: list[dict[str, Any]] = Field([], description="quotas of users over all nodes, each with its origin")
 
 
 class Applied(Answer):
