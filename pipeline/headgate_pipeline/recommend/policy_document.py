@@ -8,6 +8,7 @@ from typing import Final
 
 from headgate.core.addresses.pattern import Pattern
 from headgate.core.limits.limit import FORMS, Limit, limits_of
+from headgate.core.limits.shadow import is_unlimited
 from headgate.core.limits.zones import zone_named
 from headgate.core.names import decode_name, encode_name
 from headgate.errors import HeadgateError
@@ -110,26 +111,51 @@ def _limiter(need: DestinationDemand, proposals: list[Proposal], fields: Fields)
     yield f"match = {_text(need.name)}"
     by_key = {proposal.key: proposal for proposal in proposals}
     wholes = {}
+    shadows = limits_of(fields.get("shadow_limits", ""))
     for limit in limits.values():
-        yield "[[limiter.limit]]"
-        yield f"name = {_text(limit.name)}"
+        shadow = shadows.get(limit.name)
         wholes[limit.name], because = _changed(limit, by_key, f"limit.{limit.name}")
-        yield from because
-        yield from (f"{key} = {value}" for key, value in _as_toml(wholes[limit.name], zone).items())
+        if shadow is None or not is_unlimited(limit):
+            yield from _one_of_all(wholes[limit.name], because, zone)
+        if shadow is not None:
+            yield from _one_of_all(shadow, because if is_unlimited(limit) else [], zone, 'enforce = "shadow"')
         if limit.window and fields.get("zone"):
             yield from _comment(f"{zone} has the offsets of the time zone in force, whose name is not stored")
+    yield from _of_each_key(of_keys, wholes, by_key, fields, zone)
+    for proposal in proposals:
+        if proposal.key not in {f"{place}.{form}" for place in _places(limits, of_keys) for form in FORMS}:
+            yield from _comment(_stays(proposal) if proposal.value is None else _spelled(proposal))
+
+
+def _of_each_key(
+    of_keys: Mapping[str, Limit], wholes: Mapping[str, Limit], by_key: Mapping[str, Proposal], fields: Fields, zone: str
+) -> Iterator[str]:
+    """Yield the limits of each key, with their weights, and the shadows of such limits."""
     if of_keys or fields.get("key_weights"):
         yield "[limiter.per_key]"
     for limit in of_keys.values():
         one, because = _changed(limit, by_key, f"per_key.{limit.name}", wholes.get(limit.name))
         yield from because
-        yield f"{limit.name} = {{ {', '.join(f'{key} = {value}' for key, value in _as_toml(one, zone).items())} }}"
+        yield _in_a_line(one, zone)
     if weights := fields.get("key_weights"):
         pairs = (entry.rpartition("=") for entry in weights.split(";"))
         yield f"weight = {{ {', '.join(f'{_text(_key(key))} = {weight}' for key, _, weight in pairs)} }}"
-    for proposal in proposals:
-        if proposal.key not in {f"{place}.{form}" for place in _places(limits, of_keys) for form in FORMS}:
-            yield from _comment(_stays(proposal) if proposal.value is None else _spelled(proposal))
+    shadows = limits_of(fields.get("shadow_key_limits", ""))
+    if shadows:
+        yield "[limiter.shadow_per_key]"
+    yield from (_in_a_line(limit, zone) for limit in shadows.values())
+
+
+def _in_a_line(limit: Limit, zone: str) -> str:
+    return f"{limit.name} = {{ {', '.join(f'{key} = {value}' for key, value in _as_toml(limit, zone).items())} }}"
+
+
+def _one_of_all(limit: Limit, because: list[str], zone: str, *more: str) -> Iterator[str]:
+    yield "[[limiter.limit]]"
+    yield f"name = {_text(limit.name)}"
+    yield from because
+    yield from (f"{key} = {value}" for key, value in _as_toml(limit, zone).items())
+    yield from more
 
 
 def _places(limits: Mapping[str, Limit], of_keys: Mapping[str, Limit]) -> list[str]:
@@ -145,6 +171,8 @@ def _changed(
         return limit, []
     if proposal.value is None:
         return limit, list(_comment(_stays(proposal)))
+    if is_unlimited(limit) or limit.adapt:  # it is only tried, or finds its own
+        return limit, list(_comment(f"as it is; {_spelled(proposal)}"))
     value = proposal.value
     if limit.form == "rate":
         value = value if whole is None else min(value, whole.rate or value)
@@ -157,6 +185,9 @@ def _changed(
 def _as_toml(limit: Limit, zone: str) -> dict[str, str]:
     if limit.form == "rate":
         return {"rate": _rate(limit.rate or 0.0), "burst": _number(limit.most, mark="_")}
+    if limit.adapt:
+        least, most = _number(limit.floor, mark="_"), _number(limit.most, mark="_")
+        return {"at_once": f"{{ min = {least}, max = {most}, adapt = {_text(limit.adapt)} }}"}
     if limit.form == "at_once":
         return {"at_once": _number(limit.most, mark="_")}
     return {"quota": _text(f"{limit.most}/{limit.window}"), "resets": _text(f"{limit.resets} {zone}")}

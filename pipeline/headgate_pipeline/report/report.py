@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from headgate.core.limits.limit import UNLIMITED
 from headgate_pipeline.formatting import count, size, span
 from headgate_pipeline.report import charts, page
 from headgate_pipeline.report.advice import advise, utilisation
@@ -103,7 +104,8 @@ def _limits(figures: ReportData, labels: dict[tuple[str, str], str]) -> Cells:
     for row in figures.limits:
         waits_for = _WAITS.get(row["limit"], row["limit"])
         yield (
-            f"{_label(row, labels)}: {waits_for}{' of each key' if row['of'] == 'key' else ''}", count(row["most"]),
+            f"{_label(row, labels)}: {waits_for}{' of each key' if row['of'] == 'key' else ''}",
+            "no limit" if row["most"] == UNLIMITED else count(row["most"]),
             count(row["taken_p95"]), span(row["full_ms"]), span(row["waited_ms"]), count(row["waits"]),
             count(row["unserved"]), count(row["refused"]), span(row["held_p99_ms"]),
         )  # fmt: skip

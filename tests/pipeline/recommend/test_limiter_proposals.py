@@ -101,6 +101,26 @@ def test_with_the_settings_in_force_they_are_a_policy_that_applies() -> None:
     assert "by hand, for the name of its time zone is not known" in unknown
 
 
+def test_shadows_stay_shadows_and_what_adapts_goes_on_to_adapt() -> None:
+    """Mutants: a limit that was only tried is proposed as one that binds; shadows, and that it adapts, are left out."""
+    limits = tuple(
+        LimitDemand(**{key: value for key, value in row.items() if value is not None})
+        for row in needs_of(course(steady()))
+    )
+    need = DestinationDemand("llm", 1, 0, 1, kind="limiter", limits=limits)
+    fields = {
+        "limits": "slots at_once 10 2 aimd;spend quota 99 week 540;tokens rate 1000000000000000.0 4503599627370496",
+        "shadow_limits": "spend quota 50 week 540;tokens rate 10.0 10", "shadow_key_limits": "slots at_once 1",
+        "zone": "",
+    }  # fmt: skip
+    text = document([need], Bounds(), {"llm": fields})
+    resolved = loads(text).resolve("llm", "limiter")
+    assert {name: resolved.fields[name] for name in ("limits", "shadow_limits", "shadow_key_limits")} == {
+        name: fields[name] for name in ("limits", "shadow_limits", "shadow_key_limits")
+    }
+    assert "# as it is; limit.tokens.rate = 6.3, now 10: " in text
+
+
 @pytest.mark.parametrize(("text", "rate"), [("200k/min", '"200000/min"'), ("1000/day", '"1000/day"'), ("7/s", "7")])
 def test_a_rate_that_stays_is_spelled_exactly(text: str, rate: str) -> None:
     """Mutant: it is rounded, and so would change."""

@@ -70,6 +70,17 @@ def test_what_has_limits_of_its_own_has_no_empty_picture(figures: ReportData) ->
     assert "pending" not in re.sub(r"<(script|style).*?</\1>", "", only, flags=re.DOTALL)
 
 
+def test_a_limit_that_has_only_a_shadow_is_no_limit() -> None:
+    """Mutant: the number stands there that Redis keeps for a limit that binds nothing."""
+    numbers = dict.fromkeys(
+        ("taken_p95", "full_ms", "waited_ms", "waits", "unserved", "refused", "held_p99_ms", "would_wait"), 0
+    )
+    limit = {"namespace": "shop", "destination": "llm", "limit": "tokens", "of": "all", "most": 2.0**52} | numbers
+    page = render(ReportData(entries=1, step=50, count=1, limits=(limit,)))
+    assert re.search(r"llm: tokens</td>\s*<td[^>]*>no limit</td>", page), page
+    assert "4,503" not in page
+
+
 def test_waits_are_summed_with_their_causes_and_those_still_waiting(figures: ReportData) -> None:
     """Mutants: sessions that still wait left out of `waits`; `_cause` compares with 0 instead of the room."""
     row = row_of(figures)
