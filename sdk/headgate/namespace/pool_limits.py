@@ -197,16 +197,23 @@ class PolicyPools:
         self._pools = pools
         self._shared: dict[str, str] = {}
 
-    async def share(self, whole: Address, limit: str) -> None:
-        """Let the slices of a destination have that much together, as the state spells it, unless they have."""
+    async def share(self, whole: Address, fields: Mapping[str, str]) -> None:
+        """Let the slices of a destination have its limit together, given its settings, unless they have.
+
+        While none is enforced there is no pool, for it would not count what they use. The next one asks them for that.
+        """
+        if fields.get("enforce") == "off":
+            return await self.unshare(whole)
+        limit = fields["limit_bytes"]
         pool = PoolAddress.of(whole.namespace, slices_pool(whole.name))
         if self._shared.get(pool.key) == limit:
-            return  # what Redis loses of a pool, those who draw from it put back
+            return None  # what Redis loses of a pool, those who draw from it put back
         if (await self._pools.store.fields(pool)).get("limit_bytes") == limit:
             await self._pools.remember(pool)
         else:
             await _set(self._pools, pool, {"limit_bytes": limit})
         self._shared[pool.key] = limit
+        return None
 
     async def unshare(self, whole: Address) -> None:
         """Delete the pool of a destination that was removed on purpose."""

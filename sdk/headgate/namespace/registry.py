@@ -117,7 +117,7 @@ class Registry:
         fields = self.fields(address)
         if "sliced" in fields:
             with contextlib.suppress(AccessDenied):  # who may not set pools goes by what others set
-                await self._pools.share(address, fields["limit_bytes"])
+                await self._pools.share(address, fields)
 
     async def _of_whole(self, whole: Address) -> Mapping[str, str]:
         """Return the settings of a destination, for a slice of it."""
@@ -274,10 +274,10 @@ class Registry:
                 if kind == "topic":
                     await self.index.enter(address)
                 await self.refresh(address)
-                await self._share(address)
                 for part in self.slices(address)[1:]:
                     own = {name: value for name, value in fields.items() if name != "kind"}
                     await self._store.apply(part, own, mode="change", ttl_ms=self._ttl_ms)
+                await self._share(address)
                 return
         raise PolicyError(f"{address.name!r} changes all the time; apply again")
 

@@ -14,6 +14,8 @@ from headgate_coordinator.links.listing import LinkState, list_links
 from headgate_coordinator.links.supervisor import Supervisor
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.policy.test_bridges import bridges, fields, rule, settled, stored
+from tests.links.sites import SiteOf, reach_of, route
+from tests.support.leaks import delete_namespace
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -187,3 +189,19 @@ async def test_a_slice_that_is_lost_is_made_again_while_the_others_go_on(worked:
     await asyncio.gather(*(send(worked, 1, each=5, name=f"t{number}-") for number in range(6)))
     numbers = await came(worked, "billing", 45)
     assert all(one == list(range(5)) for one in numbers.values())
+
+
+async def test_a_routed_queue_with_slices_goes_to_its_home(
+    client: headgate.Client, redis_url: str, cleanup_namespace: str
+) -> None:
+    """Mutant: a route, which passes over the limit at its source, is refused beside slices."""
+    async with headgate.connect(redis_url, namespace=f"{cleanup_namespace}-b") as berlin:
+        paris = SiteOf("paris", client, redis_url, reach=reach_of(redis_url))
+        home = SiteOf("berlin", berlin, redis_url)
+        await paris.govern(SLICED + route("berlin", 'queues = ["orders"]'), home)
+        async with paris.working():
+            assert await send(client, 3) == {0, 1, 2}
+            numbers = await came(berlin, "orders", 60)
+            assert numbers == {f"s{number}": list(range(20)) for number in range(3)}
+            await settled(client, "orders")
+    delete_namespace(redis_url, f"{cleanup_namespace}-b")

@@ -139,7 +139,12 @@ async def test_keys_take_turns_and_keep_their_limits_over_all_slices(
 
 
 async def test_what_each_slice_would_keep_alone_is_refused(client: headgate.Client) -> None:
-    for beside in ({"limit_messages": 5}, {"enforce": "off"}, {"oversize": "allow-one"}, {"shadow": {"bytes": 10}}):
+    for beside in (
+        {"limit_messages": 5},
+        {"enforce": "with-consumers"},
+        {"oversize": "allow-one"},
+        {"shadow": {"bytes": 10}},
+    ):
         with pytest.raises(PolicyError, match="beside slices"):
             await client.apply("calls", kind="gate", limit=1000, slices=3, **beside)
     with pytest.raises(InvalidName, match="stands for a slice"):

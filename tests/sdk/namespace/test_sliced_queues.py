@@ -17,7 +17,7 @@ from headgate.core.names import slice_name
 from headgate.redis.keys import Address, PoolAddress, parse_key, slot_of
 from headgate.redis.stores.pools import PoolStore, Slice
 from headgate.redis.stores.sliced_reads import every_slice
-from tests.sdk.observing import GUARD, look
+from tests.sdk.observing import GUARD, field, look
 from tests.sdk.workers import Worker
 from tests.support.faultproxy import FaultProxy
 from tests.support.waiting import wait_until
@@ -338,7 +338,7 @@ async def test_no_kill_at_any_moment_overdraws_the_limit_or_leaks_of_it(
     "setting",
     [
         {"limit_messages": 5}, {"hard_limit": "1MiB"}, {"resume_at": "50%"}, {"oversize": "allow-one"},
-        {"send_rate": 5}, {"enforce": "off"}, {"deadlock": "fail"}, {"delivery_rate": 5}, {"slow_rate": 5},
+        {"send_rate": 5}, {"enforce": "with-consumers"}, {"deadlock": "fail"}, {"delivery_rate": 5}, {"slow_rate": 5},
         {"fair_by": "producer"}, {"shadow": {"bytes": 5}},
     ],
     ids=lambda setting: next(iter(setting)),
@@ -355,6 +355,32 @@ async def test_what_a_slice_would_keep_alone_is_refused(client: headgate.Client,
     await client.apply("orders", slices=1)
     with pytest.raises(PolicyError, match=f"{name} beside slices"):
         await client.apply("orders", **setting)  # two slices drain
+
+
+async def test_what_comes_while_the_limit_is_off_counts_as_soon_as_it_is_on(client: headgate.Client) -> None:
+    """Mutant: the pool of the slices stays as it was, and lends the others what one has beyond its part."""
+    await client.apply("orders", kind="queue", limit=1000, slices=3)
+    async with client.session("a") as a, client.session("b") as b:
+        one, other = await a.producer("orders", window=1), await b.producer("orders", window=1)
+        await one.send(b"x" * 300, timeout=GUARD)
+        await client.apply("orders", enforce="off")
+        for _ in range(4):
+            await one.send(b"x" * 700, timeout=GUARD)
+        await client.apply("orders", enforce="always")
+        with pytest.raises(CreditTimeout):
+            await other.send(b"x", timeout=0.5)
+        async with client.session("in") as into:
+            consumer = await into.consumer("orders")
+            sending = asyncio.ensure_future(other.send(b"x" * 200, timeout=GUARD))
+            for left in (2800, 2100, 1400, 700, 0):
+                message = await consumer.receive(timeout=GUARD)
+                assert message is not None
+                await message.accept(confirm=True)
+                if left > 1000:
+                    assert not sending.done()
+            await sending
+    assert await field(client, "orders", "pending_bytes") == 203
+    assert await held(client, "orders", 3) <= 1000
 
 
 async def test_slices_are_of_queues_and_gates_and_nobody_names_them(client: headgate.Client) -> None:

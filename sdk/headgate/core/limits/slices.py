@@ -15,7 +15,7 @@ _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
     "resume_bytes": ("resume_at", frozenset({""}), _LEVEL),
     "resume_messages": ("resume_at_messages", frozenset({""}), _LEVEL),
     "oversize": ("oversize", frozenset({"", "refuse"}), "give it a limit above its largest message"),
-    "enforce": ("enforce", frozenset({"", "always"}), 'set limit = "unlimited" to enforce none'),
+    "enforce": ("enforce", frozenset({"", "always", "off"}), "set it to always or off, which hold over all slices"),
     "deadlock": ("deadlock", frozenset({"", "none", "alert"}), "leave it at alert"),
     "store": ("store", frozenset({""}), _STORE),
     "store_nonpersistent": ("store_nonpersistent", frozenset({""}), _STORE),
