@@ -12,9 +12,9 @@ from headgate.policy import loads
 
 HEAD: Final = """## Presets, row by row
 
-A [preset](policy.md#presets) has for each setting what its system has before anybody sets it, as its document states.
-The rows are in `tests/conformance/presets/presets.toml`: a test compiles each and compares it with the preset, and
-finds what a preset sets without a row. The last column names the scenario in which a destination behaves so.
+A [preset](policy.md#presets) gives each setting the value that its system has out of the box, as the system's document
+states it. The rows are in `tests/conformance/presets/presets.toml`. A test compiles each row and compares it with
+the preset, and fails on anything that a preset sets without a row. The last column names the scenario that shows it.
 """
 
 

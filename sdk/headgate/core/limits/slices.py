@@ -8,7 +8,7 @@ from headgate.errors import PolicyError
 _LEVEL: Final = "set a limit in bytes alone, which holds over all slices"
 _PACE: Final = "let senders take of a limiter or a bucket, whose rate holds over all that use it"
 _STORE: Final = "let when_full say block, or fail, and give it more memory by more slices"
-_ONE: Final = "leave out one of the two"
+_ONE: Final = "leave out one of the two, or write 'default' for what a preset or a wider rule sets"
 _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
     "limit_messages": ("limit_messages", frozenset({"", "unlimited"}), _LEVEL),
     "hard_bytes": ("hard_limit", frozenset({""}), _LEVEL),
