@@ -160,7 +160,8 @@ async def _set(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> No
         raise NewerPolicyError(f"pool {pool.name!r} has a newer policy version")
     await pools.remember(pool)
     if learning:
-        await pools.rebuild(pool, epoch)
+        with contextlib.suppress(CoordinatorUnavailable):  # it is set; whoever lacks some of it asks again
+            await pools.rebuild(pool, epoch)
     await pools.deliver(pool, served, epoch)
 
 

@@ -20,6 +20,8 @@ from headgate.redis.stores.pools import Debt, PoolDraw, PoolStore, Share, Slice
 
 ASK_AT_ONCE: Final = 16
 """Members that are asked to give back before those who wait look again."""
+REPORTS_AT_ONCE: Final = 4
+"""Destinations that are asked at a time what they hold: each call may take a connection of its own."""
 PATIENCE: Final = 1.0
 """Seconds for which one refill goes on, unless the account that is blocked asks again meanwhile."""
 IDLE: Final = 2.0
@@ -300,8 +302,8 @@ class Pools:
         Returns whether the pool serves again; it does not while holders somewhere may still claim what they had.
         """
         names = await self._candidates(pool)
-        for at in range(0, len(names), ASK_AT_ONCE):
-            asking = (self._report(pool, name, pool_epoch) for name in names[at : at + ASK_AT_ONCE])
+        for at in range(0, len(names), REPORTS_AT_ONCE):
+            asking = (self._report(pool, name, pool_epoch) for name in names[at : at + REPORTS_AT_ONCE])
             if not all(await asyncio.gather(*asking)):
                 return False
         known = set(map(encode_name, names))

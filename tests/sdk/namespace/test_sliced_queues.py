@@ -357,6 +357,35 @@ async def test_what_a_slice_would_keep_alone_is_refused(client: headgate.Client,
         await client.apply("orders", **setting)  # two slices drain
 
 
+async def test_slices_that_do_not_answer_at_once_are_asked_again_by_whoever_lacks_room(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutants: a queue that has its slices fails to get them; all slices there may be are asked at once."""
+    going = most = asked = 0
+    ask = PoolStore.slice
+
+    async def slow(store: PoolStore, address: Address, encoded: str, **more: Any) -> Slice:
+        nonlocal going, most, asked
+        number = asked = asked + 1
+        going += 1
+        most = max(most, going)
+        try:
+            await asyncio.sleep(0)
+            if number == 7:
+                raise headgate.CoordinatorUnavailable("busy")
+            return await ask(store, address, encoded, **more)
+        finally:
+            going -= 1
+
+    monkeypatch.setattr(PoolStore, "slice", slow)
+    await client.apply("orders", kind="queue", limit=1000, slices=3)
+    assert most <= 4
+    assert asked >= 7
+    for at in range(3):
+        async with client.session(f"s{at}") as session:
+            await send(session, 1)
+
+
 async def test_what_comes_while_the_limit_is_off_counts_as_soon_as_it_is_on(client: headgate.Client) -> None:
     """Mutant: the pool of the slices stays as it was, and lends the others what one has beyond its part."""
     await client.apply("orders", kind="queue", limit=1000, slices=3)
