@@ -9,9 +9,10 @@ import pytest
 from starlette.applications import Starlette
 
 import headgate
-from headgate_coordinator.admin import create_app
+from headgate_coordinator.admin import AdminServer, create_app
 from headgate_coordinator.fleet.node_facts import NodeView
 from tests.admin.browser import TEXT, Browser
+from tests.admin.raw_http import MOST
 from tests.admin.site import Site
 from tests.admin.standin import StandIn
 from tests.support.servers import newest_server
@@ -73,6 +74,15 @@ class _Running:
 
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
+
+
+@pytest.fixture
+async def port(client: headgate.Client) -> AsyncIterator[int]:
+    """Start admin HTTP without a token, with a limiter ``llm``."""
+    await client.apply("llm", kind="limiter", limits={"slots": {"at_once": MOST}})
+    server = AdminServer(create_app(client, None, token=None), token=None)
+    yield await server.start()
+    await server.close()
 
 
 @pytest.fixture(scope="session")

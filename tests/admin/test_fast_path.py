@@ -1,7 +1,6 @@
 """What is posted to limiters goes past ASGI: it is answered as all else is, by raw bytes."""
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,53 +10,27 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 import headgate
 from headgate.redis.stores.limiters import HoldAnswers, LimiterStore
-from headgate_coordinator.admin import AdminServer, create_app, http_connection
+from headgate_coordinator.admin import http_connection
 from headgate_coordinator.admin.guard import RAW_HEADERS
 from headgate_coordinator.admin.limits import Limits
 from headgate_coordinator.holds import DRAWN
+from tests.admin.raw_http import BODY, answer, connected
 from tests.support.waiting import wait_until
 
-BODY = b'{"amounts": {"slots": 1}}'
 HEAD = (
     b"POST /v1/limits/llm/admit HTTP/%s\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
 )
-MOST = 1000
 
 
 @pytest.fixture
-async def limiter(client: headgate.Client) -> AsyncIterator[headgate.Limiter]:
-    await client.apply("llm", kind="limiter", limits={"slots": {"at_once": MOST}})
+async def limiter(client: headgate.Client, port: int) -> AsyncIterator[headgate.Limiter]:
+    del port  # the limiter is there as it listens
     async with client.session() as session:
         yield await session.limiter("llm")
 
 
-@pytest.fixture
-async def port(client: headgate.Client, limiter: headgate.Limiter) -> AsyncIterator[int]:
-    del limiter  # it is there
-    server = AdminServer(create_app(client, None, token=None), token=None)
-    yield await server.start()
-    await server.close()
-
-
-@contextlib.asynccontextmanager
-async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        yield reader, writer
-    finally:
-        writer.transport.abort()  # with what is written and was not read
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
-
-
 def admit(version: bytes = b"1.1", more: bytes = b"", body: bytes = BODY) -> bytes:
     return HEAD % (version, len(body)) + more + b"\r\n" + body
-
-
-async def answer(reader: asyncio.StreamReader) -> tuple[bytes, Any]:
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
-    return head, json.loads(await reader.readexactly(length))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +58,7 @@ async def test_a_connection_stays_as_its_client_asks(
         assert sum(line.startswith(b"date: ") for line in lines) == 1
         if stays:
             writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert (await answer(reader))[1] == {"status": "live"}
+            assert json.loads((await answer(reader))[1]) == {"status": "live"}
         else:
             assert await asyncio.wait_for(reader.read(), 30) == b""
 
@@ -95,7 +68,7 @@ async def test_holds_of_one_connection_are_all_different_and_in_turn(port: int) 
     count = 2 * DRAWN
     async with connected(port) as (reader, writer):
         writer.write(b"".join(admit(body=b'{"amounts": {"slots": 1}, "ttl": %d}' % (n + 1)) for n in range(count)))
-        found = [(await answer(reader))[1] for _ in range(count)]
+        found = [json.loads((await answer(reader))[1]) for _ in range(count)]
     assert [one["ttl"] for one in found] == [n + 1 for n in range(count)]
     assert len({one["hold"] for one in found}) == count
 
@@ -171,6 +144,7 @@ async def test_what_fails_unforeseen_is_a_problem_too(port: int, monkeypatch: py
     monkeypatch.setattr(Limits, "_admitted", fail)
     async with connected(port) as (reader, writer):
         writer.write(admit())
-        head, problem = await answer(reader)
+        head, body = await answer(reader)
+        problem = json.loads(body)
         assert head.startswith(b"HTTP/1.1 500")
         assert problem["type"] == "urn:headgate:problem:internal"

@@ -47,6 +47,7 @@ class Producer:
         self._pacing, self._byte_pacing = Pacing(), Pacing(ahead=BYTES_AHEAD)
         self.adopt(Defaults())
         self._loop = asyncio.get_running_loop()
+        self._future, self._time = self._loop.create_future, self._loop.time
         self._closed = False
 
     def __repr__(self) -> str:
@@ -174,7 +175,7 @@ class Producer:
         if self._closed or self._account.closed:
             raise self._ended()
         self._requested.change(read_window(window), read_weight(weight))
-        done: asyncio.Future[None] = self._loop.create_future()
+        done: asyncio.Future[None] = self._future()
         done.set_result(None)
         return done
 
@@ -201,8 +202,8 @@ class Producer:
         ttl_ms = None if ttl is None else int(parse_duration(ttl, "ttl") * 1000)
         if ttl_ms == 0:
             raise InvalidValue(f"ttl: {ttl!r}; use at least 1 ms")
-        done: Any = self._loop.create_future()
-        now = self._loop.time()
+        done: Any = self._future()
+        now = self._time()
         item = Outgoing(payload, len(payload), now + patience, done, ttl_ms, self._when_full, None, now)
         if later:
             item.later = later
@@ -224,7 +225,7 @@ class Producer:
         item = self._item(body, headers, timeout, ttl, at, delay)
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
-        item.credited = self._loop.create_future()
+        item.credited = self._future()
         if self._account.submit(item):
             item.credited.set_result(None)
         else:
@@ -236,7 +237,7 @@ class Producer:
         """Wait for the turn of a message under the producer's own rates."""
         for pacing, amount in ((self._pacing, 1), (self._byte_pacing, item.size)):
             if pacing.rate is not None:
-                patience = item.deadline - self._loop.time()
+                patience = item.deadline - self._time()
                 if delay := await pacing.turn(amount, patience=patience):
                     why = own_rate(self.destination, self._account.session, delay, pacing.rate)
                     raise CreditTimeout(self.destination, 0.0, item.size, reason=why.reason, explanation=why)
