@@ -70,7 +70,7 @@ async def _fail_newest(client: Client, deadlock: Deadlock, sight: WaitGraph) -> 
     address = Address.of(client.namespace, tie.at)
     since = _since(step, sight)
     code = await client.store.resolve(address, tie.session, since=since, mode="tell", wait=tie.wait, text=text)
-    return f"a send of {step.who} to {step.what} was failed" if code == "OK" else ""
+    return f"a send of {step.who} to {step.what} was made to fail" if code == "OK" else ""
 
 
 def _sends(deadlock: Deadlock) -> Iterator[Step]:

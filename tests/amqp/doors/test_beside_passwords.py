@@ -231,13 +231,13 @@ async def test_keys_stay_as_they_were_while_their_file_is_damaged_or_gone(
     async with headgate.connect(url(node, authority, token_file=file), namespace=client.namespace) as seller:
         producer = await seller.session().producer("orders")
         write_damaged(keys, keep=-20)
-        await wait_until(lambda: node.errors.count("stay as they were") == 1, timeout=30)
+        await wait_until(lambda: node.errors.count("are unchanged") == 1, timeout=30)
         write_damaged(keys, keep=None)
-        await wait_until(lambda: node.errors.count("stay as they were") == 2, timeout=30)
+        await wait_until(lambda: node.errors.count("are unchanged") == 2, timeout=30)
         await producer.send(b"one")
         await sends(url(node, authority, token_file=file), client.namespace)
         write_keys(keys, make_key(kid="two"))
-        await wait_until(lambda: "does not hold any more" in node.errors, timeout=30, description="it is sent away")
+        await wait_until(lambda: "is no longer valid" in node.errors, timeout=30, description="it is sent away")
 
 
 async def test_whoever_is_removed_has_to_go_however_it_came(
