@@ -102,6 +102,12 @@ ROWS: Final = (
     ),
     Row("A22", "artemis", "`producerMaxRate`; -1 off (default)", "`producer.rate`"),
     Row(
+        "A23",
+        "artemis",
+        "`resource-limit-setting`: `max-connections` of a user to a broker, `max-queues` that it creates; -1 off (default)",
+        "`[[user_limit]]`: `connections`, over all nodes, and `destinations`; the error names the quota",
+    ),
+    Row(
         "C01",
         "activemq_producers",
         "Each producer on a shared connection is flow-controlled by itself; the connection goes on",
@@ -346,6 +352,12 @@ ROWS: Final = (
         "later",
         "NATS: no answer within `AckWait` counts as a delivery, and `backoff` holds for it; Artemis: what a consumer that is lost had counts, and waits",
         "what a dead consumer held counts as failed, and waits after its lease",
+    ),
+    Row(
+        "L09",
+        "later",
+        "NATS `MaxAckPending`: that many are delivered and not acknowledged, then none; -1 none such. A message that waits for its delay is none of them",
+        "`consumer.window`, and its `top_up`; over all receivers of a user `in_flight` of a `[[user_limit]]`",
     ),
     Row("K01", "product", "Cluster-wide credits, pending-byte counters, rate buckets in atomic Lua", "core"),
     Row(

@@ -1,19 +1,26 @@
 """Apache Artemis: windows and rates of consumers, credit of producers, addresses that block."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from proton.utils import ConnectionClosed, LinkDetached
 
 import headgate
 from headgate import CreditTimeout, DestinationFull, MessageTooLarge, Window
 from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
+from headgate_coordinator.security.grants import Action
+from tests.amqp.conftest import StartNode
+from tests.amqp.doors.test_users import call, grant, there
 from tests.amqp.rhea_client import Rhea
 from tests.conformance.story import KiB, MiB, blocked_send, body, fill, held, holds, published, take, with_options
 from tests.sdk.observing import GUARD, counts, drain, field
 from tests.support.waiting import wait_until
 
+__all__ = ["call"]
 pytestmark = pytest.mark.one_server
 
 ADDRESS = 10 * MiB
@@ -443,3 +450,19 @@ async def test_a22_minus_one_is_no_rate(client: headgate.Client, redis_url: str)
         before = theirs.store.server.calls
         await asyncio.gather(*(producer.send(b"x") for _ in range(100)))
         assert theirs.store.server.calls - before == 1  # all at once
+
+
+async def test_a23_a_user_has_so_many_connections_and_makes_so_many_destinations(
+    client: headgate.Client, start_node: StartNode, call: Callable[..., Any]
+) -> None:
+    await grant(client, "ann", Action.PRODUCE, Action.BROWSE)
+    policy = '[[user_limit]]\nname = "resources"\nusers = ["ann"]\nconnections = 2\ndestinations = 1'
+    await client.apply_policy(loads(policy))
+    node = start_node("--plain-without-tls")
+    one: Any = await there(call, node, "ann")
+    await there(call, node, "ann")
+    with pytest.raises(ConnectionClosed, match=r"'ann' has 2 connections over all nodes.*quota 'resources'"):
+        await there(call, node, "ann")
+    await there(one.create_sender, "orders")
+    with pytest.raises(LinkDetached, match=r"resource-limit-exceeded.*the most allowed"):
+        await there(one.create_sender, "others")

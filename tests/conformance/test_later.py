@@ -131,3 +131,20 @@ async def test_l08_a_consumer_that_goes_away_without_an_answer_has_failed_and_th
         return (await look(client, "jobs")).fields.get("later") == "1"
 
     await wait_until(waits)
+
+
+async def test_l09_so_many_are_delivered_and_not_acknowledged_and_then_none(client: headgate.Client) -> None:
+    async with client.session("s") as session:
+        producer, consumer = (
+            await session.producer("jobs"),
+            await session.consumer("jobs", window=headgate.Window(3, top_up=0.3)),
+        )
+        for number in range(5):
+            await producer.send(str(number), timeout=GUARD)
+        got = [await take(consumer) for _ in range(3)]
+        assert await consumer.receive(timeout=0.05) is None
+        await got[0].modify(failed=False, after=3600)  # as NAK with a delay: it is in nobody's hands
+        assert (await take(consumer)).body == "3"
+        assert await consumer.receive(timeout=0.05) is None
+        await got[1].accept()
+        assert (await take(consumer)).body == "4"
