@@ -46,17 +46,7 @@ m.returned = math.min(math.max(m.returned, returned), m.granted)
 p.granted = p.granted + m.granted - m.returned - before
 m.known, m.epoch, m.need, m.seen, m.reserved, m.weight = true, epoch, need, now_ms, reserved and 1 or 0, weight
 if p.learning == 0 then
-  if m.need <= m.granted or beyond_limit(m) then
-    redis.call('ZREM', K_LINE, member)
-  else
-    stand_in_line(member, m)
-    local only = redis.call('ZCARD', K_LINE) == 1
-    serve_line(member, m)
-    if only and m.need <= m.granted then
-      local share = math.floor((p.limit - p.reserve) / (2 * (redis.call('HLEN', K_MEMBERS) + 1)))
-      draw(m, math.max(0, math.min(CHUNK_BYTES, share, pool_room(m))))
-    end
-  end
+  ask_for(member, m, CHUNK_BYTES)
   serve_line(member, m)
 end
 local place = (redis.call('ZRANK', K_LINE, member) or -1) + 1
@@ -69,5 +59,8 @@ if p.learning > 0 then
 end
 save_member(member, m)
 save_pool()
+if place > 0 and code == 'OK' and (p.part_of ~= '' or next(p.sites)) then
+  redis.call('PUBLISH', K_POOL, 'line') -- a node fetches what is at another site, or asks sites to give back
+end
 return { code, int(p.epoch), int(m.granted), int(m.returned), int(place),
   limit_text(most_of(m)), served }

@@ -14,6 +14,8 @@
            UNKNOWN, EPOCH (it began to learn anew meanwhile), EARLY (holders may still claim)
   Fields   limit_bytes     'unlimited' or size
            reserve_bytes   size
+           part_of         part
+           sites           sites
            percent         text to 60
            total_bytes     size
            policy_version  total
@@ -31,6 +33,9 @@ local code = 'OK'
 local known = load_pool(run_id)
 if known and mode == 'remove' then
   redis.call('UNLINK', unpack(KEYS))
+  if p.share and p.share.granted > p.share.returned then
+    redis.call('HSET', K_POOL, 'share', share_text(p.share)) -- of a pool that is none: a node gives that back
+  end
   return { 'OK', int(p.epoch), '0', {} }
 elseif known and mode == 'recover' then
   return { 'OK', int(p.epoch), int(p.learning), {} }
@@ -63,7 +68,20 @@ for field, value in pairs(settings) do
     redis.call('HSET', K_POOL, field, value)
   end
 end
-p.limit, p.reserve = limit_of(settings.limit_bytes or p.limit), tonumber(settings.reserve_bytes or p.reserve)
+p.own, p.reserve = limit_of(settings.limit_bytes or p.own), tonumber(settings.reserve_bytes or p.reserve)
+p.part_of = settings.part_of or p.part_of
+p.share = p.share or read_share(nil, p.part_of)
+set_limit()
+local before = p.sites
+if settings.sites then
+  load_sites(settings.sites)
+end
+for member, m in pairs(p.sites) do
+  if known and not before[member] and p.learning == 0 and not m.known then
+    m.heard = p.epoch -- it never had anything here, or that would be known
+    save_member(member, m)
+  end
+end
 serve_line()
 save_pool()
 return { code, int(p.epoch), int(p.learning), served }

@@ -40,3 +40,18 @@ local function stand_in_line(member, m)
   local step = math.min(math.floor(held * LEVELS / (m.weight * most_of(m))), LEVELS - 1) + (claims and 0 or LEVELS)
   redis.call('ZADD', K_LINE, int(step * TICKETS + ticket % TICKETS - m.reserved * AHEAD), member)
 end
+
+-- Put a member in line for what it lacks, and serve it when it is its turn; while nobody else waits it gets some more.
+local function ask_for(member, m, chunk)
+  if m.need <= m.granted or beyond_limit(m) then
+    redis.call('ZREM', K_LINE, member)
+    return
+  end
+  stand_in_line(member, m)
+  local only = redis.call('ZCARD', K_LINE) == 1
+  serve_line(member, m)
+  if only and m.need <= m.granted then
+    local share = math.floor((p.limit - p.reserve) / (2 * (redis.call('HLEN', K_MEMBERS) + 1)))
+    draw(m, math.max(0, math.min(chunk, share, pool_room(m))))
+  end
+end

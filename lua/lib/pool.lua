@@ -2,15 +2,13 @@
 --- @include "lib/clock"
 --- @include "lib/number"
 --- @include "lib/run"
+--- @include "lib/share"
+--- @include "lib/sites"
+--- @include "lib/member"
 -- A limit shared by destinations in other slots: what each was granted and gave back, in totals, and who waits for more.
 local MAX_SERVED = 16
 local STALE_MEMBER_MS = 3000 -- nobody asked for it any more, so those behind it need not wait
 local CHUNK_BYTES = 262144 -- handed out beyond the need while nobody waits, so that a busy member seldom asks
-local MEMBER = 'granted=%d returned=%d epoch=%d need=%d reserved=%d seen=%d'
-local NO_MEMBER = 'granted=0 returned=0 epoch=0 need=0 reserved=0 seen=0'
-local MEMBER_PATTERN = '^granted=(%d+) returned=(%d+) epoch=(%d+) need=(%d+) reserved=(%d) seen=(%d+)'
-local WEIGHT = ' weight=%d' -- follows only where it is not 1, so that older scripts can read all other records
-local WEIGHT_PATTERN = ' weight=(%d+)$'
 local p
 local served = {}
 
@@ -22,8 +20,31 @@ end
 
 local function new_pool(run_id, ttl_ms)
   local run, promotion = name_run(run_id)
-  p = { run_id = run, promotion = promotion, limit = math.huge, reserve = 0, granted = 0, peak = 0, epoch = now_ms,
-    learning = now_ms + ttl_ms, rebuild_ms = 0, tickets = 0 }
+  p = { run_id = run, promotion = promotion, own = math.huge, reserve = 0, granted = 0, peak = 0, epoch = now_ms,
+    learning = now_ms + ttl_ms, rebuild_ms = 0, tickets = 0, part_of = '', sites = {} }
+  p.share = read_share(redis.call('HGET', K_POOL, 'share'), '')
+end
+
+local function load_sites(text)
+  local names
+  p.sites, names = read_sites(text)
+  if names[1] then
+    for i, record in ipairs(redis.call('HMGET', K_MEMBERS, unpack(names))) do
+      local m = parse_member(record)
+      m.most, m.heard = p.sites[names[i]], tonumber(string.match(record or '', HEARD_PATTERN) or 0)
+      p.sites[names[i]] = m
+    end
+  end
+end
+
+-- What the pool may lend now, and ever: its own limit, and no more than it holds of a pool at another site.
+local function set_limit()
+  p.limit, p.most = p.own, p.own
+  if p.part_of ~= '' then
+    local s = p.share
+    p.limit = math.min(p.own, share_left(s, p.part_of, p.epoch))
+    p.most = math.min(p.own, s.of == p.part_of and s.heard > 0 and s.most or math.huge)
+  end
 end
 
 local function limit_text(bytes)
@@ -32,13 +53,14 @@ end
 
 local function load_pool(run_id)
   local raw = redis.call('HMGET', K_POOL, 'run_id', 'limit_bytes', 'reserve_bytes', 'granted_bytes',
-    'peak_bytes', 'epoch', 'learning', 'rebuild_ms', 'tickets', 'promotion')
+    'peak_bytes', 'epoch', 'learning', 'rebuild_ms', 'tickets', 'promotion', 'part_of', 'share', 'sites')
   if not raw[1] then
     return nil
   end
-  p = { run_id = raw[1], limit = limit_of(raw[2]), reserve = raw[3] + 0, granted = raw[4] + 0, peak = raw[5] + 0,
+  p = { run_id = raw[1], own = limit_of(raw[2]), reserve = raw[3] + 0, granted = raw[4] + 0, peak = raw[5] + 0,
     epoch = raw[6] + 0, learning = raw[7] + 0, rebuild_ms = raw[8] + 0, tickets = raw[9] + 0,
-    promotion = raw[10] or '' }
+    promotion = raw[10] or '', part_of = raw[11] or '' }
+  p.share = read_share(raw[12], p.part_of)
   local run, promotion, may_be_lost
   if run_id ~= p.run_id then
     run, promotion, may_be_lost = next_run(run_id, p.run_id, K_POOL)
@@ -49,6 +71,8 @@ local function load_pool(run_id)
       begin_learning(0)
     end
   end
+  load_sites(raw[13])
+  set_limit()
   return p
 end
 
@@ -58,28 +82,34 @@ local function save_pool()
     int(p.rebuild_ms), 'tickets', int(p.tickets))
 end
 
-local function parse_member(text)
-  local granted, returned, epoch, need, reserved, seen = string.match(text or NO_MEMBER, MEMBER_PATTERN)
-  return { known = text, granted = granted + 0, returned = returned + 0, epoch = epoch + 0, need = need + 0,
-    reserved = reserved + 0, seen = seen + 0, weight = tonumber(string.match(text or '', WEIGHT_PATTERN) or 1) }
-end
-
 local function read_member(member)
-  return parse_member(redis.call('HGET', K_MEMBERS, member))
-end
-
-local function save_member(member, m)
-  local weight = m.weight ~= 1 and string.format(WEIGHT, m.weight) or ''
-  redis.call('HSET', K_MEMBERS, member,
-    string.format(MEMBER, m.granted, m.returned, m.epoch, m.need, m.reserved, m.seen) .. weight)
+  if p.sites[member] then
+    return p.sites[member]
+  end
+  local text = redis.call('HGET', K_MEMBERS, member)
+  local m = parse_member(text)
+  if is_site(member) then -- the pool does not name it any more: what it has goes back
+    m.most, m.heard = 0, tonumber(string.match(text or '', HEARD_PATTERN) or 0)
+  end
+  return m
 end
 
 local function most_of(m)
-  return p.limit - (m.reserved == 1 and 0 or p.reserve)
+  return math.min(p.most - (m.reserved == 1 and 0 or p.reserve), m.most or math.huge)
+end
+
+-- Bytes that nobody else gets, for sites may hold them.
+local function kept_for_sites()
+  local bytes = 0
+  for _, m in pairs(p.sites) do
+    bytes = bytes + (m.heard == p.epoch and 0 or math.max(0, m.most - (m.granted - m.returned)))
+  end
+  return bytes
 end
 
 local function pool_room(m)
-  return most_of(m) - p.granted
+  local room = p.limit - (m.reserved == 1 and 0 or p.reserve) - p.granted - kept_for_sites()
+  return math.min(room, (m.most or math.huge) - (m.granted - m.returned))
 end
 
 -- With all that it has already, it asks for more than there is for it: it must first use less itself.

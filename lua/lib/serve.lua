@@ -27,6 +27,9 @@ local function serve_line(caller, own)
       redis.call('ZREM', K_LINE, member)
       if member ~= caller then
         save_member(member, m)
+        if is_site(member) then
+          redis.call('PUBLISH', K_POOL, 'line') -- a node leaves it the answer
+        end
         for _, value in ipairs({ member, int(m.epoch), int(m.granted), int(m.returned) }) do
           served[#served + 1] = value
         end

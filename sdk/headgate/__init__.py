@@ -45,6 +45,7 @@ from headgate.message import Message, Receipt
 from headgate.namespace.deadlocks import FoundDeadlock
 from headgate.namespace.losses import StateLoss
 from headgate.namespace.pool_limits import PoolState
+from headgate.namespace.pool_sites import PoolPart, SitePart
 from headgate.producing.producer import Producer
 from headgate.session.session import Session
 from headgate.settings import Settings
@@ -84,6 +85,7 @@ __all__ = [
     "Policy",
     "PolicyConflict",
     "PolicyError",
+    "PoolPart",
     "PoolState",
     "Producer",
     "Receipt",
@@ -93,6 +95,7 @@ __all__ = [
     "Settings",
     "ShadowState",
     "Shed",
+    "SitePart",
     "SlowConsumer",
     "SpoolUnavailable",
     "StateLoss",

@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import headgate
 from headgate.core.links.trouble import NO_ROOM
-from headgate.redis.keys import Address
+from headgate.redis.keys import Address, PoolAddress
+from headgate.redis.stores.pool_sites import Letter, PoolSiteStore
 from headgate_coordinator.admin import namespace_watch
 from headgate_coordinator.admin.metrics import METRICS
 from headgate_coordinator.fleet.node_facts import BridgeFacts, Counters, DeadlockFacts
@@ -183,6 +184,22 @@ async def test_the_node_has_its_figures(http: Http, node: StandIn) -> None:
     assert value(samples, "headgate_node_info", node="node~1", address="node-1.example:5672") == 1
 
 
+async def over_sites(client: headgate.Client) -> None:
+    """Have a pool of which berlin has a part, and one that is a part of paris'."""
+    server = client.store.server
+    fields = ({"limit_bytes": "1000", "sites": "berlin=500"}, {"limit_bytes": "unlimited", "part_of": "paris/all"})
+    await client.apply_pools(
+        [{"name": name, "fields": each} for name, each in zip("ab", fields, strict=True)], version=1
+    )
+    home, part = (PoolAddress.of(client.namespace, name) for name in "ab")
+    letters = home.site_key("berlin")
+    await server.command(letters, "HSET", letters, "report", "epoch=1 pool=0 granted=0 returned=0 need=9 at=1")
+    await PoolSiteStore(server).account(home, "berlin")
+    await server.command(letters, "DEL", letters)
+    epoch = (await PoolSiteStore(server).share(part)).epoch
+    await PoolSiteStore(server).share(part, Letter("x", "OK", epoch, 1, 100, 0, 500), of="paris/all")
+
+
 async def test_only_declared_metrics_with_declared_labels(http: Http, client: headgate.Client, node: StandIn) -> None:
     adapts = {"calls": {"at_once": {"min": 1, "max": 9, "adapt": "aimd"}}}
     await client.apply("search", kind="limiter", limits=adapts)
@@ -192,6 +209,7 @@ async def test_only_declared_metrics_with_declared_labels(http: Http, client: he
     await client.apply("llm", kind="limiter", enforce="shadow", limits=limits)
     await client.set_store("disk", "memory://metrics", limit="1MiB")
     await client.set_pool("memory", limit="1MiB")
+    await over_sites(client)
     node.counters = Counters({"from client": 1}, {"from client": 1}, {"too-large": 1})
     node.bridges = (BridgeFacts("a>>q", "a", "239.1.2.3:7000", works=True, backlog=0),)
     node.deadlocks = DeadlockFacts(1, {"alert": 2})

@@ -121,12 +121,14 @@ def test_every_key_field_and_record_of_a_pool() -> None:
     assert [name.removeprefix("hg:{ns}:pool:<name>") for name in names(text, "pool key")] == [
         "",
         *(f":{part}" for part in POOL_PARTS),
+        ":site:<site>",
     ]
     used = {"policy"}
     for command, _, *rest in (call for call in calls(ALL) if len(call) > 1 and call[1] == "K_POOL"):
-        used |= literal(rest[::2] if command == "'HSET'" else rest)
+        if command != "'PUBLISH'":
+            used |= literal(rest[::2] if command == "'HSET'" else rest)
     assert set(names(text, "pool field")) == used | set(FIELDS)
-    record = re.findall(r"^local (?:MEMBER|WEIGHT) = (.*?)(?: --.*)?$", SOURCES["lib/pool.lua"], re.MULTILINE)
+    record = re.findall(r"^local (?:MEMBER|HEARD|WEIGHT) = (.*?)(?: --.*)?$", SOURCES["lib/member.lua"], re.MULTILINE)
     assert names(text, "member record") == re.findall(r"(\w+)=%", " ".join(record))
 
 
@@ -137,6 +139,7 @@ def test_every_key_field_and_record_of_a_pool() -> None:
         ("### Consumer record", "lib/consumer.lua", "CONSUMER"),
         ("### Subscription record", "lib/consumer.lua", "SUBSCRIPTION"),
         ("### Slice record", "lib/slice.lua", "SLICE"),
+        ("### Share record", "lib/share.lua", "SHARE"),
         ("### Wildcard record", "lib/index.lua", "ENTRY"),
         ("### Link record at the source", "lib/link.lua", "SOURCE"),
         ("### Link record at the target", "lib/link.lua", "TARGET"),

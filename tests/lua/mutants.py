@@ -25,6 +25,7 @@ from tests.lua.mutants_of_later import LATER
 from tests.lua.mutants_of_limiters import LIMITERS
 from tests.lua.mutants_of_links import LINKS
 from tests.lua.mutants_of_moves import MOVES
+from tests.lua.mutants_of_pools_over_sites import POOLS_OVER_SITES
 from tests.lua.mutants_of_rules import RULES
 from tests.lua.mutants_of_selectors import SELECTORS
 from tests.lua.mutants_of_shadows import SHADOWS
@@ -73,6 +74,7 @@ MUTANTS: Final = tuple(
         *SELECTORS,
         *SHADOWS,
         *BANDS,
+        *POOLS_OVER_SITES,
         *SPOOL,
         *FAIR_QUEUES,
         *LATER,
@@ -573,7 +575,7 @@ MUTANTS: Final = tuple(
          f"{_POOLS}::test_a_pool_whose_server_handed_it_over_whole_goes_on"),
         ("P1", "lib/pool", "      begin_learning(0)\n", "",
          f"{_POOLS}::test_a_restart_makes_a_pool_ask_all_again"),
-        ("P7", "pool", "    if only and m.need <= m.granted then", "    if m.need <= m.granted or draw(m, 1) then",
+        ("P7", "lib/fair", "  if only and m.need <= m.granted then", "  if m.need <= m.granted or draw(m, 1) then",
          f"{_POOLS}::test_a_pool_answers_as_the_model_does"),
         ("P7", "lib/fair", "step * TICKETS + ticket % TICKETS", "ticket % TICKETS",
          f"{_FAIR}::test_the_one_that_holds_least_is_first_whoever_came_before"),

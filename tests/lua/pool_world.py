@@ -31,6 +31,7 @@ class PoolWorld:
         self.mail: list[tuple[str, Any, int]] = []
         self.now = BEGIN_MS
         self.lowered = False
+        self.settings = {"limit_bytes": "100"}
 
     async def open(self, limit: int | str = 100, reserve: int = 0) -> None:
         await self.clock(0)
@@ -167,8 +168,12 @@ class Runner:
         self.runner = asyncio.Runner()
         self.server = RewritingServer(url, virtual_clock)
         self.numbers = itertools.count()
-        self.namespace = namespace
+        self.namespace, self.url = namespace, url
         self.runner.run(self.server.open())
+
+    def another(self) -> tuple[str, str]:
+        """Return the URL of the server, and a namespace that no example used before."""
+        return self.url, f"{self.namespace}-{next(self.numbers)}"
 
     def world(self) -> PoolWorld:
         return PoolWorld(self.server, f"{self.namespace}-{next(self.numbers)}")

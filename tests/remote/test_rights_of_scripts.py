@@ -61,7 +61,21 @@ ADMITTED: dict[str, set[str]] = {
     "topic": SENDERS | TAKERS | MANAGERS,
     "wildcard": TAKERS,
 } | dict.fromkeys(
-    ["free", "hold", "lease", *LINKS, "made", "move", "node", "resolve", "spent", "unspool", "users"],
+    [
+        "free",
+        "hold",
+        "lease",
+        *LINKS,
+        "made",
+        "move",
+        "node",
+        "pool_share",
+        "pool_site",
+        "resolve",
+        "spent",
+        "unspool",
+        "users",
+    ],
     NEVER,
 )
 """What docs/security.md says, script by script: who may call it for `orders`."""

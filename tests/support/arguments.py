@@ -12,6 +12,7 @@ SAMPLES: Final = {
     "limits": "a rate 1 1;b quota 5 day 0", "weights": "gold-*=4;*=1", "offsets": "0 3600 9 -7200",
     "life": "never+5000", "moments": "- 500 @9",
     "unwanted": "s=1,other=20 0 3", "selector": "a%20%3D%201",
+    "site": "berlin", "part": "berlin/orders", "sites": "berlin=1000 paris=5",
 }  # fmt: skip
 """One of each form."""
 

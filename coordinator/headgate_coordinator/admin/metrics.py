@@ -11,7 +11,7 @@ from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from headgate import LimitState, PoolState, StoreState, __version__
+from headgate import LimitState, PoolPart, PoolState, SitePart, StoreState, __version__
 from headgate.explain.limiter_view import BandUse, LimiterView
 from headgate_coordinator.admin.destination_state import DestinationState
 from headgate_coordinator.admin.namespace_watch import NamespaceSnapshot
@@ -114,6 +114,38 @@ OF_POOLS: Final = (
     _of_pool("waiting_destinations", "Destinations in line for more of it.", lambda one: one.waiting),
 )  # fmt: skip
 """Of each pool."""
+
+
+def _of_site(
+    name: str, meaning: str, value: Callable[[SitePart], float | None]
+) -> tuple[Metric, Callable[[SitePart], float | None]]:
+    return Metric(f"headgate_pool_site_{name}", "gauge", meaning, ("namespace", "pool", "site")), value
+
+
+OF_SITES: Final = (
+    _of_site("held_bytes", "Bytes of a pool that a site was granted and has not given back.", lambda one: one.held),
+    _of_site("kept_bytes", "Bytes beyond these that nobody else gets till it is heard of.", lambda one: one.kept),
+    _of_site("limit_bytes", "Most of it that the site may have.", lambda one: one.most),
+    _of_site("heard_seconds", "Seconds since its last report; absent where there was none.", lambda one: one.heard),
+    _of_site("stranded_bytes", "Bytes that cannot be taken back, for the site is cut off.",
+             lambda one: one.held + one.kept if one.stranded else 0),
+)  # fmt: skip
+"""Of each part that another site has of a pool."""
+
+
+def _of_part(
+    name: str, meaning: str, value: Callable[[PoolPart], float | None]
+) -> tuple[Metric, Callable[[PoolPart], float | None]]:
+    return Metric(f"headgate_pool_part_{name}", "gauge", meaning, ("namespace", "pool", "site")), value
+
+
+OF_PARTS: Final = (
+    _of_part("held_bytes", "Bytes that a pool holds of one at another site.", lambda one: one.held),
+    _of_part("limit_bytes", "Most that it can have there; absent while that is not known.", lambda one: one.most),
+    _of_part("heard_seconds", "Seconds since the other site was heard of; absent where it never was.",
+             lambda one: one.heard),
+)  # fmt: skip
+"""Of each pool that is a part of one at another site."""
 
 
 def _of_limiter(
@@ -235,6 +267,7 @@ WAITS: Final = Metric(
 METRICS: Final = (
     BUILD, UP, EVICTS, READ, COUNT, OMITTED, *(declared for declared, _ in OF_DESTINATIONS),
     *(declared for declared, _ in OF_STORES), *(declared for declared, _ in OF_POOLS),
+    *(declared for declared, _ in OF_SITES), *(declared for declared, _ in OF_PARTS),
     *(declared for declared, _ in OF_LIMITERS), *(declared for declared, _ in OF_LIMITS), FINISHED,
     *(declared for declared, _ in OF_BANDS), SHADOWED, NODE, STARTED,
     READY, CONNECTIONS, LINKS, WAITING, UNSETTLED, MESSAGES, BYTES, REJECTED, BRIDGES, STALLED, FORWARDED,
@@ -297,6 +330,15 @@ class _Scrape(Collector):
                 family.add_metric((self._namespace, *labels), buckets, numbers[-1])
         return family
 
+    def _over_sites(self) -> Iterator[MetricFamily]:
+        pools = self._picture.pools
+        for declared, at_site in OF_SITES:
+            sites = ((pool.name, one.site, at_site(one)) for pool in pools for one in pool.sites)
+            yield declared.family({(self._namespace, *name): value for *name, value in sites if value is not None})
+        for declared, of_part in OF_PARTS:
+            parts = ((pool.name, pool.part_of.site, of_part(pool.part_of)) for pool in pools if pool.part_of)
+            yield declared.family({(self._namespace, *name): value for *name, value in parts if value is not None})
+
     def _destinations(self) -> Iterator[MetricFamily]:
         shown = list(self._picture.destinations.values())[: self._most]
         yield READ.family({(): self._picture.seconds})
@@ -311,6 +353,7 @@ class _Scrape(Collector):
         for declared, lent_of in OF_POOLS:
             lent = ((one.name, lent_of(one)) for one in self._picture.pools)
             yield declared.family({(self._namespace, name): value for name, value in lent if value is not None})
+        yield from self._over_sites()
         views = {one.name: self._picture.limiters[one.name] for one in shown if one.name in self._picture.limiters}
         for declared, level_of in OF_LIMITERS:
             yield declared.family({(self._namespace, name): level_of(view) for name, view in views.items()})

@@ -41,6 +41,7 @@ _GROUPS: Final = {
     "import": "imports",
     "message": "messages",
     "policy": "policy",
+    "pool": "pools",
     "multicast": "multicast",
     "user": "users",
 }

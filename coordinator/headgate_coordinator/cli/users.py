@@ -12,7 +12,7 @@ from headgate.errors import InvalidName, InvalidValue
 from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.options import Json, Namespace, Redis, print_json, run_with
 from headgate_coordinator.operate.terminal import show
-from headgate_coordinator.security.acl import ROLES, acl_line
+from headgate_coordinator.security.acl import ROLES, acl_line, site_line
 from headgate_coordinator.security.document import (
     ANONYMOUS,
     GrantTable,
@@ -217,12 +217,29 @@ def acl(
             help="Read one password per line from standard input, for each printed user in this order.",
         ),
     ] = False,
+    site: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SITE", show_default=False, help="Print the user of this site, which has a part of --pool."
+        ),
+    ] = None,
+    pool: Annotated[
+        str | None, typer.Option(metavar="POOL", show_default=False, help="Pool that the --site has a part of.")
+    ] = None,
     namespace: Namespace = "default",
 ) -> None:
     """Print users for an ACL file of Redis: what each part of Headgate needs, for one namespace, and no more.
 
     Only hashes of passwords are printed. Without --password-stdin the users are off.
     """
+    if (site is None) != (pool is None) or (site is not None and (role or user or functions)):
+        raise InvalidValue("--site and --pool are given together, and without --role, --user and --functions")
+    if site is not None and pool is not None:
+        password = sys.stdin.readline().rstrip("\r\n") if password_stdin else None
+        typer.echo(site_line(namespace, pool, site, password=password, cluster=cluster))
+        if not password_stdin:
+            typer.echo("headgate: without --password-stdin the user is off", err=True)
+        return
     roles = ROLES if role is None else tuple(known for known in ROLES if known == role)
     if not roles:
         raise InvalidValue(f"--role {role!r}: use one of {', '.join(ROLES)}")

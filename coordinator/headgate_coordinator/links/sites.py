@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import headgate
 from headgate.client import Client
 from headgate.core.links.link import Site
-from headgate.errors import HeadgateError, PolicyError
+from headgate.errors import AccessDenied, HeadgateError, PolicyError
 from headgate_coordinator.security.policy_reach import PolicyReach
 
 
@@ -38,6 +38,8 @@ class Sites:
                 client.parts.registry.spooling.spools.check_url = self._reach.check_store
                 try:
                     called = (await client.policy()).site
+                except AccessDenied:  # to one who has but a part of a pool there it is not shown
+                    called = ""
                 except HeadgateError:
                     await client.close()
                     raise

@@ -52,12 +52,15 @@ class Supervisor:
         node: id of the node.
         ttl: seconds after which others take over when nothing is heard of it.
         reach: what the policy may name at this node; None for nothing but variables for sites.
+
+    Attributes:
+        sites: clients of the other sites.
     """
 
     def __init__(self, client: Client, node: str, *, ttl: float, reach: PolicyReach | None = None) -> None:
         self._client, self._node, self._ttl = client, node, ttl
         self._leases = LeaseStore(client.store.server, client.namespace)
-        self._sites = Sites(client.namespace, reach or PolicyReach())
+        self.sites = Sites(client.namespace, reach or PolicyReach())
         self._jobs: dict[str, AnyJob] = {}
         self._ties = LinkTies(client, self._jobs)
         self._carried: dict[str, LinkTotals] = {}  # by jobs that ended
@@ -95,7 +98,7 @@ class Supervisor:
                 for page in _pages(held) if held else ([],):
                     await self._call("leave", page, held=0, total=0)
         await self._stop(list(self._jobs), lost=True)
-        await self._sites.close()
+        await self.sites.close()
 
     def facts(self) -> tuple[BridgeFacts, ...]:
         """Return the links that this node works on, or worked on while they are in the policy."""
@@ -180,7 +183,7 @@ class Supervisor:
         for page in _pages([name for name in gone if name in wanted]):
             # They begin anew under a later lease: a segment that they wrote and did not commit is nobody's then.
             await self._call("release", page, held=0, total=0)
-        await self._sites.keep(policy.sites)
+        await self.sites.keep(policy.sites)
         self._carried = {link: carried for link, carried in self._carried.items() if link in wanted}
         await asyncio.sleep(0)
         names = sorted({*wanted, *known}, key=lambda link: (link not in self._jobs, hash((self._node, link))))
@@ -212,7 +215,7 @@ class Supervisor:
         if isinstance(link, Feed):
             return ChannelJob(self._client, link, fence)
         return LinkJob(
-            self._client, self._sites, link, fence, ttl=self._ttl, on_wait=self._ties.changed.set,
+            self._client, self.sites, link, fence, ttl=self._ttl, on_wait=self._ties.changed.set,
             beginning=self._beginning,
         )  # fmt: skip
 
@@ -273,7 +276,7 @@ class Supervisor:
         if feed_of(link):
             await end_feed(self._client, link, fence=fence + 1)
         else:
-            name, source, target = await places_of(link, self._client, self._sites, sites)
+            name, source, target = await places_of(link, self._client, self.sites, sites)
             await end_link(
                 name, source, target, fence=fence + 1, ttl_ms=int(self._ttl * 1000), copies=ends_of(link).copies
             )

@@ -226,7 +226,27 @@ def _pools(pools: Sequence[PoolState], width: int) -> list[RenderableType]:
         }
         most = Text(", ".join(f"{name} {size_of(held)}" for name, held in pool.holders[:3]))
         table.add_row(Text(pool.name), *(row[name] for name in names), *([most] if width >= TIGHT else []))
-    return [table]
+    return [table, *(Text(line) for pool in pools for line in _over_sites(pool))]
+
+
+def _over_sites(pool: PoolState) -> Iterator[str]:
+    """Yield what a pool has of another site, and sites of it."""
+    if (part := pool.part_of) is not None:
+        most = "" if part.most is None else f" of at most {size_of(part.most)}"
+        state = "" if part.confirmed else "; not confirmed since a loss here"
+        state = "; cut off: no more can be had" if part.stranded else state
+        held = f"{size_of(part.held)}{most} of {part.pool} at site {part.site}"
+        yield f"{pool.name} holds {held}, {_heard(part.heard)}{state}"
+    for one in pool.sites:
+        kept = f" and {size_of(one.kept)} kept for it" if one.kept else ""
+        state = "; cut off: it cannot be taken back" if one.stranded else ""
+        most = size_of(one.most) if one.most else "nothing: it is not named any more"
+        held = f"{size_of(one.held)}{kept} of at most {most}"
+        yield f"{pool.name} lent site {one.site} {held}, {_heard(one.heard)}{state}"
+
+
+def _heard(seconds: float | None) -> str:
+    return "never heard of" if seconds is None else f"heard of {seconds:.0f} s ago"
 
 
 def _stores(stores: Sequence[StoreState], width: int) -> list[RenderableType]:

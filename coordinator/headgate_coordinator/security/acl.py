@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
 from headgate.errors import InvalidValue
-from headgate.redis.keys import INDEX, NOTES, check_namespace
+from headgate.redis.keys import INDEX, NOTES, PoolAddress, check_namespace
 from headgate.redis.scripts import script, script_names
 
 Role = Literal["node", "operator", "metrics", "sdk"]
@@ -31,11 +31,13 @@ _FUNCTIONS: Final[Mapping[Role, tuple[str, ...]]] = {
 """Services call functions that nodes have loaded: who loads one writes code that others run with their own rights."""
 _CHANGES: Final = ("client|tracking",)
 """Of nodes, which subscribe to changes, for KEDA."""
+_LETTERS: Final = ("hget", "hset", "publish")
+"""Of a site with a part in a pool here."""
 _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking")
 _OPERATOR: Final = (
     *("acquire", "admit", "apply", "attach", "discard", "free", "hold_off", "levels", "link_commit", "move", "node"),
     *("policy", "pool", "pool_forget", "pool_set", "reap", "recount", "remove", "slice", "snapshot", "spent", "topic"),
-    *("unspool", "users", "wildcard"),
+    *("unspool", "users", "wildcard", "pool_site"),
 )
 """Calls of the command line: `audit --repair` frees what stores hold in vain, and making a topic makes
 its wildcard subscriptions: `attach`."""
@@ -82,6 +84,34 @@ def keys_of(role: Role, namespace: str) -> tuple[str, ...]:
     return f"hg:{{{ns}/*", f"hg:{{{ns}}}:pool:*", *(f"hg:{{{ns}}}:{part}" for part in (*INDEX, "policy", *NOTES))
 
 
+def site_line(namespace: str, pool: str, site: str, *, password: str | None = None, cluster: bool = False) -> str:
+    """Return the line of an ACL file for another site that has a part of a pool here.
+
+    It may leave reports and read answers, in one key that is for nothing else. It calls no script, and reads no policy.
+
+    Raises:
+        InvalidName, InvalidValue: a name that cannot be used, or an empty password.
+    """
+    key = PoolAddress.of(namespace, pool).site_key(site).decode()
+    commands = sorted({*_CONNECT, *_LETTERS, *(_CLUSTER if cluster else ())} - {"evalsha", "multi", "discard"})
+    words = (
+        "user",
+        f"hg-{namespace}-site-{site}",
+        *_login(password, site),
+        "resetchannels",
+        f"~{key}",
+        f"&{key}",
+        "&hg",
+    )
+    return " ".join((*words, "-@all", *(f"+{command}" for command in commands)))
+
+
+def _login(password: str | None, name: str) -> tuple[str, ...]:
+    if password is not None and not password:
+        raise InvalidValue(f"the password of {name!r} is empty; give one, or none to leave the user off")
+    return ("off",) if password is None else ("on", f"#{hashlib.sha256(password.encode()).hexdigest()}")
+
+
 def acl_line(
     role: Role, namespace: str, *, user: str | None = None, password: str | None = None, cluster: bool = False,
     functions: bool = False,
@@ -104,9 +134,7 @@ def acl_line(
     name = user or f"hg-{namespace}-{role}"
     if not re.fullmatch(r"[!-~]+", name):
         raise InvalidValue(f"user {name!r}: use visible characters of ASCII, without blanks")
-    if password is not None and not password:
-        raise InvalidValue(f"the password of {name!r} is empty; give one, or none to leave the user off")
-    login = ("off",) if password is None else ("on", f"#{hashlib.sha256(password.encode()).hexdigest()}")
+    login = _login(password, name)
     keys = (f"~{pattern}" for pattern in keys_of(role, namespace))
     channels = (f"&hg:{{{namespace}/*", f"&hg:{{{namespace}}}:*", "&hg")
     allowed = (f"+{command}" for command in commands_of(role, cluster=cluster, functions=functions))

@@ -19,6 +19,7 @@ from headgate_coordinator.fleet.reports import Siblings
 from headgate_coordinator.links.supervisor import Supervisor
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions, place
+from headgate_coordinator.pools.supervisor import PoolSupervisor
 from headgate_coordinator.security import Users
 from headgate_coordinator.service.spool_sweep import SpoolSweep
 from headgate_coordinator.service.sweep import Sweep, SweepTurn, within
@@ -143,6 +144,9 @@ async def service(
             node.bridges = supervisor.facts
             await supervisor.start()
             stack.push_async_callback(supervisor.close)
+            over_sites = PoolSupervisor(client, node.id, supervisor.sites, ttl=options.ttl)
+            await over_sites.start()
+            stack.push_async_callback(over_sites.close)
         yield node
 
 

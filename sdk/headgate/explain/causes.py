@@ -146,9 +146,14 @@ def _pools(facts: DestinationFacts) -> Iterator[Reason]:
         if pool and not pool.exists:
             lends = "there is no such pool in the namespace"
             remedy = f"create pool {name}, or correct the setting pools; headgate status lists the pools there are"
+        if pool and pool.cut_off:
+            remedy = (
+                f"settle {short} bytes here or elsewhere in pool {name}, or let nodes here and there reach each other"
+            )
+        part = f", {pool.part}," if pool and pool.part else ""
         yield Reason(
             "pool",
-            f"pool {name} {_pool_state(pool, short)}: {lends}{_pool_holders(pool)}",
+            f"pool {name}{part} {_pool_state(pool, short)}: {lends}{_pool_holders(pool)}",
             Limit("bytes", size, in_bytes.pending, in_bytes.leased),
             facts.rule("pools"),
             remedy,

@@ -8,6 +8,7 @@ from headgate.core import ledger
 from headgate.core.names import decode_name
 from headgate.core.policy import origins
 from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Unit, Waiter
+from headgate.namespace.pool_sites import part_now
 from headgate.redis.replies import PoolRecord, Snapshot
 
 NAMED_MEMBERS: Final = 3
@@ -200,15 +201,21 @@ def _store(snapshot: Snapshot, name: str, store: Mapping[str, str], takes: str) 
 
 def _pool(member: str, pool: PoolRecord, encoded: str, snapshot: Snapshot) -> PoolView:
     own = snapshot.slices.get(encoded, {})
-    limit = pool.fields.get("limit_bytes", "")
+    text = pool.fields.get("limit_bytes", "")
+    limit = int(text) if text.isdigit() else None
+    part = part_now(pool.fields, pool.now_ms) if "part_of" in pool.fields else None
+    if part is not None:
+        limit = part.held if limit is None else min(limit, part.held)
     return PoolView(
         decode_name(encoded),
         bool(pool.fields),
-        int(limit) if limit.isdigit() else None,
+        limit,
         int(pool.fields.get("granted_bytes", 0)),
         int(own.get("granted", 0)) - int(own.get("returned", 0)),
         tuple((name, held) for name, held in pool.holders if name != member and held > 0)[:NAMED_MEMBERS],
         rule_of(pool.fields, "limit_bytes"),
+        str(part or ""),
+        part is not None and part.stranded,
     )
 
 

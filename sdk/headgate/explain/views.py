@@ -180,6 +180,8 @@ class PoolView:
         here: bytes of these that this destination holds.
         holders: names of the other destinations that hold most, with their bytes; empty also where they are not shown.
         rule: where its limit was set, if a policy did.
+        part: the pool at another site that it is a part of, in words; empty for none.
+        cut_off: whether that site is not heard of, so that no more can be had of it.
     """
 
     name: str
@@ -189,10 +191,13 @@ class PoolView:
     here: int
     holders: tuple[tuple[str, int], ...] = ()
     rule: str | None = None
+    part: str = ""
+    cut_off: bool = False
 
     def __str__(self) -> str:
         if not self.exists:
             return f"pool {self.name}: does not exist"
         total = "unlimited" if self.limit is None else str(self.limit)
         others = "".join(f", {name} {held}" for name, held in self.holders)
-        return f"pool {self.name}: {self.granted} bytes lent of {total}: {self.here} here{others}"
+        part = f", {self.part}" if self.part else ""
+        return f"pool {self.name}{part}: {self.granted} bytes lent of {total}: {self.here} here{others}"

@@ -9,15 +9,16 @@ from typing import Any, Final
 from headgate.core.names import decode_name, slices_pool
 from headgate.core.policy import Policy, origin_text, origins
 from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue, PolicyError
+from headgate.namespace.pool_sites import PoolPart, SitePart, pool_part, site_parts
 from headgate.namespace.pool_slices import ASK_AT_ONCE, Pools
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, PoolAddress, parse_pool_key
-from headgate.redis.stores.pools import UNLIMITED, PoolStore, limit_of
+from headgate.redis.stores.pools import UNLIMITED, PoolStore, limit_of, shown_member
 from headgate.units import parse_limit, parse_size
 
 TOP: Final = 5
 """How many destinations that hold most of a pool its state names."""
-FIELDS: Final = ("limit_bytes", "percent", "total_bytes", "reserve_bytes")
+FIELDS: Final = ("limit_bytes", "percent", "total_bytes", "reserve_bytes", "part_of", "sites")
 
 
 class NewerPolicyError(PolicyError):
@@ -40,6 +41,8 @@ class PoolState:
         percent: where the limit comes from, as ``70 % of 1000 bytes`` or ``70 % of maxmemory``; empty when absolute.
         learning: its state may have been lost; nothing is granted until all destinations have claimed what they hold.
         origins: for each field that a policy set, ``<file>:<line>``; empty when it was set by hand.
+        sites: parts that other sites have of it; these are among ``granted`` and ``members``.
+        part_of: the pool at another site that it is a part of; None where it is none, and has its limit to itself.
     """
 
     name: str
@@ -53,6 +56,8 @@ class PoolState:
     learning: bool
     origins: Mapping[str, str]
     holders: tuple[tuple[str, int], ...] = ()
+    sites: tuple[SitePart, ...] = ()
+    part_of: PoolPart | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data, for JSON; a holder as ``{"destination": ..., "held": ...}``."""
@@ -261,20 +266,25 @@ async def pool_states(pools: Pools, names: Sequence[str] | None = None) -> list[
     return [
         await _state(pools, PoolAddress.of(pools.namespace, name), fields)
         for name in (await pool_names(pools) if names is None else names)
-        if (fields := await pools.store.fields(PoolAddress.of(pools.namespace, name)))
+        if (fields := await pools.store.fields(PoolAddress.of(pools.namespace, name))) and "limit_bytes" in fields
     ]
 
 
 async def _state(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> PoolState:
-    members = [share for share in await pools.store.members(pool, most=1 << 31) if share.held > 0]
-    used = 0
-    for at in range(0, len(members), ASK_AT_ONCE):
+    everyone = await pools.store.members(pool, most=1 << 31)
+    members = [share for share in everyone if share.held > 0]
+    used = sum(share.held for share in members if share.site)  # what sites use of that, they know
+    near = [share for share in members if not share.site]
+    for at in range(0, len(near), ASK_AT_ONCE):
         used += sum(
             await asyncio.gather(
-                *(_used(pools.store, pools.namespace, share.member) for share in members[at : at + ASK_AT_ONCE])
+                *(_used(pools.store, pools.namespace, share.member) for share in near[at : at + ASK_AT_ONCE])
             )
         )
-    limit = limit_of(fields["limit_bytes"])
+    server, limit = pools.store.server, limit_of(fields["limit_bytes"])
+    part_of = await pool_part(server, pool, fields)
+    if part_of is not None:
+        limit = min(limit, part_of.held)
     of = f"{fields['total_bytes']} bytes" if "total_bytes" in fields else "maxmemory"
     return PoolState(
         name=pool.name,
@@ -287,7 +297,9 @@ async def _state(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> 
         percent=f"{fields['percent']} % of {of}" if "percent" in fields else "",
         learning=int(fields["learning"]) > 0,
         origins=origins(fields.get("policy", "")),
-        holders=tuple((decode_name(share.member), share.held) for share in members[:TOP]),
+        holders=tuple((shown_member(share.member), share.held) for share in members[:TOP]),
+        sites=await site_parts(server, pool, fields, everyone),
+        part_of=part_of,
     )
 
 

@@ -16,7 +16,7 @@ from headgate._util.tasks import stop
 from headgate.core.names import MOST_SLICES, decode_name, encode_name, is_slice, slice_name, whole_name
 from headgate.errors import HeadgateError
 from headgate.redis.keys import Address, PoolAddress, parse_key
-from headgate.redis.stores.pools import Debt, PoolDraw, PoolStore, Share, Slice
+from headgate.redis.stores.pools import Debt, PoolDraw, PoolStore, Share, Slice, limit_of
 
 ASK_AT_ONCE: Final = 16
 """Members that are asked to give back before those who wait look again."""
@@ -33,6 +33,11 @@ _LONGEST_PAUSE: Final = 0.2
 _SLICES_PAUSE: Final = 0.04
 """The same where slices of one destination share its limit: what is free at one is to be as good as free at all."""
 _CLOSE_WITHIN: Final = 0.5
+_REMEMBERED: Final = (
+    *("limit_bytes", "reserve_bytes", "percent", "total_bytes", "part_of", "sites"),
+    *("policy_version", "policy"),
+)
+"""Fields of a pool that say how it is set."""
 
 Tell = Callable[[str, int], None]
 """A callback for a pool's name and the most bytes that the destination can ever have of it."""
@@ -176,8 +181,7 @@ class Pools:
         """Remember how a pool is set, so that it can be made again if Redis loses it."""
         if not (fields := await self.store.fields(pool)):
             return
-        wanted = ("limit_bytes", "reserve_bytes", "percent", "total_bytes", "policy_version", "policy")
-        self._known[pool.key] = {name: fields[name] for name in wanted if name in fields}
+        self._known[pool.key] = {name: fields[name] for name in _REMEMBERED if name in fields}
 
     def forget(self, pool: PoolAddress) -> None:
         """Forget a pool that was removed on purpose."""
@@ -186,7 +190,8 @@ class Pools:
     async def deliver(self, pool: PoolAddress, served: Iterable[Share], pool_epoch: int) -> None:
         """Tell destinations what the pool granted them."""
         for share in served:
-            await self._deliver(pool, share, pool_epoch)
+            if not share.site:  # a site hears by letter
+                await self._deliver(pool, share, pool_epoch)
 
     async def _deliver(self, pool: PoolAddress, share: Share, pool_epoch: int, *, first: bool = False) -> Slice:
         address = Address.of(self.namespace, decode_name(share.member))
@@ -204,7 +209,8 @@ class Pools:
         pool_epoch = drawn.pool_epoch
         shares = [share for share in await self.store.members(pool) if share.held > 0 and share.member != first.member]
         members = sorted(shares, key=lambda share: -share.held / share.weight)
-        fresh = [share for share in members if share.member not in asked]
+        near = [share for share in members if not share.site]  # sites read in their letters what is lacking
+        fresh = [share for share in near if share.member not in asked]
         got = 0
         for share in fresh[:ASK_AT_ONCE]:
             asked.add(share.member)
@@ -217,15 +223,34 @@ class Pools:
             asked.add(_ALL)
         below = sum(share.held - share.above(first) for share in members)
         if _ALL in asked and below + first.held + lacks > drawn.limit:
-            for share in members:
+            for share in near:
                 await self.ask_back(pool, share, pool_epoch, lacks, debt="idle")
         elif _ALL in asked:  # from now on every time, or the debt lapses
-            for share in members:
+            for share in near:
                 if (owed := min(lacks - got, share.above(first))) > 0:
                     await self.ask_back(pool, share, pool_epoch, owed, debt="owe")
                     got += owed
                 if got >= lacks:
                     return
+
+    async def take_back_for(self, pool: PoolAddress, member: str, asked: set[str]) -> None:
+        """Ask members for what a site lacks that is first in line; ``asked`` is what earlier calls left there."""
+        fields = await self.store.fields(pool)
+        first = next((share for share in await self.store.members(pool) if share.member == member), None)
+        if first is not None and fields and first.need > first.granted:
+            drawn = PoolDraw("OK", int(fields["epoch"]), limit=limit_of(fields["limit_bytes"]))
+            await self._take_back(pool, first, first.need - first.granted, drawn, asked)
+
+    async def collect(self, pool: PoolAddress, pool_epoch: int, owed: int) -> None:
+        """Have members give back what a pool owes to another site: what is not in use, and parts of the rest."""
+        shares = [share for share in await self.store.members(pool) if share.held > 0 and not share.site]
+        for share in shares[:ASK_AT_ONCE]:
+            owed -= await self.ask_back(pool, share, pool_epoch, owed)
+            if owed <= 0:
+                return
+        total = sum(share.held for share in shares)
+        for share in shares:
+            await self.ask_back(pool, share, pool_epoch, min(share.held, -(-owed * share.held // total)), debt="owe")
 
     async def ask_back(
         self, pool: PoolAddress, share: Share, pool_epoch: int, lacks: int, *, debt: Debt = "keep"
@@ -310,7 +335,8 @@ class Pools:
         for share in await self.store.members(pool):
             address = Address.of(self.namespace, decode_name(share.member))
             if (
-                share.member not in known
+                not share.site
+                and share.member not in known
                 and (await self.store.slice(address, encode_name(pool.name))).code == "UNKNOWN"
             ):
                 await self.store.forget(pool, share.member, share.epoch)

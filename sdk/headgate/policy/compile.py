@@ -73,9 +73,9 @@ def compile_document(document: Document, source: Source, *, origin: Origin | Non
     rules = [_rule(table, ("destination", i), source, at, sharing) for i, table in enumerate(document.destination)]
     made = [rule for rule in rules if rule]
     limiters = compile_limiters(document.limiter, source, at, problems)
-    pools = compile_pools(document.pool, source, at, problems)
     stores = compile_stores(document.store, STORES.get(named, {}), f"preset {named}", source, at, problems)
     links = LinkCompiler(document, source, at, problems).compile()
+    pools = compile_pools(document.pool, links, source, at, problems)
     channels = compile_channels(document.channel, source, at, problems)
     descriptors = compile_descriptors(document.descriptor, source, at, problems)
     user_limits, of_users = compile_user_limits(document.user_limit, source, at, problems)

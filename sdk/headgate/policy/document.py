@@ -217,9 +217,30 @@ class PoolTable(Table):
     percent: Percent = Field(None, description="of total, or of the maxmemory of Redis")
     total: Size = None
     reserve: Size = Field(None, description="bytes kept for reserved destinations")
+    site: SiteName = Field(None, description="a [[site]]: the limit is what that site lends of its pool; limit caps it")
+    pool: Name | None = Field(None, description="of the pool at that site; else of the same name")
+    sites: dict[SiteName, Size] = Field(
+        {},
+        max_length=32,
+        description="sites that take part, each with the most that it may have, e.g. { paris = '1GB' }",
+    )
+
+    @model_validator(mode="after")
+    def _over_sites(self) -> "PoolTable":
+        if self.site is not None and self.sites:
+            raise ValueError(
+                "a pool is part of one at another site, or other sites have parts of it: name site or sites"
+            )
+        if self.site is None and self.pool is not None:
+            raise ValueError("pool names one at another site; write site = 'paris' too")
+        if self.site is not None and self.percent is not None:
+            raise ValueError("a percent of what? the limit is what the site lends; give a limit to cap that, or none")
+        return self
 
     @model_validator(mode="after")
     def _one_limit(self) -> "PoolTable":
+        if self.site is not None:
+            return self
         if (self.limit is None) == (self.percent is None):
             raise ValueError("give either limit = '64MB' or percent = 70, with total = '100GB' or of Redis' maxmemory")
         if self.total is not None and self.percent is None:

@@ -69,7 +69,8 @@ class LinkCompiler:
                 self._problem((*path, "name"), f"{table.name!r} is the name of this site itself; [[site]] is another")
             self.sites[table.name] = Site(table.name, table.url, table.namespace)
 
-    def _site(self, name: str, path: Path) -> Site | None:
+    def site(self, name: str, path: Path) -> Site | None:
+        """Return the site of that name; where there is none, or this one has no name, that is a problem."""
         if self.document.site_name is None:
             self._problem(path, "this site has no name that others know it by; write site_name = 'paris' at the top")
         if name not in self.sites:
@@ -79,7 +80,7 @@ class LinkCompiler:
         return self.sites.get(name)
 
     def _bridge(self, table: BridgeTable, path: Path) -> None:
-        site = self._site(table.site, (*path, "site")) if table.site else None
+        site = self.site(table.site, (*path, "site")) if table.site else None
         for target in table.to if isinstance(table.to, list) else [table.to]:
             if target == table.source and site is None:
                 text = f"bridge {table.name!r} would forward {target!r} to itself; name another destination"
@@ -88,7 +89,7 @@ class LinkCompiler:
         self._rates("bridge", table, path)
 
     def _route(self, table: RouteTable, path: Path) -> None:
-        site = self._site(table.to, (*path, "to"))
+        site = self.site(table.to, (*path, "to"))
         hops = {zone.name: zone.hops for zone in self.document.zone}
         if table.zone and table.zone not in hops:
             text = f"there is no zone {table.zone!r}; write [[zone]] name = {table.zone!r}, hops = 'one' or 'many'"

@@ -9,6 +9,7 @@ from headgate.core.names import encode_name
 from headgate.core.policy import SHARED, Pool
 from headgate.policy.document import Destination, Limit, PoolTable
 from headgate.policy.line_numbers import Path
+from headgate.policy.links import LinkCompiler
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
 from headgate.settings import DEFAULT
@@ -26,7 +27,9 @@ def pool_of(match: str) -> str:
     return "~" + ".".join(_WORDS.get(word, word) for word in match.split("."))
 
 
-def compile_pools(tables: list[PoolTable], source: Source, at: Origin, problems: list[Problem]) -> list[Pool]:
+def compile_pools(
+    tables: list[PoolTable], links: LinkCompiler, source: Source, at: Origin, problems: list[Problem]
+) -> list[Pool]:
     """Return the pools that a document names."""
     pools: dict[str, Pool] = {}
     for position, table in enumerate(tables):
@@ -40,6 +43,9 @@ def compile_pools(tables: list[PoolTable], source: Source, at: Origin, problems:
                 )
             )
         limit = parse_limit(table.limit, "limit") if table.limit is not None else None
+        if table.site is not None:
+            links.site(table.site, (*path, "site"))
+            limit = "unlimited" if limit is None else limit
         sizes = {
             key: parse_size(getattr(table, key)) for key in ("total", "reserve") if getattr(table, key) is not None
         }
@@ -48,7 +54,12 @@ def compile_pools(tables: list[PoolTable], source: Source, at: Origin, problems:
         if isinstance(limit, int) and sizes.get("reserve", 0) > limit:
             problems.append(source.problem((*path, "reserve"), f"{table.reserve} is above the whole limit of {limit}"))
         known: dict[str, tuple[Any, str]] = {
-            "limit_bytes": (limit, "limit" if table.limit is not None else "percent"),
+            "limit_bytes": (
+                limit,
+                next((key for key in ("limit", "percent") if getattr(table, key) is not None), "site"),
+            ),
+            "part_of": (_part_of(table), "site"),
+            "sites": (_sites(table, links, (*path, "sites"), source, problems), "sites"),
             "percent": (None if table.percent is None else f"{table.percent:g}", "percent"),
             "total_bytes": (sizes.get("total"), "total"),
             "reserve_bytes": (sizes.get("reserve"), "reserve"),
@@ -59,6 +70,22 @@ def compile_pools(tables: list[PoolTable], source: Source, at: Origin, problems:
             {field: at((*path, key)) for field, (value, key) in known.items() if value is not None},
         )
     return list(pools.values())
+
+
+def _part_of(table: PoolTable) -> str | None:
+    return None if table.site is None else f"{table.site}/{encode_name(table.pool or table.name, 'pool')}"
+
+
+def _sites(table: PoolTable, links: LinkCompiler, path: Path, source: Source, problems: list[Problem]) -> str | None:
+    parts = []
+    for site, most in table.sites.items():
+        if most == DEFAULT:
+            problems.append(source.problem((*path, site), "a site has no part by default; give it a size"))
+        elif site == links.document.site_name:
+            problems.append(source.problem((*path, site), f"{site!r} is the name of this site itself; name others"))
+        else:
+            parts.append(f"{site}={parse_size(most)}")
+    return " ".join(parts) or None
 
 
 class SharedLimitCompiler:

@@ -56,6 +56,7 @@ NOTES: Final = ("waits", "deadlocks")
 """Of a namespace; each of them is lua/lib/notes_key.lua's."""
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}\Z", re.ASCII)
+_SITE: Final = re.compile(r"[a-z0-9-]{1,32}\Z", re.ASCII)
 _SESSION: Final = re.compile(r"[A-Za-z0-9_~-]{1,80}\Z", re.ASCII)
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,20}\Z", re.ASCII)
 _LINK: Final = re.compile(r"(link~[A-Za-z0-9_-]*~[0-9a-f]{16})(?:~[0-9]{1,2})?\Z", re.ASCII)
@@ -291,6 +292,16 @@ class PoolAddress:
                 raise InvalidName(f"pool {name!r}: a slice has no pool of its own")
             key = f"hg:{{{namespace}/{encode_name(name, 'pool')}}}:pool"
         return cls(namespace, name, key, (key.encode(), *(f"{key}:{part}".encode() for part in POOL_PARTS)))
+
+    def site_key(self, site: str) -> bytes:
+        """Return the key of the letters between the pool and a site with a part in it.
+
+        Raises:
+            InvalidName: no site is called so.
+        """
+        if not _SITE.match(site):
+            raise InvalidName(f"site {site!r}: use 1 to 32 of a-z, 0-9 and '-'")
+        return f"{self.key}:site:{site}".encode()
 
 
 def parse_pool_key(key: str) -> tuple[str, str] | None:

@@ -47,10 +47,12 @@ class PoolRecord:
     Attributes:
         holders: names of the destinations that hold most, with their bytes; empty also where the caller may not see
             them.
+        now_ms: time of its server as it was read; 0 where the pool is over no sites.
     """
 
     fields: dict[str, str]
     holders: tuple[tuple[str, int], ...] = ()
+    now_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,10 @@ def keys_of(op: Script, namespace: str) -> tuple[bytes, ...]:
         return Address.of(namespace, "orders").limiter_keys("ann~1")[: 26 if "limiter" in about else 22]
     return {
         "the pool's, as lib/pool_keys": PoolAddress.of(namespace, "memory").keys,
+        "the pool's and a site's, as lib/site_key": (
+            *PoolAddress.of(namespace, "memory").keys,
+            PoolAddress.of(namespace, "memory").site_key("berlin"),
+        ),
         "the namespace's, as lib/index": index_keys(namespace),
         "the namespace's registry of nodes, as lib/node_keys": node_keys(namespace),
         "the namespace's policy": (policy_key(namespace).encode(),),

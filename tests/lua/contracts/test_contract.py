@@ -44,6 +44,8 @@ KEYS: Final = {
     "pool": _POOL,
     "pool_set": _POOL,
     "pool_forget": _POOL,
+    "pool_share": _POOL,
+    "pool_site": ("the pool's and a site's, as lib/site_key", "local K_SITE = KEYS[4]"),
 }
 """What a script's header says of its keys, and where it has them from."""
 COMPILED: Final = "local made, why = loadstring(ARGV[1]); return { made and 1 or 0, why or '' }"
@@ -291,6 +293,10 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for _, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids))) do",
     },
     "the entries of a text that a header bounds": {
+        "lib/sites": "for site, most in string.gmatch(text or '', '([a-z0-9-]+)=(%d+)') do",
+        "lib/pool": "for _, m in pairs(p.sites) do",
+        "pool_set": "for member, m in pairs(p.sites) do",
+        "pool_site": "for i, word in ipairs(words) do",
         "lib/selecting": "for sub, id in string.gmatch(string.match(text, '^%S*'), '([^,=]+)=(%d+)') do"
         "|for mask in string.gmatch(text, ' (%d+)') do|for i, sub in ipairs(subs) do"
         "|for name, wants in string.gmatch(before, '([^= ]+)(=%S+)') do",

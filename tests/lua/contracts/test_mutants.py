@@ -28,6 +28,7 @@ def test_every_script_and_library_has_a_mutant() -> None:
         "lib/keys",
         "lib/limiter_keys",
         "lib/pool_keys",
+        "lib/site_key",
         "lib/policy_key",
         "lib/node_keys",
         "lib/users_key",

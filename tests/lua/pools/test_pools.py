@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from headgate.core.names import encode_name
 from headgate.redis.stores.pools import Slice
 from tests.lua.place import TTL_MS
-from tests.lua.pool_actions import ACTIONS, LOSSES, QUIET, act, names
 from tests.lua.pool_world import PoolWorld, Runner, granted, held
+from tests.lua.pools.pool_actions import ACTIONS, LOSSES, QUIET, act, names
 from tests.model.pool import ModelPool
 from tests.support.extent import examples
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from headgate.redis.stores.pools import Share
 from tests.lua.place import TTL_MS
-from tests.lua.pool_actions import ACTIONS, QUIET, act, sizes
 from tests.lua.pool_world import PoolWorld, Runner, granted, held
+from tests.lua.pools.pool_actions import ACTIONS, QUIET, act, sizes
 from tests.lua.promises.hearing import Ear
 from tests.model.pool import ModelSlice
 

@@ -13,6 +13,29 @@ class PoolHolder(Answer):
     held: int
 
 
+class PoolSite(Answer):
+    """The part that another site has of a pool."""
+
+    site: str
+    most: int = Field(description="bytes that it may have; 0: the pool names it no more, and waits for what it has")
+    held: int = Field(description="bytes that were granted to it and have not come back")
+    kept: int = Field(description="bytes beyond these that nobody else gets, for it was not heard of since a loss here")
+    heard: float | None = Field(description="seconds since its last report; null: there was none")
+    stranded: bool = Field(description="it is cut off: what it holds, and what is kept for it, cannot be taken back")
+
+
+class PoolPart(Answer):
+    """The part that a pool is of one at another site: what it holds of that is its limit."""
+
+    site: str
+    pool: str = Field(description="its name there")
+    held: int = Field(description="bytes")
+    most: int | None = Field(description="bytes that it can have there; null: not known, or any number")
+    heard: float | None = Field(description="seconds since the other site was heard of; null: it never was")
+    confirmed: bool = Field(description="false after a loss here, until the other site confirmed it")
+    stranded: bool = Field(description="it is cut off: what it holds can be used, and no more can be had")
+
+
 class Pool(Answer):
     """A limit in bytes that destinations share."""
 
@@ -28,6 +51,8 @@ class Pool(Answer):
     percent: str = Field(description="where the limit comes from; empty: it is absolute")
     learning: bool = Field(description="its state may have been lost, and nothing is granted yet")
     origins: dict[str, str] = Field(description="field -> place in the policy")
+    sites: list[PoolSite] = Field(description="parts that other sites have of it")
+    part_of: PoolPart | None = Field(description="the pool at another site that it is a part of; null: of none")
 
     @classmethod
     def of(cls, state: PoolState) -> "Pool":

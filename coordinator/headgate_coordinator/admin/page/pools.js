@@ -13,7 +13,22 @@ export function showPools(pools) {
       one.full === null ? "" : `${Math.round(100 * one.full)} %`,
       things(one.members, "destination"), one.reserve ? `${bytes(one.reserve)} in reserve` : "", one.percent,
     ],
-    holders: one.holders.length
-      ? `held by ${one.holders.map((holder) => `${holder.destination} ${bytes(holder.held)}`).join(", ")}` : "",
+    holders: [
+      one.part_of ? partOf(one.part_of) : "", ...one.sites.map(partAt),
+      one.holders.length
+        ? `held by ${one.holders.map((holder) => `${holder.destination} ${bytes(holder.held)}`).join(", ")}` : "",
+    ].filter(Boolean).join(" · "),
   }));
+}
+
+const heard = (seconds) => seconds === null ? "never heard of" : `heard ${Math.round(seconds)} s ago`;
+
+function partOf({ site, held, most, heard: at, confirmed, stranded }) {
+  const of = most === null ? "" : ` of at most ${bytes(most)}`;
+  return `holds ${bytes(held)}${of} of site ${site}, ${heard(at)}${stranded ? ", cut off" : confirmed ? "" : ", not confirmed"}`;
+}
+
+function partAt({ site, held, most, kept, heard: at, stranded }) {
+  const more = kept ? ` + ${bytes(kept)} kept for it` : "";
+  return `site ${site}: ${bytes(held)} of at most ${bytes(most)}${more}, ${heard(at)}${stranded ? ", cut off" : ""}`;
 }

@@ -42,6 +42,8 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "pool": frozenset({SENDS}),  # who does not manage has the node do it
     "pool_forget": frozenset({MANAGES}),  # likewise, and of what is gone alone
     "pool_set": frozenset({MANAGES}),  # at all, but to remove the pool of slices that are gone
+    "pool_share": NOBODY,
+    "pool_site": NOBODY,
     "publish": frozenset({SENDS}),
     "reap": ANY,
     "recount": frozenset({MANAGES}),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from headgate.core.names import decode_name
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.replies import record
@@ -17,9 +18,31 @@ Debt = Literal["keep", "owe", "void", "idle"]
 """The ways in which a destination settles what it owes its pool; see ``lua/slice.lua``."""
 
 
+def site_of(member: str) -> str:
+    """Return the site that a member of a pool is; empty where it is a destination, whose encoded name has no ``@``.
+
+    >>> site_of("@berlin"), site_of("orders")
+    ('berlin', '')
+    """
+    return member[1:] if member.startswith("@") else ""
+
+
+def shown_member(member: str) -> str:
+    """Return a member of a pool as people read it.
+
+    >>> shown_member("@berlin"), shown_member("orders%20x")
+    ('site berlin', 'orders x')
+    """
+    return f"site {site}" if (site := site_of(member)) else decode_name(member)
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A pool's record of a member: cumulative bytes, and the epoch of the destination that they belong to."""
+    """A pool's record of a member: cumulative bytes, and the epoch of the destination, or site's pool, behind it.
+
+    ``need`` is what ``granted`` would be for its first in line to go, ``seen_ms`` when it was called for last,
+    ``heard``, of a site, the epoch of this pool in which that was.
+    """
 
     member: str
     epoch: int
@@ -27,6 +50,14 @@ class Share:
     returned: int
     weight: int = 1
     reserved: bool = False
+    need: int = 0
+    seen_ms: int = 0
+    heard: int = 0
+
+    @property
+    def site(self) -> str:
+        """Name of the site that it is; empty for a destination."""
+        return site_of(self.member)
 
     @property
     def held(self) -> int:
@@ -79,7 +110,8 @@ class PoolDraw:
     served: tuple[Share, ...] = ()
 
 
-def _served(flat: list[bytes]) -> tuple[Share, ...]:
+def served_of(flat: list[bytes]) -> tuple[Share, ...]:
+    """Return the members that a script says it has served."""
     return tuple(
         Share(flat[i].decode(), int(flat[i + 1]), int(flat[i + 2]), int(flat[i + 3])) for i in range(0, len(flat), 4)
     )
@@ -155,7 +187,7 @@ class PoolStore:
         if len(reply) == 1:
             return PoolDraw(reply[0].decode())
         epoch, granted, returned, place = (int(n) for n in reply[1:5])
-        return PoolDraw(reply[0].decode(), epoch, granted, returned, place, limit_of(reply[5]), _served(reply[6]))
+        return PoolDraw(reply[0].decode(), epoch, granted, returned, place, limit_of(reply[5]), served_of(reply[6]))
 
     async def set(
         self,
@@ -171,12 +203,12 @@ class PoolStore:
         reply = await self._call(
             "pool_set", pool.keys, {"mode": mode, "pool_epoch": pool_epoch, "ttl_ms": ttl_ms}, rest
         )
-        return reply[0].decode(), int(reply[1]), int(reply[2]) > 0, _served(reply[3])
+        return reply[0].decode(), int(reply[1]), int(reply[2]) > 0, served_of(reply[3])
 
     async def forget(self, pool: PoolAddress, member: str, epoch: int) -> tuple[str, tuple[Share, ...]]:
         """End the account of a destination that is gone; returns the code and who was served."""
         reply = await self._call("pool_forget", pool.keys, {"member": member, "epoch": epoch})
-        return reply[0].decode(), _served(reply[3])
+        return reply[0].decode(), served_of(reply[3])
 
     async def fields(self, pool: PoolAddress) -> dict[str, str]:
         """Return the pool's own hash; empty when there is no such pool."""
@@ -193,7 +225,8 @@ class PoolStore:
                 name, values = flat[i].decode(), record(flat[i + 1])
                 found[name] = Share(
                     name, int(values["epoch"]), int(values["granted"]), int(values["returned"]),
-                    int(values.get("weight", 1)), values["reserved"] == "1",
+                    int(values.get("weight", 1)), values["reserved"] == "1", int(values["need"]), int(values["seen"]),
+                    int(values.get("heard", 0)),
                 )  # fmt: skip
             if cursor == b"0" or len(found) >= most:
                 return sorted(found.values(), key=lambda share: -share.held)

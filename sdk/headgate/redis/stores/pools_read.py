@@ -11,11 +11,18 @@ from headgate.errors import AccessDenied
 from headgate.redis.backend import Backend
 from headgate.redis.keys import PoolAddress
 from headgate.redis.replies import PoolRecord, pairs, records
+from headgate.redis.stores.pool_sites import SILENT, now_ms
+from headgate.redis.stores.pools import shown_member, site_of
 
 POOL_FRESH: Final = 1.0
 """Seconds for which a pool that was read is read no more: many destinations of one client may wait for it."""
 HOLDERS: Final = 4
 """How many destinations that hold slices of a pool are known by name: three others, and the one that waits."""
+
+
+def _shown(member: str, silent_ms: int) -> str:
+    name, silent = shown_member(member), silent_ms / 1000
+    return f"{name} (cut off for {silent:.0f} s)" if site_of(member) and silent > SILENT else name
 
 
 class PoolsRead:
@@ -50,5 +57,10 @@ class PoolsRead:
             _, members = await self._server.command(pool.keys[0], "HSCAN", pool.keys[1], b"0", "COUNT", 500)
         except AccessDenied:
             return PoolRecord(fields)
-        slices = ((int(one["granted"]) - int(one["returned"]), name) for name, one in records(members).items())
-        return PoolRecord(fields, tuple((decode_name(name), held) for held, name in heapq.nlargest(HOLDERS, slices)))
+        found = records(members)
+        slices = ((int(one["granted"]) - int(one["returned"]), name) for name, one in found.items())
+        most = heapq.nlargest(HOLDERS, slices)
+        over_sites = "part_of" in fields or any(site_of(name) for _, name in most)
+        now = await now_ms(self._server, pool.keys[0]) if over_sites else 0
+        names = (_shown(name, now - int(found[name]["seen"])) for _, name in most)
+        return PoolRecord(fields, tuple(zip(names, (held for held, _ in most), strict=True)), now)

@@ -48,6 +48,9 @@ FORMS: Final[Mapping[str, tuple[str, int]]] = {
     "share": ("%d+%.?%d*%%", 20),
     "unwanted": ("[%w._~%%=, -]*", 24000),
     "selector": ("#?[%w._~%%-]*", 2000),
+    "site": ("[a-z0-9-]+", 32),
+    "part": ("[a-z0-9-]+/[%w._~%%-]+", 840),
+    "sites": ("[a-z0-9= -]+", 2000),
 }
 """Forms of text, as patterns of Lua without captures and with no ']' in a set, and the most bytes."""
 REFUSED: Final = "ARGUMENT "

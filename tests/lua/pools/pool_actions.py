@@ -65,7 +65,7 @@ async def act(world: PoolWorld, action: tuple[Any, ...]) -> None:  # noqa: C901,
         case "lose pool":
             await world.clock(1)
             await world.server.command(world.pool.keys[0], "DEL", *world.pool.keys)
-            await world.store.set(world.pool, {"limit_bytes": "100"}, mode="recover", ttl_ms=1000)
+            await world.store.set(world.pool, world.settings, mode="recover", ttl_ms=1000)
         case "restart":
             world.server.run = f"run {rest[0]}".encode()
         case "rebuild":

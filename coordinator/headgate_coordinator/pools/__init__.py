@@ -1,0 +1,1 @@
+"""Pools over sites: the work of nodes at both ends."""

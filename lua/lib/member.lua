@@ -1,0 +1,21 @@
+--- @include "lib/pool_keys"
+-- A record of a pool: what a member was granted and gave back, in totals, and what it needs.
+local MEMBER = 'granted=%d returned=%d epoch=%d need=%d reserved=%d seen=%d'
+local NO_MEMBER = 'granted=0 returned=0 epoch=0 need=0 reserved=0 seen=0'
+local MEMBER_PATTERN = '^granted=(%d+) returned=(%d+) epoch=(%d+) need=(%d+) reserved=(%d) seen=(%d+)'
+local HEARD = ' heard=%d' -- follows only of sites: the epoch of this pool in which one was heard of
+local HEARD_PATTERN = ' heard=(%d+)'
+local WEIGHT = ' weight=%d' -- follows only where it is not 1, so that older scripts can read all other records
+local WEIGHT_PATTERN = ' weight=(%d+)$'
+
+local function parse_member(text)
+  local granted, returned, epoch, need, reserved, seen = string.match(text or NO_MEMBER, MEMBER_PATTERN)
+  return { known = text, granted = granted + 0, returned = returned + 0, epoch = epoch + 0, need = need + 0,
+    reserved = reserved + 0, seen = seen + 0, weight = tonumber(string.match(text or '', WEIGHT_PATTERN) or 1) }
+end
+
+local function save_member(member, m)
+  local more = (m.heard and string.format(HEARD, m.heard) or '') .. (m.weight ~= 1 and string.format(WEIGHT, m.weight) or '')
+  redis.call('HSET', K_MEMBERS, member,
+    string.format(MEMBER, m.granted, m.returned, m.epoch, m.need, m.reserved, m.seen) .. more)
+end

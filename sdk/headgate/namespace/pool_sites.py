@@ -1,0 +1,123 @@
+"""A pool over sites as people see it: the parts that sites have of it, or the part that it is of another."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from headgate.core.names import decode_name
+from headgate.errors import PolicyError
+from headgate.redis.backend import Backend
+from headgate.redis.keys import PoolAddress
+from headgate.redis.replies import record
+from headgate.redis.stores.pool_sites import SILENT, PoolSiteStore, now_ms
+from headgate.redis.stores.pools import UNLIMITED, Share
+
+
+@dataclass(frozen=True, slots=True)
+class SitePart:
+    """The part that a site has of a pool here.
+
+    Attributes:
+        site: its name.
+        most: bytes that it may have; 0 where the pool names it no more, and waits for what it has.
+        held: bytes that were granted to it and have not come back.
+        kept: bytes beyond these that nobody else gets: state was lost here, and it was not heard of since.
+        heard: seconds since its last report; None when there was none.
+        stranded: whether it is cut off: what it holds, and what is kept for it, cannot be taken back.
+    """
+
+    site: str
+    most: int
+    held: int
+    kept: int
+    heard: float | None
+    stranded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPart:
+    """The part that a pool here is of one at another site: what it holds of that is its limit.
+
+    Attributes:
+        site: the other.
+        pool: its pool.
+        held: bytes.
+        most: bytes that it can have there; None while that is not known, or for any number.
+        heard: seconds since the other site was heard of; None when it never was.
+        confirmed: False after a loss of state here, until the other site confirmed it: nothing new is granted.
+        stranded: whether it is cut off: what it holds can be used, and no more can be had.
+    """
+
+    site: str
+    pool: str
+    held: int
+    most: int | None
+    heard: float | None
+    confirmed: bool
+    stranded: bool
+
+    def __str__(self) -> str:
+        """Return what it is a part of, and how that stands."""
+        most = "" if self.most is None else f" of at most {self.most}"
+        silent = "never heard of" if self.heard is None else f"cut off for {self.heard:.0f} s"
+        lost = "" if self.confirmed else "; that site has to confirm it first, for state was lost here"
+        state = f"; {silent}, so no more can be had" if self.stranded else lost
+        return f"a part of pool {self.pool} at site {self.site}, which lent {self.held} bytes{most}{state}"
+
+
+async def site_parts(
+    server: Backend, pool: PoolAddress, fields: Mapping[str, str], members: Collection[Share]
+) -> tuple[SitePart, ...]:
+    """Return the parts that sites have of a pool."""
+    named = {site: int(most) for site, _, most in (part.partition("=") for part in fields.get("sites", "").split())}
+    shares = {share.site: share for share in members if share.site}
+    if not named and not shares:
+        return ()
+    now, epoch = await now_ms(server, pool.keys[0]), int(fields["epoch"])
+    return tuple(
+        _site_part(site, named.get(site, 0), shares.get(site), now, epoch) for site in sorted({*named, *shares})
+    )
+
+
+def _site_part(site: str, most: int, share: Share | None, now: int, epoch: int) -> SitePart:
+    held = share.held if share else 0
+    kept = max(0, most - held) if share is None or share.heard != epoch else 0
+    heard = max(0.0, (now - share.seen_ms) / 1000) if share and share.seen_ms else None
+    return SitePart(site, most, held, kept, heard, (held + kept > 0) and (heard is None or heard > SILENT))
+
+
+async def pool_part(server: Backend, pool: PoolAddress, fields: Mapping[str, str]) -> PoolPart | None:
+    """Return what a pool holds of one at another site; None where it is no part of any."""
+    if "part_of" not in fields:
+        return None
+    return part_now(fields, await now_ms(server, pool.keys[0]))
+
+
+def part_now(fields: Mapping[str, str], now_ms: int) -> PoolPart:
+    """Return what a pool holds of one at another site, from the fields of its state."""
+    site, _, there = fields["part_of"].partition("/")
+    share = record(fields.get("share", "").encode())
+    if share.get("of") != fields["part_of"]:
+        return PoolPart(site, decode_name(there), 0, None, None, confirmed=False, stranded=True)
+    most, heard_ms = int(share["most"]), int(share["heard"])
+    heard = max(0.0, (now_ms - heard_ms) / 1000) if heard_ms else None
+    return PoolPart(
+        site, decode_name(there), int(share["granted"]) - int(share["returned"]),
+        most if heard_ms and most < UNLIMITED // 2 else None, heard, share["epoch"] == fields["epoch"],
+        heard is None or heard > SILENT,
+    )  # fmt: skip
+
+
+async def forget_site(server: Backend, pool: PoolAddress, site: str) -> int:
+    """Take all that a site holds of a pool for given back, and return how many bytes that were.
+
+    That is for a site that is gone for good. One that is there hears of it, and grants nothing new until it holds as
+    little; what it uses meanwhile comes on top of the limit.
+
+    Raises:
+        PolicyError: there is no such pool.
+        CoordinatorUnavailable: Redis does not answer.
+    """
+    code, _, size, _, _ = await PoolSiteStore(server).account(pool, site, mode="forget")
+    if code == "UNKNOWN":
+        raise PolicyError(f"there is no pool {pool.name!r}")
+    return size

@@ -1,0 +1,142 @@
+"""One pool over sites: what each may use is drawn from one of them, to the byte, whatever is lost between them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+import headgate
+from headgate.namespace.pool_sites import forget_site
+from headgate.redis.keys import PoolAddress
+from tests.links.pools.pool_sites import drawn, in_use, part, shared, whole, working
+from tests.links.sites import SiteOf
+from tests.support.faultproxy import FaultProxy
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+BODY = b"x" * 97
+"""With what says what it is: 100 bytes."""
+
+
+async def empty(site: SiteOf, name: str) -> None:
+    """Take all that is stored."""
+    async with site.client.session() as session:
+        consumer = await session.consumer(name)
+        while (message := await consumer.receive(timeout=0.2)) is not None:
+            await message.accept(confirm=True)
+
+
+async def pool_of(site: SiteOf) -> headgate.PoolState:
+    (pool,) = await site.client.pools()
+    return pool
+
+
+async def test_a_site_draws_what_its_members_need_and_gives_back_what_they_do_not(three_sites: list[SiteOf]) -> None:
+    paris, berlin, _ = three_sites
+    await paris.govern(whole(1000, berlin=600), berlin)
+    await berlin.govern(part("paris"), paris)
+    async with working(paris, berlin):
+        await berlin.send("invoices", *[BODY] * 4, timeout=20)
+        assert (await shared(paris))["@berlin"] == await drawn(berlin) >= 400
+        with pytest.raises(headgate.CreditTimeout, match="a part of pool orders at site paris"):
+            await berlin.send("invoices", *[BODY] * 3, timeout=2)
+        state = await pool_of(berlin)
+        assert state.part_of is not None
+        assert (state.part_of.site, state.part_of.most, state.part_of.stranded) == ("paris", 600, False)
+        await empty(berlin, "invoices")
+
+        async def came_back() -> bool:
+            return (await shared(paris)).get("@berlin") == 0
+
+        await wait_until(came_back, timeout=30, description="what nobody uses at berlin is paris' again")
+
+
+async def test_who_waits_at_home_gets_what_is_not_used_elsewhere(three_sites: list[SiteOf]) -> None:
+    paris, berlin, rome = three_sites
+    await paris.govern(whole(1000, berlin=900, rome=900), berlin)
+    await berlin.govern(part("paris"), paris)
+    await rome.govern(part("paris"), paris)
+    async with working(paris, berlin, rome):
+        await berlin.send("invoices", *[BODY] * 5, timeout=20)
+        await paris.send("orders", *[BODY] * 2, timeout=20)
+        await rome.send("letters", *[BODY] * 3, timeout=20)
+        total = sum(
+            [await in_use(berlin, ["invoices"]), await in_use(paris, ["orders"]), await in_use(rome, ["letters"])]
+        )
+        assert total == 1000
+        late = asyncio.create_task(paris.send("orders", BODY, timeout=30))
+        await asyncio.sleep(0)
+        await empty(berlin, "invoices")
+        await late
+
+
+@contextlib.asynccontextmanager
+async def cut_off(paris: SiteOf, berlin: SiteOf) -> AsyncIterator[FaultProxy]:
+    """Have berlin reach paris through a proxy."""
+    async with FaultProxy(paris.url) as proxy:
+        through = SiteOf("paris", paris.client, proxy.url)
+        berlin.reach = type(berlin.reach)(
+            hosts=(*berlin.reach.hosts, proxy.url.split("//")[1].split("/")[0].split("?")[0])
+        )
+        await berlin.govern(part("paris"), through)
+        yield proxy
+
+
+async def test_a_site_that_is_cut_off_goes_on_with_what_it_holds_and_no_more(three_sites: list[SiteOf]) -> None:
+    paris, berlin, _ = three_sites
+    await paris.govern(whole(1000, berlin=600), berlin)
+    async with cut_off(paris, berlin) as proxy, working(paris, berlin):
+        await berlin.send("invoices", *[BODY] * 3, timeout=20)
+        proxy.refuse()
+        proxy.reset()
+        held = await drawn(berlin)
+
+        async def stranded() -> bool:
+            sites = (await pool_of(paris)).sites
+            return sites[0].stranded and sites[0].held == held
+
+        await wait_until(stranded, timeout=30, description="paris names what is stranded at berlin")
+        part_of = (await pool_of(berlin)).part_of
+        assert part_of is not None
+        assert part_of.stranded
+        with pytest.raises(headgate.CreditTimeout):
+            await paris.send("orders", *[BODY] * 11, timeout=1)
+        assert await in_use(paris, ["orders"]) <= 1000 - held
+        with pytest.raises(headgate.CreditTimeout, match="cut off"):
+            await berlin.send("invoices", *[BODY] * 10, timeout=2)
+        assert await in_use(berlin, ["invoices"]) <= held
+        await empty(berlin, "invoices")
+        await berlin.send("invoices", *[BODY] * 2, timeout=20)
+        proxy.pass_through()
+        await empty(paris, "orders")
+        await berlin.send("invoices", *[BODY] * 3, timeout=30)
+        assert await in_use(paris, ["orders"]) + await in_use(berlin, ["invoices"]) <= 1000
+
+
+async def test_a_lost_site_is_forgotten_by_word_alone(three_sites: list[SiteOf]) -> None:
+    paris, berlin, _ = three_sites
+    await paris.govern(whole(1000, berlin=600), berlin)
+    await berlin.govern(part("paris"), paris)
+    async with working(paris):
+        async with working(berlin):
+            await berlin.send("invoices", *[BODY] * 6, timeout=20)
+        with pytest.raises(headgate.CreditTimeout):
+            await paris.send("orders", *[BODY] * 5, timeout=2)
+        pool = PoolAddress.of(paris.client.namespace, "orders")
+        assert await forget_site(paris.client.store.server, pool, "berlin") == 600
+        await paris.send("orders", *[BODY] * 6, timeout=20)
+
+
+async def test_a_pool_that_leaves_the_policy_gives_all_back(three_sites: list[SiteOf]) -> None:
+    paris, berlin, _ = three_sites
+    await paris.govern(whole(1000, berlin=600), berlin)
+    await berlin.govern(part("paris"), paris)
+    async with working(paris, berlin):
+        await berlin.send("invoices", *[BODY] * 3, timeout=20)
+        await berlin.govern("", paris)
+
+        async def came_back() -> bool:
+            return (await shared(paris)).get("@berlin") == 0 and not await berlin.client.pools()
+
+        await wait_until(came_back, timeout=30, description="all of it is paris' again")

@@ -1,0 +1,101 @@
+"""Mutants of the scripts by which a pool is one over several sites; see :mod:`tests.lua.mutants`."""
+
+from typing import Final
+
+_M = "test_pools_over_sites"
+_LOSS = f"{_M}::test_after_a_loss_all_is_kept_that_a_site_may_have_until_it_was_heard_of"
+_LATE = f"{_M}::test_what_was_granted_before_a_loss_comes_too_late_once_the_loss_was_heard_of"
+_KEPT = f"{_M}::test_what_was_granted_before_a_loss_and_comes_late_is_within_what_is_kept"
+_HOSTILE = f"{_M}::test_a_hostile_site_has_no_more_than_its_part_and_costs_others_nothing"
+_OWES = f"{_M}::test_a_site_owes_what_it_has_above_the_level_of_who_waits_here"
+_GONE = f"{_M}::test_a_pool_that_is_no_part_any_more_gives_all_back"
+_NAMED = f"{_M}::test_a_site_that_is_named_no_more_keeps_what_it_uses_and_nothing_else"
+_DRAWS = f"{_M}::test_a_site_draws_what_it_lacks_and_gives_back_what_nobody_has_there"
+_FORGOTTEN = f"{_M}::test_what_is_forgotten_of_a_site_is_free_and_the_site_hears_of_it"
+
+POOLS_OVER_SITES: Final = (
+    # What a site may hold is kept for it while the pool does not know.
+    ("P1", "lib/pool", "m.heard == p.epoch and 0 or math.max(0, m.most - (m.granted - m.returned))", "0", _LOSS),
+    ("P6", "lib/member", "m.heard and string.format(HEARD, m.heard) or ''", "''", _LOSS),
+    ("P1", "pool_site", "if there == p.epoch then", "if true then", _KEPT),
+    ("P1", "pool_share", "or there < s.there) then", "or false) then", _LATE),
+    ("P1", "pool_site", "local most = m.heard == p.epoch and held or m.most", "local most = 0", _LOSS),
+    (
+        "P1",
+        "lib/share",
+        "s.of == of and s.epoch == epoch and",
+        "s.of == of and",
+        f"{_M}::test_a_part_that_came_back_with_a_failover_lends_nothing_before_the_other_side_confirms_it",
+    ),
+    (
+        "P1",
+        "pool_share",
+        "or epoch ~= p.epoch or",
+        "or false or",
+        f"{_M}::test_a_late_answer_to_a_part_that_was_lost_since_is_refused",
+    ),
+    (
+        "P1",
+        "pool_site",
+        "elseif epoch < m.epoch then",
+        "elseif false then",
+        f"{_M}::test_a_late_report_of_a_part_that_was_lost_is_refused",
+    ),
+    (
+        "P12",
+        "pool_set",
+        "    m.heard = p.epoch --",
+        "    --",
+        f"{_M}::test_a_site_that_is_new_to_a_pool_that_lost_nothing_takes_no_room",
+    ),
+    # Bounds, whatever a site says.
+    (
+        "P1",
+        "lib/pool",
+        "math.min(room, (m.most or math.huge) - (m.granted - m.returned))",
+        "room",
+        f"{_M}::test_a_site_has_no_more_than_the_pool_names_for_it",
+    ),
+    (
+        "P1",
+        "lib/pool",
+        "m.reserved == 1 and 0 or p.reserve), m.most or math.huge)",
+        "m.reserved == 1 and 0 or p.reserve))",
+        f"{_M}::test_a_site_that_asks_for_more_than_its_part_is_not_in_line",
+    ),
+    ("P1", "pool_site", "granted - most)", "0)", _HOSTILE),
+    (
+        "P11",
+        "pool_site",
+        "elseif there > p.epoch then",
+        "elseif there > p.epoch then begin_learning(there) save()",
+        _HOSTILE,
+    ),
+    ("P1", "pool_site", "#word <= 16 and words[i] <= MOST and 1 or 0", "1", _HOSTILE),
+    # What goes back is not in use, and is counted.
+    ("P1", "pool_share", "math.min(free, math.max(0, wanted))", "math.max(0, wanted)", _DRAWS),
+    ("P2", "pool_site", "p.granted = p.granted + m.granted - m.returned - held", "", _DRAWS),
+    ("P2", "pool_site", "  p.granted = p.granted - held\n", "", _FORGOTTEN),
+    ("P6", "pool_share", "serve_line()\n", "", f"{_M}::test_the_line_here_hears_at_once_of_what_came"),
+    (
+        "P6",
+        "pool_site",
+        "if report == redis.call('HGET', K_SITE, 'read') then",
+        "if false then",
+        f"{_M}::test_a_site_that_fell_silent_does_not_hold_up_the_line",
+    ),
+    (
+        "P7",
+        "pool_site",
+        "  return lacks, math.max",
+        "  return 0, math.max",
+        f"{_M}::test_what_a_site_does_not_use_is_for_those_who_wait_here",
+    ),
+    ("P7", "pool_site", "math.max(0, math.min(lacks, above))", "0", _OWES),
+    ("P7", "lib/share", "math.max(s.returned, s.owed) or 0", "s.returned or 0", _OWES),
+    # Parts that are none any more.
+    ("P2", "pool_share", "  s.returned = s.granted\n", "", _GONE),
+    ("P2", "pool_set", "  if p.share and p.share.granted > p.share.returned then", "  if false then", _GONE),
+    ("P1", "lib/sites", "return string.sub(member, 1, 1) == SITE", "return false", _NAMED),
+    ("P2", "pool_site", "    redis.call('HDEL', K_MEMBERS, member)\n", "", _NAMED),
+)
