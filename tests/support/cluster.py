@@ -24,13 +24,13 @@ class RedisCluster3:
         self.url = self.urls[0]
 
     @classmethod
-    def start(cls, binary: ServerBinary | None = None) -> Self:
+    def start(cls, binary: ServerBinary | None = None, *, persist: bool = False) -> Self:
         """Return when every node serves: after about 2 s, for which Redis keeps a new master read-only."""
         binary = binary or newest_server()
         with ExitStack() as undo:
             nodes = []
             for _ in range(3):
-                nodes.append(RedisServer.start(binary, port=0, persist=False, config=_CONFIG))
+                nodes.append(RedisServer.start(binary, port=0, persist=persist, config=_CONFIG))
                 undo.callback(nodes[-1].stop)
             clients = [undo.enter_context(redis.Redis.from_url(node.url)) for node in nodes]
             ports = [client.connection_pool.connection_kwargs["port"] for client in clients]
