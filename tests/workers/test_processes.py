@@ -120,12 +120,12 @@ async def test_connections_of_a_user_are_counted_over_all_workers_and_those_of_a
             assert there <= 5
             return there == 5
 
-        await wait_until(is_full, timeout=60, description="there are as many as may be")
+        await wait_until(is_full, timeout=120, description="there are as many as may be")
         assert await come(stack, 6) == 5, "at neither worker"
         victim = crew.workers[0]
         os.kill(victim, signal.SIGKILL)
         await asyncio.to_thread(wait_for, lambda: victim not in crew.workers and len(crew.workers) == 2)
-        await wait_until(is_full, timeout=60, description="as many come as the killed one had")
+        await wait_until(is_full, timeout=120, description="as many come as the killed one had")
 
 
 def test_a_killed_worker_is_replaced_and_sums_never_fall(crew: Crew) -> None:

@@ -131,6 +131,7 @@ class Losses(RuleBasedStateMachine):
     def lose(self, whole: bool) -> None:
         """Have a replica take over, which has all, or what was saved. Nodes hear of it with their next call."""
         self.losses += 1
+        self.tick(1)  # an epoch is a moment: of two losses in one millisecond nobody would hear
         if self.saved and not whole:
             for key in self.command("KEYS", f"{self.address.key}*"):
                 if b"clock" not in bytes(key):
