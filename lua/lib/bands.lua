@@ -7,14 +7,14 @@ local BANDS = 8
 local BETWEEN = 17592186044416 -- two bands of a line: the usual one comes first there, then those after it, around
 local AGING = 1 -- of a limit at once, or seconds of a rate, by which a band may be passed for each band before it
 
--- The band that a caller names, or that its key has.
+-- The band that a caller names, but none before that of its key, which is also that of who names none.
 local function asked_band(key, text)
-  local band = string.match(text, '~([0-7])')
-  if not band and d.bands then
-    local named, is_named = weight_among(d.bands, key)
-    band = is_named and named
+  local band, best = tonumber(string.match(text, '~([0-7])')), nil
+  if d.bands then
+    local of_key, is_named = weight_among(d.bands, key)
+    best = is_named and of_key or nil
   end
-  return tonumber(band or USUAL)
+  return math.max(band or best or USUAL, best or 0)
 end
 
 -- What is asked for as a hold keeps it: '~<band>' after its amounts, where that is not the usual one.

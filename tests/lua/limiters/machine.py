@@ -133,7 +133,8 @@ class Machine(RuleBasedStateMachine):
             self.numbers[session] += 1
             text = amounts_text(wanted) + band
             calls.append(HoldCall("admit", f"{session}.{self.numbers[session]}", key, text, TTL_MS, wait))
-            self.bands[calls[-1].id] = int(band[1:]) if band else KEY_BANDS.get(key, USUAL)
+            best = KEY_BANDS.get(key)
+            self.bands[calls[-1].id] = max(int(band[1:]) if band else best or USUAL, best or 0)
         self.asked = {call.id for call in calls}
         self.call(session, *calls)
         self.asked = set()

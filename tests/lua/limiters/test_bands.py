@@ -56,17 +56,18 @@ async def test_who_waits_alone_in_its_band_is_served_at_once_and_owes_nothing_fo
     assert await limiter.admit("low.7", "slots=1~1", wait_ms=99_000) == "held", "a whole limit passed it"
 
 
-async def test_a_key_has_the_band_that_the_policy_says_and_a_caller_may_name_another(limiter: Limiter) -> None:
+async def test_a_key_has_the_band_that_the_policy_says_and_a_caller_may_name_a_later_one(limiter: Limiter) -> None:
     await limiter.create("slots at_once 1", bands="batch-7=1;batch-*=6;*=2")
     assert await limiter.admit("ann.1", "slots=1") == "held"
-    for number, (key, band) in enumerate((("batch-1", ""), ("*", ""), ("batch-7", ""), ("batch-2", "~0")), 1):
+    asked = (("batch-1", ""), ("*", ""), ("batch-7", ""), ("batch-2", "~0"), ("*", "~0"), ("batch-7", "~5"))
+    for number, (key, band) in enumerate(asked, 1):
         assert (await limiter.admit(f"bob.{number}", f"slots=1{band}", key=key, wait_ms=99_000)).startswith("wait ")
     order, before = [], "ann.1"
-    for _ in range(4):
+    for _ in asked:
         await limiter.release(before)
         before = next(e.split(":")[1] for _, e in reversed(await limiter.events()) if e.startswith("held:"))
         order.append(before)
-    assert order == ["bob.4", "bob.3", "bob.2", "bob.1"]
+    assert order == ["bob.3", "bob.2", "bob.5", "bob.6", "bob.1", "bob.4"]
 
 
 async def test_a_better_band_that_comes_passes_one_that_needs_more_but_not_for_ever(limiter: Limiter) -> None:
