@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator
 
 import pytest
@@ -205,3 +206,35 @@ async def test_a_routed_queue_with_slices_goes_to_its_home(
             assert numbers == {f"s{number}": list(range(20)) for number in range(3)}
             await settled(client, "orders")
     delete_namespace(redis_url, f"{cleanup_namespace}-b")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(6))
+async def test_nodes_that_are_killed_while_slices_change_lose_and_double_nothing(
+    client: headgate.Client, redis_url: str, cleanup_namespace: str, seed: int
+) -> None:
+    dice, counts, jobs = random.Random(seed), (2, 5, 6), list[asyncio.Task[set[int]]]()
+    policy = SLICED + rule("billing", 'limit = "4kB"') + bridges(("orders", "billing"), more=" ")
+    got = dict[str, list[int]]()
+
+    async def drain() -> None:
+        async with client.session() as session:
+            async for message in await session.consumer("billing", window=20):
+                sender, _, number = bytes(message.body).decode().partition(" ")  # type: ignore[arg-type]  # as sent
+                got.setdefault(sender, []).append(int(number))
+                await message.accept()
+
+    with nodes(redis_url, cleanup_namespace, 3, "--ttl", 2) as alive:
+        await client.apply_policy(loads(policy))
+        draining = asyncio.create_task(drain())
+        for part in range(3):
+            jobs += [asyncio.create_task(send(client, 1, 150, name=f"p{part}-{at}-")) for at in range(6)]
+            await asyncio.sleep(3 * dice.random())
+            if part < 2:
+                alive[part].kill9()
+                await client.apply("orders", slices=dice.choice(counts))
+        await asyncio.gather(*jobs)
+        await wait_until(lambda: sum(map(len, got.values())) >= 18 * 150, timeout=120)
+        await settled(client, "orders", "billing")
+        draining.cancel()
+    assert all(numbers == list(range(150)) for numbers in got.values())
