@@ -244,7 +244,7 @@ def _quotas(table: UserLimitTable) -> dict[str, Limit]:
         value: Any = getattr(table, key)
         if value is None:
             continue
-        in_bytes = key == "in_flight" and isinstance(value, str) and value.rstrip().endswith("B")
+        in_bytes = key == "in_flight" and isinstance(value, str) and value.rstrip().lower().endswith("b")
         name = IN_FLIGHT_BYTES if in_bytes else usual
         if name in limits:
             raise InvalidValue("in_flight is in bytes already; give a number there, or leave one out", setting=key)

@@ -359,3 +359,16 @@ def test_by_hand_too_a_quota_resets_in_the_time_zone_that_it_says() -> None:
     with pytest.raises(InvalidValue, match=r"one time zone, and here are Asia/Tokyo and Europe/Berlin"):
         Settings(limits=berlin | {"calls": {"quota": "3/day", "resets": "00:00 Asia/Tokyo"}}).fields()
     assert zone_named(offsets_text("Europe/Berlin")) == "Europe/Oslo", "which has the same offsets"
+
+
+@pytest.mark.parametrize(
+    ("said", "limits"),
+    [('in_flight = "2k"', "in_flight at_once 2000"), ('in_flight = "64 mib"', "in_flight_bytes at_once 67108864"),
+     ('in_flight = 5\nin_flight_bytes = "1kB"', "in_flight at_once 5;in_flight_bytes at_once 1000")],
+)  # fmt: skip
+def test_what_is_in_flight_to_users_is_a_number_or_with_a_unit_bytes(said: str, limits: str) -> None:
+    """Mutant: a size is taken for as many messages."""
+    text = f'[[user_limit]]\nname = "tenants"\nusers = ["ann"]\n{said}\n'
+    assert loads(text).user_limits[0].limits == limits
+    with pytest.raises(PolicyError, match="in_flight_bytes: in_flight is in bytes already"):
+        loads(text.replace(said, 'in_flight = "1MB"\nin_flight_bytes = "1MB"'))
