@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import headgate
+from headgate._util.tasks import stop
 from headgate.namespace.pool_sites import forget_site
 from headgate.redis.keys import PoolAddress
 from tests.links.pools.pool_sites import drawn, in_use, part, shared, whole, working
@@ -140,3 +141,45 @@ async def test_a_pool_that_leaves_the_policy_gives_all_back(three_sites: list[Si
             return (await shared(paris)).get("@berlin") == 0 and not await berlin.client.pools()
 
         await wait_until(came_back, timeout=30, description="all of it is paris' again")
+
+
+async def test_when_a_node_dies_another_goes_on(three_sites: list[SiteOf]) -> None:
+    paris, berlin, _ = three_sites
+    await paris.govern(whole(1000, berlin=600), berlin)
+    await berlin.govern(part("paris"), paris)
+    async with working(paris, berlin, count=2) as nodes:
+        await berlin.send("invoices", BODY, timeout=20)
+        for node in nodes[::2]:
+            await stop(node._task)
+            await node._stop(list(node._jobs))
+        await berlin.send("invoices", *[BODY] * 5, timeout=30)
+
+
+@pytest.mark.parametrize("loses", ["paris", "berlin"])
+async def test_whichever_side_loses_its_pool_the_limit_holds(three_sites: list[SiteOf], loses: str) -> None:
+    paris, berlin, _ = three_sites
+    await paris.govern(whole(1000, berlin=600), berlin)
+    await berlin.govern(part("paris"), paris)
+    async with working(paris, berlin):
+        await berlin.send("invoices", *[BODY] * 4, timeout=20)
+        await paris.send("orders", *[BODY] * 3, timeout=20)
+        site = paris if loses == "paris" else berlin
+        pool = PoolAddress.of(site.client.namespace, "orders")
+        await site.client.store.server.command(pool.keys[0], "DEL", *pool.keys)
+        sends = [
+            asyncio.create_task(berlin.send("invoices", *[BODY] * 9, timeout=25)),
+            asyncio.create_task(paris.send("orders", *[BODY] * 9, timeout=25)),
+        ]
+
+        async def total() -> int:
+            return await in_use(berlin, ["invoices"]) + await in_use(paris, ["orders"])
+
+        async def full() -> bool:
+            assert await total() <= 1000
+            return await total() == 1000
+
+        await wait_until(full, timeout=60, description="all of the limit is in use again, and no more")
+        for send in sends:
+            send.cancel()
+        await asyncio.gather(*sends, return_exceptions=True)
+        assert await total() <= 1000
