@@ -82,6 +82,8 @@ ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "clos
     "is_closed",
     "is_full",
     "seek",
+    "hand_lock",
+    "traces_receives",
     "is_busy",
     "queued",
     "ahead",
