@@ -45,6 +45,7 @@ def recommend(
     from headgate_pipeline.recommend.demand import needs
     from headgate_pipeline.recommend.policy_document import document
     from headgate_pipeline.recommend.proposals import Bounds
+    from headgate_pipeline.recommend.sliced_demand import together
     from headgate_pipeline.spark_session import session
 
     bounds = Bounds(
@@ -57,7 +58,7 @@ def recommend(
     if output is not None and not output.parent.is_dir():
         raise InvalidValue(f"--output {output}: there is no folder {output.parent}")
     before = _read(base) if base else None
-    found = needs(entries(session("headgate recommend"), folder, redis, namespace))
+    found = together(needs(entries(session("headgate recommend"), folder, redis, namespace)))
     settings = asyncio.run(in_force(redis, namespace, [need.name for need in found])).fields if redis else {}
     text = document(found, bounds, settings, before)
     if output is None:

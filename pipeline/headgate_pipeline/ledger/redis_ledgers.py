@@ -13,6 +13,7 @@ from redis import Redis
 from redis.exceptions import AskError, MovedError
 
 from headgate.core.addresses.pattern import Pattern
+from headgate.core.names import MOST_SLICES, slice_name, whole_name
 from headgate.redis.bulk import BulkConnections
 from headgate.redis.keys import Address, check_namespace, parse_key
 from headgate_pipeline.ledger import parse as ledger
@@ -61,18 +62,21 @@ class Ledgers:
     def find(self, pattern: str) -> list[str]:
         """Return the destinations with a ledger that a pattern, as in a policy, matches, on all primaries.
 
+        A slice has a ledger of its own, and is found by the name of its destination.
+
         Raises:
             PolicyError: it is no pattern.
             CoordinatorUnavailable: a server does not answer.
         """
         wanted = Pattern.parse(pattern)
         if wanted.exact:
-            return [pattern] if self.look({pattern: None})[pattern] else []
+            names = [slice_name(pattern, number) for number in range(MOST_SLICES)]
+            return [name for name, bounds in self.look(dict.fromkeys(names)).items() if bounds]
         found = set()
         for client in self._direct.primaries():
             for key in self._direct.at(_key(self.namespace, "any"), partial(self._keys, client)):
                 parsed = parse_key(key.decode().removesuffix(_SUFFIX))
-                if parsed and wanted.matches(parsed[1]):
+                if parsed and wanted.matches(whole_name(parsed[1])):
                     found.add(parsed[1])
         return sorted(found)
 

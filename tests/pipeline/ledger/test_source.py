@@ -133,6 +133,11 @@ def test_only_what_the_pattern_says(writer: Writer) -> None:
     assert {row["destination"] for row in batch(writer, destination="orders.#")} == {"orders", "orders.eu"}
     assert {row["destination"] for row in batch(writer, destination="bills")} == {"bills"}
     assert batch(writer, destination="nothing") == []
+    for name in ("bills#1", "bills#12"):  # slices of it, whether or not there is one between
+        writer.add(name, 2)
+    for pattern in ("bills", "*"):
+        names = {row["destination"] for row in batch(writer, destination=pattern)}
+        assert {"bills", "bills#1", "bills#12"} <= names, "mutant: a slice is a destination of another name"
 
 
 def test_all_primaries_of_a_cluster(cluster_writer: Writer, shared_servers: SharedServers) -> None:

@@ -20,6 +20,7 @@ from headgate_pipeline.ledger import events
 from headgate_pipeline.recommend.demand import DestinationDemand, _in_messages, round_trips, settles, tokens
 from headgate_pipeline.recommend.policy_document import document
 from headgate_pipeline.recommend.proposals import Bounds, Proposal, propose
+from headgate_pipeline.recommend.sliced_demand import together
 from headgate_pipeline.simulate import bucket_model as takes
 from headgate_pipeline.simulate import gate_demand as gates
 from headgate_pipeline.simulate.flow import replay
@@ -120,6 +121,24 @@ def test_a_gate_gets_what_was_held_and_waited_for() -> None:
     (told,) = propose(gate, Bounds())
     assert (told.key, told.value, told.now) == ("limit.bytes", 13, 8)
     assert "Little's law" in told.reason
+
+
+def test_slices_of_a_destination_are_one() -> None:
+    """Mutants: each slice gets a limit, under a name that no policy may have; what one of them needed is all."""
+    parts = [replace(NEED, name=name, first_ms=first, tried={"bytes": (2, first)})
+             for name, first in (("orders", 5), ("orders#1", 3), ("orders#2", 9))]  # fmt: skip
+    other = replace(NEED, name="bills")
+    whole, alone = together([*parts[:2], other, parts[2]])
+    assert alone == other
+    assert (whole.name, whole.kind, whole.need, whole.taken, whole.sent_m) == (
+        "orders", "queue", 3 * 120 * KIB, 3 * 50 * KIB, 3 * 1230,
+    )  # fmt: skip
+    assert (whole.limit, whole.largest, whole.rate, whole.mean_size) == (100 * KIB, 1000, 1024 * KIB, 1000)
+    assert (whole.first_ms, whole.senders, whole.entries) == (3, 6, 15_000)
+    assert whole.confidence == pytest.approx(0.85), "each of the three holds"
+    assert whole.tried == {"bytes": (6, 9)}
+    assert proposals(whole)["limit.bytes"].value == 450 * KIB
+    assert together([replace(NEED, name="orders#4")])[0].name == "orders"
 
 
 def test_of_too_little_nothing_is_proposed_and_why_is_said() -> None:
