@@ -1,6 +1,7 @@
-"""A queue with slices beside the same queue with one, on a cluster of three masters: who works how much.
+"""A queue or a topic with slices beside the same with one, on a cluster of three masters: who works how much.
 
-    python -m bench.beside.slices [--sessions 64] [--seconds 8] [--size 1024] [--slices 1 3 12] [--single] [--out FILE]
+    python -m bench.beside.slices [--sessions 64] [--seconds 8] [--size 1024] [--slices 1 3 12] [--kind topic]
+        [--single] [--out FILE]
 
 Sessions send, and a consumer accepts, in this process; the servers are private ones. Beside the numbers of slices stand
 three queues without slices, one at each master, with the same load: what three servers cost that share it, for each
@@ -64,12 +65,12 @@ async def through(urls: list[str], slices: int, queues: int, options: argparse.N
     ):
         names = ["orders"] if queues == 1 else apart(out.namespace, queues)
         for name in names:
-            await out.apply(name, kind="queue", limit=(options.limit << 20) // queues, slices=slices)
+            await out.apply(name, kind=options.kind, limit=(options.limit << 20) // queues, slices=slices)
         opened = [out.session(f"s{number}") for number in range(sessions)]
         turns = itertools.cycle(names)
         producers = [await session.producer(next(turns), window="64KiB") for session in opened]
         receiving = into.session("in")
-        consumers = [await receiving.consumer(name, window=4000 // queues) for name in names]
+        consumers = [await receiving.consumer(name, window=4000 // queues, kind=options.kind) for name in names]
         received, expected, all_there = 0, 1 << 62, asyncio.Event()
 
         async def consume(consumer: headgate.Consumer) -> None:
@@ -106,6 +107,7 @@ async def through(urls: list[str], slices: int, queues: int, options: argparse.N
             await out.remove(name)
         await receiving.close()
         return {
+            "kind": options.kind,
             "slices": slices,
             "queues": queues,
             "masters": len(urls),
@@ -158,6 +160,7 @@ if __name__ == "__main__":
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--slices", type=int, nargs="+", default=[1, 3, 12])
     parser.add_argument("--limit", type=int, default=64, help="MiB")
+    parser.add_argument("--kind", choices=("queue", "topic"), default="queue")
     parser.add_argument("--single", action="store_true")
     parser.add_argument("--out", type=Path)
     asyncio.run(main(parser.parse_args()))

@@ -76,10 +76,12 @@ class Seen:
 async def test_no_kill_of_masters_and_senders_overdraws_the_limit(
     cluster: Replicated, cleanup_namespace: str, seed: int
 ) -> None:
-    dice, seen = random.Random(seed), Seen()
+    dice, seen, kind = random.Random(seed), Seen(), "queue" if seed % 2 else "topic"
     async with headgate.connect(cluster.url, namespace=cleanup_namespace) as client, client.session("in") as session:
-        await client.apply("orders", kind="queue", limit=LIMIT, slices=SLICES)
-        consuming = asyncio.ensure_future(seen.consume(await session.consumer("orders", window=5)))
+        await client.apply("orders", kind=kind, limit=LIMIT, slices=SLICES)
+        subscription = "all" if kind == "topic" else None
+        consumer = await session.consumer("orders", window=5, subscription=subscription, durable=kind == "topic")
+        consuming = asyncio.ensure_future(seen.consume(consumer))
         with ExitStack() as stack:
 
             def begin(number: int) -> Worker:
@@ -118,6 +120,48 @@ async def test_no_kill_of_masters_and_senders_overdraws_the_limit(
         consuming.cancel()
         assert all(one < other for numbers in seen.numbers.values() for one, other in pairwise(numbers))
         assert (await client.recount("orders")).equal
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+async def test_no_kill_of_masters_and_holders_overdraws_the_limit_of_a_gate(
+    cluster: Replicated, cleanup_namespace: str, seed: int
+) -> None:
+    dice = random.Random(seed)
+    async with headgate.connect(cluster.url, namespace=cleanup_namespace) as client:
+        await client.apply("orders", kind="gate", limit=LIMIT, slices=SLICES)
+        with ExitStack() as stack:
+
+            def begin(number: int) -> Worker:
+                return stack.enter_context(Worker("admits", cluster.url, client.namespace, "orders", 1, number))
+
+            workers = [begin(number) for number in range(2)]
+            for worker in workers:
+                await asyncio.to_thread(worker.ready)
+
+            async def judge() -> None:
+                await asyncio.sleep(dice.random())
+                for worker in workers:
+                    worker.sigstop()
+                assert await used(client) <= LIMIT
+                for worker in workers:
+                    worker.sigcont()
+
+            pairs = list(zip(cluster.masters, cluster.replicas, strict=True))
+            dice.shuffle(pairs)
+            for round_, (master, replica) in enumerate(pairs[:2]):
+                await judge()
+                await wait_until(partial(is_linked, replica), timeout=GUARD)
+                master.kill9()
+                if dice.random() < 0.5:
+                    workers.pop(0).kill9()
+                    workers.append(begin(10 + round_))
+                await wait_until(partial(is_master, replica), timeout=GUARD)
+                await judge()
+            for worker in workers:
+                worker.kill9()
+        async with client.session("last") as last, (await last.gate("orders", window=5)).admit(LIMIT, timeout=GUARD):
+            assert await used(client) <= LIMIT, "nothing stays with the dead"
 
 
 def node_of(key: str) -> int:

@@ -1,4 +1,4 @@
-"""A queue's consumer: the feed of the queue, and one of each slice more that it has, under one window."""
+"""A consumer of one destination: its feed there, and one of each slice more that it has, under one window."""
 
 import asyncio
 import logging
@@ -30,10 +30,10 @@ Open = Callable[[Address, SharedWindow], Awaitable[Feed]]
 
 
 class Slices:
-    """The feeds of one consumer at all slices of a queue; one that has no others is that of the queue alone.
+    """The feeds of one consumer at all slices of a destination; one that has no others is that of it alone.
 
     Args:
-        first: the feed of the queue itself, which is its first slice.
+        first: the feed of the destination itself, which is its first slice.
         takers: those who receive.
         registry: says how many slices there are.
         open_feed: opens the feed of another slice.
@@ -49,18 +49,24 @@ class Slices:
         self._shared: SharedWindow | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    async def start(self, *, everywhere: bool) -> None:
         """Open the feeds of the slices that there are, and follow how many that is.
 
-        A slice whose master is away is left out until it answers.
+        A slice whose master is away is left out until it answers, unless it is to be ``everywhere``: a subscription
+        begins with it, and misses what is sent before.
 
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        await self._registry.follow(self.first.address, self._changed)
         try:
+            await self._registry.follow(self.first.address, self._changed)
+            if everywhere:  # there may be more since it was read; from now on those who make one see this subscription
+                await self._registry.refresh(self.first.address)
             await self._widen()
         except CoordinatorUnavailable:
+            if everywhere:
+                await self.close()
+                raise
             self._changed({})
         except BaseException:
             await self.close()
@@ -68,7 +74,7 @@ class Slices:
 
     @property
     def address(self) -> Address:
-        """The queue."""
+        """The destination."""
         return self.first.address
 
     @property
@@ -78,7 +84,7 @@ class Slices:
 
     @property
     def subscription(self) -> str:
-        """The subscription's name, ``queue``."""
+        """The subscription's name; of a queue ``queue``."""
         return self.first.subscription
 
     @property
@@ -123,7 +129,7 @@ class Slices:
 
     @property
     def topics(self) -> list[str]:
-        """The name of the queue."""
+        """The destination's name."""
         return self.first.topics
 
     def configure(self, *, window: Window) -> Awaitable[None]:
@@ -175,7 +181,9 @@ class Slices:
 
     async def _widen(self) -> None:
         away: CoordinatorUnavailable | None = None
-        for address in self._missing():
+        tried = set[Address]()
+        while missing := [address for address in self._missing() if address not in tried]:  # more may come meanwhile
+            tried.add(address := missing[0])
             if self._shared is None:
                 self._shared = self.first.share(self._takers)
             try:

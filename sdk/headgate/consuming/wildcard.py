@@ -4,26 +4,26 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered
 from headgate._util.tasks import Running, in_background, stop
 from headgate.consuming.feed import Feed
-from headgate.consuming.inbox import Inbox, InboxSink
-from headgate.consuming.sink import Sink
 from headgate.consuming.terms import ConsumerTerms
+from headgate.consuming.topic_receivers import TopicReceivers
 from headgate.context import Context
 from headgate.core.credit import Lease
-from headgate.core.names import read_name
-from headgate.core.sharing import RoundRobin, SharedWindow, WindowUsers
+from headgate.core.names import read_name, whole_name
+from headgate.core.sharing import SharedWindow
 from headgate.core.window import Window
 from headgate.credit.account import CLOSE_WITHIN
 from headgate.credit.calls import Ensure
 from headgate.errors import AccessDenied, Closed, HeadgateError, PolicyError, TooManySubscriptions
 from headgate.explain.self_wait import ConsumerUser
-from headgate.message import Message
+from headgate.namespace.registry import Follower
 from headgate.namespace.topics import WildcardSubscription
 from headgate.redis.keys import Address, namespace_channel
 
@@ -37,72 +37,6 @@ AT_ONCE: Final = 64
 
 class TopicRemovedError(HeadgateError):
     """A topic that feeds by pattern were on was removed; they go on without it."""
-
-
-class TopicReceivers(WindowUsers, Protocol):
-    """Takes what the feeds of all topics fetch, and says how to keep an eye on these."""
-
-    def sink(self, feed: Feed) -> Sink:
-        """Return where the feed of one topic is to deliver."""
-        ...
-
-    async def find_queue(self) -> str | None:
-        """Return a queue that the pattern matches, where it matches no topic; None for none."""
-        ...
-
-    def joining(self, names: Iterable[str]) -> None:
-        """Refuse to be on the topics of these names too, by raising."""
-
-    def joined(self, feed: Feed) -> None:
-        """Note a feed that is open."""
-
-    def left(self, feed: Feed) -> None:
-        """Note a feed that is closed."""
-
-    def looked(self) -> None:
-        """Note that a step is done: what was heard of topics is attended to."""
-
-    def stir(self) -> None:
-        """Have those who wait look again: nothing comes any more, or there is a failure."""
-
-    def closing(self) -> None:
-        """Let go of those who wait: nothing comes any more."""
-
-
-class InboxReceivers:
-    """Receives from the inbox of one consumer, in which every topic has a lane."""
-
-    def __init__(self, inbox: Inbox, rotation: RoundRobin[Message], topics: "PatternFeeds") -> None:
-        self._topics = topics
-        self._inbox = inbox
-        self._rotation = rotation
-        self.room, self.stir, self.closing = inbox.room, inbox.stir, inbox.close
-
-    @property
-    def asked(self) -> int:
-        """How many wait for a message."""
-        return self._inbox.asked
-
-    def sink(self, feed: Feed) -> InboxSink:
-        """Return a lane for the feed of one topic."""
-        del feed
-        return InboxSink(self._inbox, self._rotation.lane())
-
-    async def find_queue(self) -> str | None:
-        """Return a queue that the pattern matches, if there is one."""
-        return await self._topics.find_queue()
-
-    def joining(self, names: Iterable[str]) -> None:
-        """Let it be on as many topics as there are."""
-
-    def joined(self, feed: Feed) -> None:
-        """Do nothing more for a new topic: its feed fetches when it is its turn."""
-
-    def left(self, feed: Feed) -> None:
-        """Do nothing more: its lane is empty."""
-
-    def looked(self) -> None:
-        """Do nothing: those who wait hear of messages only."""
 
 
 Open = Callable[["PatternFeeds", str], Awaitable[Feed]]
@@ -154,6 +88,7 @@ class PatternFeeds:
         self._open_feed = open_feed
         self._on_close = on_close
         self._ended_feeds: list[Feed] = []
+        self._followers: dict[str, Follower] = {}
         self._opened = self._made = False
         self._full: set[str] = set()
         self._lease = Lease(context.options.ttl)
@@ -181,7 +116,7 @@ class PatternFeeds:
     @property
     def topics(self) -> list[str]:
         """The names of the topics."""
-        return sorted(self.feeds)
+        return sorted({whole_name(name) for name in self.feeds})
 
     @property
     def window(self) -> Window:
@@ -250,6 +185,9 @@ class PatternFeeds:
                 await self._index.leave(self.address.namespace, self.entry, self._holder)
         await asyncio.gather(*(feed.close() for feed in tuple(self.feeds.values())))
         await self._context.wake_ups.unsubscribe((namespace_channel(self.address.namespace),), self._hear)
+        for name, follower in self._followers.items():
+            await self._context.registry.unfollow(Address.of(self.address.namespace, name), follower)
+        self._followers.clear()
         self.feeds.clear()
         self._on_close(self)
 
@@ -264,7 +202,7 @@ class PatternFeeds:
         async def ensure(recover: bool) -> str:  # noqa: FBT001
             if recover:
                 await self._renew()
-            if not recover or not await self._index.has(topic):
+            if not recover or not await self._index.has(topic.whole):
                 raise TopicRemovedError(f"topic {topic.name!r} was removed")
             return str(await recover_it(recover))
 
@@ -272,8 +210,26 @@ class PatternFeeds:
 
     async def began(self, feed: Feed) -> None:
         """Send home the paused consumer that a topic's producer may have put in the place of its feed."""
+        address, registry = feed.address, self._context.registry
+        if address.name == address.shown and address.name not in self._followers:
+            follower = self._followers[address.name] = partial(self._spread, address)
+            await registry.follow(address, follower)
+            await registry.refresh(address)  # from now on those who make a slice see this subscription
         with contextlib.suppress(HeadgateError):  # it leaves by itself too
-            await self._index.relieve(feed.address, self.entry)
+            if address.name == address.shown:
+                await self._index.relieve(address, self.entry)
+            else:
+                await self._index.relieve_copy(address, self.subscription)
+
+    def _slices(self, name: str) -> list[str]:
+        """Return the names of the slices that a topic has beside itself, as far as is known."""
+        return [part.name for part in self._context.registry.slices(Address.of(self.address.namespace, name))[1:]]
+
+    def _spread(self, address: Address, _: Mapping[str, str]) -> None:
+        """Join the slices that a topic has now."""
+        if more := [name for name in self._slices(address.name) if name not in self.feeds]:
+            self.created.update(more)
+            self._wake.set()
 
     def feed_ended(self, feed: Feed, error: BaseException) -> None:
         """Note that a feed cannot go on; waiters hear of it unless its topic is just not there any more."""
@@ -342,7 +298,7 @@ class PatternFeeds:
             await self._look()
             return True
         if created := tuple(self.created):
-            await self._join(name for name in created if self.entry.pattern.matches(name))
+            await self._join(name for name in created if self.entry.pattern.matches(whole_name(name)))
             self.created.difference_update(created)
             return True
         return False
@@ -352,7 +308,7 @@ class PatternFeeds:
         asked_at = self._loop.time()
         await self._renew()
         names = await self._index.topics(self.address.namespace, self.entry.pattern)
-        for name in self.feeds.keys() - names:
+        for name in [name for name in self.feeds if whole_name(name) not in names]:
             await self._leave(self.feeds[name])
         await self._join(names)
         self._look_at = min(self._lease.renew_at, asked_at + LOOK_EVERY)
@@ -364,7 +320,8 @@ class PatternFeeds:
         if not self._opened:
             self._made = made
         elif made:  # Redis lost the entry, and so perhaps the topics
-            await asyncio.gather(*(self._index.announce(feed.address) for feed in tuple(self.feeds.values())))
+            topics = (Address.of(self.address.namespace, name) for name in self.topics)
+            await asyncio.gather(*map(self._index.announce, topics))
 
     async def _join(self, names: Iterable[str]) -> None:
         names = tuple(names)
@@ -382,6 +339,10 @@ class PatternFeeds:
                     failed = error
         if failed is not None:
             raise failed
+        if more := [
+            part for name in names if name in self.feeds for part in self._slices(name) if part not in self.feeds
+        ]:
+            await self._join(more)
 
     async def _open(self, name: str) -> None:
         """Open a feed, and note it before anybody can end this: what is noted is closed with the whole."""
@@ -391,5 +352,7 @@ class PatternFeeds:
     async def _leave(self, feed: Feed) -> None:
         if self.feeds.get(feed.address.name) is feed:
             del self.feeds[feed.address.name]
+            if (follower := self._followers.pop(feed.address.name, None)) is not None:
+                await self._context.registry.unfollow(feed.address, follower)
         await feed.close()
         self.receivers.left(feed)

@@ -123,7 +123,7 @@ class Registry:
         """Return the settings of a destination, for a slice of it."""
         if not self.fields(whole):
             await self.refresh(whole)
-        return {name: value for name, value in self.fields(whole).items() if name != "sliced"}
+        return {name: value for name, value in self.fields(whole).items() if name not in ("sliced", SELECTORS)}
 
     async def _see_that_it_is_limited(self, policy: Policy, address: Address, kind: str) -> None:
         """Raise UnknownDestination for a limiter, or with ``strict`` a gate or a bucket, that nothing limits."""

@@ -14,12 +14,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from headgate.core.addresses.pattern import WILDCARDS, Pattern
-from headgate.core.names import MAX_NAME_BYTES, decode_name, encode_name, read_name
-from headgate.errors import InvalidName, PolicyError, TooManySubscriptions
+from headgate.core.names import MAX_NAME_BYTES, decode_name, encode_name, is_slice, read_name
+from headgate.core.selector.wanted import AS_IT_IS
+from headgate.errors import AccessDenied, InvalidName, PolicyError, TooManySubscriptions
 from headgate.redis.keys import Address, index_keys, parse_key
 from headgate.redis.replies import Account, record
 from headgate.redis.scripts import script
 from headgate.redis.store import Store
+from headgate.redis.stores.sliced_reads import slices_of
 
 UNLISTED: Final = "reply~"
 """How the names begin of what nodes make for one link each: such a topic is in no index, so no pattern matches it."""
@@ -102,8 +104,25 @@ def _entry(name: bytes, values: bytes) -> WildcardSubscription | None:
     return WildcardSubscription.read(_text(name), durable=found.get("durable") == "1", ttl_ms=int(found.get("ttl", 0)))
 
 
-def _stand_in(entry: WildcardSubscription) -> str:
-    return PLACEHOLDER + hashlib.sha256(entry.name.encode()).hexdigest()[:16]
+def _session(what: str) -> str:
+    return PLACEHOLDER + hashlib.sha256(what.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class _StandIn:
+    """A consumer of a new subscription, for the one that is to come; names are encoded."""
+
+    session: str
+    subscription: str
+    durable: bool
+    ttl_ms: int
+    selector: str = AS_IT_IS
+
+    @classmethod
+    def of(cls, entry: WildcardSubscription) -> "_StandIn":
+        """Return who stands in for those of a wildcard subscription."""
+        subscription = encode_name(entry.subscription, "subscription")
+        return cls(_session(entry.name), subscription, entry.durable, entry.ttl_ms)
 
 
 class TopicIndex:
@@ -116,22 +135,87 @@ class TopicIndex:
     async def enter(self, address: Address) -> None:
         """Enter a topic, and give it the wildcard subscriptions that it has not yet: before its first message.
 
+        A slice of a topic is given the topic's subscriptions.
+
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
         if address.name.startswith(UNLISTED):
+            return
+        if is_slice(address.name):
+            await self._spread(address)
             return
         await self.announce(address)
         entries = await self.entries(address.namespace)
         wanted = [entry for entry in entries if entry.pattern.matches(address.name)]
         if not wanted:
             return
-        key = f"{address.key}:subscriptions".encode()
-        flat = await self._server.command(key, "HGETALL", key)
-        there = {flat[at].decode() for at in range(0, len(flat), 2) if record(flat[at + 1])["until"] == _ALIVE}
+        there = await self._subscriptions(address)
         for entry in wanted:
             if encode_name(entry.subscription, "subscription") not in there:
-                await self._subscribe(address, entry)
+                stand_in = _StandIn.of(entry)
+                await self._subscribe(address, stand_in, f"wildcard subscription {entry.name!r}")
+
+    async def _spread(self, part: Address) -> None:
+        """Give a slice of a topic the topic's subscriptions that it has not yet: before its first message.
+
+        A subscriber attaches to the topic itself, then sees how many slices it has, and attaches to each. So either
+        the subscription is found here, or whoever makes it finds the slice.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        there = await self._subscriptions(part)
+        wanted = {
+            name: durable for name, durable in (await self._subscriptions(part.whole)).items() if name not in there
+        }
+        if not wanted:
+            return
+        try:
+            leases, listed = await self._leases(part.whole), await self._selectors(part.whole)
+        except AccessDenied:  # over a node, which does all of this itself instead of what follows
+            leases, listed = dict.fromkeys(wanted, 1000), {}
+        for name, durable in wanted.items():
+            if durable or name in leases:  # else its last consumer has gone since
+                ttl_ms, selector = leases.get(name, 1000), listed.get(name, AS_IT_IS)
+                stand_in = _StandIn(_session(f"{part.name} {name}"), name, durable, ttl_ms, selector)
+                await self._subscribe(part, stand_in, f"subscription {decode_name(name)!r}")
+        ended = wanted.keys() - (await self._subscriptions(part.whole)).keys()  # meanwhile, and here before it came
+        await asyncio.gather(*(self._unsubscribe(part, name) for name in ended if wanted[name]))
+
+    async def relieve_copy(self, part: Address, subscription: str) -> None:
+        """Send home whoever held a topic's subscription at a slice until its consumer came."""
+        await self._relieve(part, _session(f"{part.name} {encode_name(subscription, 'subscription')}"))
+
+    async def _subscriptions(self, address: Address) -> dict[str, bool]:
+        """Return the subscriptions of a topic, encoded, and whether each is durable."""
+        return {name: found["durable"] == "1" for name, found in (await self._records(address)).items()}
+
+    async def _records(self, address: Address) -> dict[str, dict[str, str]]:
+        key = f"{address.key}:subscriptions".encode()
+        flat = await self._server.command(key, "HGETALL", key)
+        read = ((flat[at].decode(), record(flat[at + 1])) for at in range(0, len(flat), 2))
+        return {name: found for name, found in read if found["until"] == _ALIVE}
+
+    async def _leases(self, address: Address) -> dict[str, int]:
+        """Return the subscriptions that have consumers, each with the longest lease of these, in ms."""
+        consumers, sessions = f"{address.key}:consumers".encode(), f"{address.key}:sessions".encode()
+        flat = await self._server.command(consumers, "HGETALL", consumers)
+        owners = {flat[at].decode().rpartition(".")[0]: "" for at in range(0, len(flat), 2)}
+        records = await self._server.command(sessions, "HMGET", sessions, *owners) if owners else []
+        ttls = {name: int(record(text)["ttl"]) for name, text in zip(owners, records, strict=True) if text is not None}
+        found: dict[str, int] = {}
+        for at in range(0, len(flat), 2):
+            subscription, owner = record(flat[at + 1])["sub"], flat[at].decode().rpartition(".")[0]
+            if owner in ttls:
+                found[subscription] = max(found.get(subscription, 0), ttls[owner])
+        return found
+
+    async def _selectors(self, address: Address) -> dict[str, str]:
+        """Return what subscriptions want that say so to those who publish."""
+        text = await self._server.command(address.shared[0], "HGET", address.shared[0], "selectors")
+        listed = (entry.split("=", 2) for entry in (text or b"").decode().split())
+        return {name: selector for name, _, selector in listed}
 
     async def announce(self, address: Address) -> None:
         """Enter a topic."""
@@ -209,11 +293,16 @@ class TopicIndex:
 
     async def unsubscribe(self, address: Address, subscription: str) -> bool:
         """Remove a topic's subscription with all it has not settled; returns False when it has consumers."""
-        member = f"!{encode_name(subscription, 'subscription')}"
-        while True:
-            code = await self._store.detach(address, "-", member, failed=False)
-            if code != "MORE":
-                return code != "BUSY"
+        encoded = encode_name(subscription, "subscription")
+        for part in await slices_of(self._server, address):  # the topic itself first: from it new slices have theirs
+            if not await self._unsubscribe(part, encoded):
+                return False
+        return True
+
+    async def _unsubscribe(self, part: Address, encoded: str) -> bool:
+        while (code := await self._store.detach(part, "-", f"!{encoded}", failed=False)) == "MORE":
+            pass
+        return code != "BUSY"
 
     async def unsubscribe_pattern(self, namespace: str, text: str, subscription: str) -> bool:
         """Remove a wildcard subscription from every topic; returns False when it has consumers."""
@@ -228,36 +317,44 @@ class TopicIndex:
 
     async def relieve(self, address: Address, entry: WildcardSubscription) -> None:
         """Send home whoever stood in for the consumer that has come now; else it leaves when its lease ends."""
-        session = _stand_in(entry)
+        await self._relieve(address, _session(entry.name))
+
+    async def _relieve(self, address: Address, session: str) -> None:
         key = f"{address.key}:consumers".encode()
         if await self._server.command(key, "HEXISTS", key, f"{session}.1"):
             await self._store.detach(address, session, f"{session}.1", failed=False)
             await self._store.acquire(address, Account(session, inc=1 << 30, epoch=0), ttl_ms=1000, leave=True)
 
-    async def _subscribe(self, address: Address, entry: WildcardSubscription) -> None:
+    async def _subscribe(self, address: Address, one: "_StandIn", what: str) -> None:
         """Make a subscription without a consumer of its own.
 
-        A paused consumer in the entry's name stands in. A durable subscription outlives it; another one lives until its
-        lease ends, by when the consumer whose entry it is has attached, or is dead.
+        A paused consumer stands in. A durable subscription outlives it; another one lives until its
+        lease ends, by when the consumer that it stands in for has attached, or is dead.
         """
         try:
-            code = await self._stand_in(address, entry)
+            code = await self._stand_in(address, one)
         except TooManySubscriptions as error:  # the topic goes on for those who are on it
-            _log.warning("wildcard subscription %r: %s", entry.name, error)
+            _log.warning("%s: %s", what, error)
             return
-        if entry.durable and code == "OK":
-            await self.relieve(address, entry)
+        if code == "OK" and (one.durable or await self._has_come(address, one.subscription)):
+            await self._relieve(address, one.session)
 
-    async def _stand_in(self, address: Address, entry: WildcardSubscription) -> str:
+    async def _has_come(self, address: Address, subscription: str) -> bool:
+        """Return whether a subscription has a consumer beside the one that stands in."""
+        found = (await self._records(address)).get(subscription)
+        return found is not None and int(found["consumers"]) > 1
+
+    async def _stand_in(self, address: Address, one: "_StandIn") -> str:
         while True:
             code, _ = await self._store.attach(
                 address,
-                _stand_in(entry),
+                one.session,
                 number=1,
-                subscription=encode_name(entry.subscription, "subscription"),
-                durable=entry.durable,
+                subscription=one.subscription,
+                durable=one.durable,
                 window="paused",
-                ttl_ms=entry.ttl_ms,
+                ttl_ms=one.ttl_ms,
+                selector=one.selector,
             )
             if code != "GONE":
                 return code

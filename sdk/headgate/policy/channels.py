@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from headgate.core.limits.slices import is_sliced
 from headgate.core.links.channel import HEADERS, Channel
 from headgate.core.links.multicast import room
 from headgate.core.names import encode_name
@@ -87,3 +88,7 @@ def check_channels(policy: Policy) -> Iterator[Problem]:
                     "channel.topics",
                     f"{topic!r} is a {other}; a channel sends topics only",
                 )
+            fields = policy.resolve(topic, "topic").fields
+            if is_sliced(fields) and not fields.get("confirm"):  # else that is beside slices
+                text = f"{topic!r} has slices, and a channel sends what one of them has; leave out one of the two"
+                yield Problem(channel.origin, "channel.topics", text)

@@ -210,7 +210,9 @@ def _belonging(rule: Destination, values: Values, source: Source, problems: list
             continue
         if setting == "slices" and rule.kind is not None and rule.kind not in SLICED_KINDS:
             problems.append(
-                source.problem(path, f"belongs to a queue or a gate: a {rule.kind} has one slice; leave it out")
+                source.problem(
+                    path, f"belongs to a queue, a topic or a gate: a {rule.kind} has one slice; leave it out"
+                )
             )
         elif rule.kind == "bucket" and setting != "kind" and FIELD_OF[setting] not in BUCKET_FIELDS:
             problems.append(

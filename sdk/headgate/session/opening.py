@@ -14,7 +14,8 @@ from headgate.consuming.inbox import Inbox, InboxSink
 from headgate.consuming.sink import Sink
 from headgate.consuming.slices import SliceReceivers, Slices
 from headgate.consuming.terms import ConsumerTerms, FeedOwner
-from headgate.consuming.wildcard import InboxReceivers, PatternFeeds, TopicReceivers
+from headgate.consuming.topic_receivers import InboxReceivers, TopicReceivers
+from headgate.consuming.wildcard import PatternFeeds
 from headgate.core.addresses.pattern import with_parent
 from headgate.core.addresses.url_options import split_address
 from headgate.core.durability import MEMORY, Durability
@@ -97,10 +98,8 @@ class ConsumerOpener:
         inbox = Inbox(own)
         pacing = inbox.pacing if own is None else None
         feed = await self.feed(request, lambda one: InboxSink(inbox, inbox.buffer, one), pacing=pacing)
-        supply: MessageSource = feed
-        if feed.subscription == "queue":
-            supply = await self.slices(feed, inbox, lambda one: InboxSink(inbox, inbox.buffer, one))
-        consumer = make(inbox, supply)
+        slices = await self.slices(feed, inbox, lambda one: InboxSink(inbox, inbox.buffer, one))
+        consumer = make(inbox, slices)
         feed.on_slow = lambda _: self._tell_slow(consumer)
         if feed.is_slow:  # already
             feed.on_slow(feed)
@@ -156,10 +155,10 @@ class ConsumerOpener:
         return feed
 
     async def slices(self, first: Feed, takers: SliceReceivers, sink: Callable[[Feed], Sink]) -> Slices:
-        """Return the feeds of all slices of a queue, under the window of the first.
+        """Return the feeds of all slices of a destination, under the window of the first.
 
         Args:
-            first: the feed of the queue, which is its first slice; it is closed where the others cannot be opened.
+            first: the feed of the destination, which is its first slice; closed where the others cannot be opened.
             takers: those who receive from all of them.
             sink: returns where each feed delivers.
 
@@ -170,7 +169,7 @@ class ConsumerOpener:
 
         async def open_feed(address: Address, shared: SharedWindow) -> Feed:
             presence = destinations.at(address.name)
-            ensure = destinations.ensure(address, ("queue",))
+            ensure = destinations.ensure(address, (kind,))
             owner = FeedOwner(presence.next_number, ensure, destinations.ensure_messages, self._closes(presence))
             feed = Feed(destinations.context, address, first.terms, owner, sink, shared=shared)
             async with destinations.opening(first.address.name):
@@ -181,10 +180,13 @@ class ConsumerOpener:
                 except BaseException:
                     await feed.close()
                     raise
+            if kind == "topic":
+                await destinations.context.registry.index.relieve_copy(address, first.subscription)
             return feed
 
+        kind = destinations.at(first.address.name).kind
         feeds = Slices(first, takers, destinations.context.registry, open_feed)
-        await feeds.start()
+        await feeds.start(everywhere=kind == "topic")
         return feeds
 
     async def topics(

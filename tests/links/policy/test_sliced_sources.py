@@ -147,6 +147,24 @@ async def test_a_copying_link_has_a_copy_of_all_that_comes_to_a_slice_that_is_ne
         await settled(client, "orders")
 
 
+async def test_a_topic_with_slices_is_forwarded_as_one(worked: headgate.Client) -> None:
+    """Its link is a subscription like others: a slice that is new has it before its first message."""
+    await worked.apply_policy(loads(rule("billing", 'limit = "64kB"') + bridges(("orders", "billing"), more=" ")))
+    for number, slices in enumerate((2, 5, 1)):
+        await worked.apply("orders", kind="topic", slices=slices)
+        if not number:
+            await wait_until(lambda: begun(worked), timeout=20)
+        assert await send(worked, 5, name=f"s{slices}-") == set(range(slices))
+        numbers = await came(worked, "billing", 100 * (number + 1))
+        assert all(one == list(range(20)) for one in numbers.values())
+    await settled(worked, "orders")
+
+
+async def begun(client: headgate.Client) -> bool:
+    """Return whether a link has begun at the topic."""
+    return (await fields(client, "orders")).get("subscriptions") == "1"
+
+
 async def test_it_waits_for_room_as_one_link_and_ends_at_all_slices(client: headgate.Client, node: NodeProcess) -> None:
     """Mutants: who is first in line is looked for by the link's own id; it is ended at the first slice alone."""
     policy = SLICED + rule("billing", "limit = 100")

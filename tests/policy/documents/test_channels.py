@@ -17,6 +17,13 @@ def channel(name: str = "quotes", topics: str = "['prices']", more: str = "", gr
     return f"[[channel]]\nname = '{name}'\ntopics = {topics}\ngroup = '{group}'\nport = 7000\n{more}\n"
 
 
+@pytest.mark.parametrize("switch", ["", "flow_control = 'off'\n"])
+def test_a_channel_has_no_topics_with_slices(switch: str) -> None:
+    sliced = "[[destination]]\nmatch = 'prices'\nkind = 'topic'\nslices = 3\n"
+    with pytest.raises(BadDocument, match="slices"):
+        loads(switch + sliced + channel(), "x")
+
+
 def test_a_channel_says_where_and_how_fast_its_topics_are_sent() -> None:
     said = "ttl = 3\ninterface = '10.0.0.7'\nmaxrate = '1MB'\npacket = '8KB'"
     policy = loads(channel(topics="['prices', 'news']", more=said), "x")

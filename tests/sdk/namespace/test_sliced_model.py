@@ -1,4 +1,4 @@
-"""A queue over slots beside plain lists: nothing is lost, repeated or overtaken, nor beyond the limit."""
+"""A queue, or a topic with one subscription, over slots beside plain lists: nothing is lost, repeated or overtaken."""
 
 import asyncio
 from collections import defaultdict
@@ -15,6 +15,7 @@ from headgate.redis.keys import PoolAddress
 from headgate.redis.stores.pools import PoolStore
 from tests.sdk.observing import GUARD
 from tests.support.extent import WHOLE
+from tests.support.leaks import delete_namespace
 
 pytestmark = pytest.mark.one_server
 LIMIT = 1000
@@ -51,10 +52,10 @@ class Run:
         self.model = Model()
         self.sessions: list[tuple[headgate.Session, headgate.Producer]] = []
 
-    async def begin(self) -> None:
-        await self.client.apply("orders", kind="queue", limit=LIMIT)
+    async def begin(self, kind: str) -> None:
+        await self.client.apply("orders", kind=kind, limit=LIMIT)
         into = await self.stack.enter_async_context(self.client.session("in"))
-        self.consumer = await into.consumer("orders", window=3)
+        self.consumer = await into.consumer("orders", window=3, kind=kind)
         await self.open()
 
     async def open(self) -> None:
@@ -108,12 +109,12 @@ class Run:
         assert (await self.client.recount("orders")).equal
 
 
-async def live(url: str, namespace: str, actions: list[tuple[Any, ...]]) -> None:
+async def live(url: str, namespace: str, kind: str, actions: list[tuple[Any, ...]]) -> None:
     async with headgate.connect(url, namespace=namespace) as client:
         try:
             async with AsyncExitStack() as stack:
                 run = Run(client, stack)
-                await run.begin()
+                await run.begin(kind)
                 for action in actions:
                     await run.act(action)
                     await run.check()
@@ -123,8 +124,10 @@ async def live(url: str, namespace: str, actions: list[tuple[Any, ...]]) -> None
 
 
 @settings(deadline=None, max_examples=60 if WHOLE else 6, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(actions=st.lists(ACTIONS, min_size=8, max_size=25))
-def test_a_queue_with_slices_is_what_a_list_for_each_session_is(
-    redis_url: str, cleanup_namespace: str, actions: list[tuple[Any, ...]]
+@given(kind=st.sampled_from(["queue", "topic"]), actions=st.lists(ACTIONS, min_size=8, max_size=25))
+def test_slices_are_what_a_list_for_each_session_is(
+    redis_url: str, cleanup_namespace: str, kind: str, actions: list[tuple[Any, ...]]
 ) -> None:
-    asyncio.run(live(redis_url, cleanup_namespace, actions))
+    namespace = f"{cleanup_namespace}-{kind}"
+    asyncio.run(live(redis_url, namespace, kind, actions))
+    delete_namespace(redis_url, namespace)  # a call that was cut off may have made a slice once more

@@ -412,9 +412,8 @@ async def test_what_comes_while_the_limit_is_off_counts_as_soon_as_it_is_on(clie
     assert await held(client, "orders", 3) <= 1000
 
 
-async def test_slices_are_of_queues_and_gates_and_nobody_names_them(client: headgate.Client) -> None:
+async def test_slices_are_of_no_other_kinds_and_nobody_names_them(client: headgate.Client) -> None:
     for kind, others in (
-        ("topic", {}),
         ("bucket", {"rate": 5}),
         ("limiter", {"limits": {"slots": {"at_once": 1}}}),
     ):
@@ -425,9 +424,9 @@ async def test_slices_are_of_queues_and_gates_and_nobody_names_them(client: head
             await client.apply("events", slices=2)
         await client.remove("events")
     with pytest.raises(
-        PolicyError, match=r"policy.toml:4: destination\[1\].slices: belongs to a queue or a gate: a topic"
+        PolicyError, match=r"policy.toml:4: destination\[1\].slices: belongs to a queue, a topic or a gate: a bucket"
     ):
-        policy.loads('[[destination]]\nmatch = "door"\nkind = "topic"\nslices = 2\n')
+        policy.loads('[[destination]]\nmatch = "door"\nkind = "bucket"\nslices = 2\n')
     await client.apply("orders", kind="queue", slices=2)
     with pytest.raises(InvalidName, match="stands for a slice; name 'orders'"):
         await client.apply("orders#1", limit=5)

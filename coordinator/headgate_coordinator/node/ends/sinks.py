@@ -1,4 +1,4 @@
-"""The sinks of a client's link that receives, and its source: one feed, or one for each slice of a queue."""
+"""The sinks of a client's link that receives, and its source: one feed, or one for each slice of its destination."""
 
 from collections import deque
 from functools import partial
@@ -163,7 +163,7 @@ class LinkSink(ClientSink):
 
 
 class SliceSink(LinkSink):
-    """The sink of the feed of one slice of a queue, of all of which the link has one: they fill one buffer."""
+    """The sink of the feed of one slice, of all of which the link has one: they fill one buffer."""
 
     __slots__ = ("_unseen",)
 
@@ -191,7 +191,7 @@ class SliceSink(LinkSink):
 
 
 class LinkSlices:
-    """A source of a link's messages: the feeds of all slices of a queue; of most queues there is one."""
+    """A source of a link's messages: the feeds of all slices of a destination; most have one."""
 
     __slots__ = ("_receiver", "_slices", "_unseen", "address", "durable", "subscription")
 
@@ -256,8 +256,6 @@ async def by_name(receiver: ReceivingLink, consumers: ConsumerOpener, request: C
     sink = partial(SliceSink, receiver, unseen)
     feed = await consumers.feed(request, sink)
     feed.use.by_others()
-    if feed.subscription != "queue":
-        return feed
     unseen.add(feed)
     receiver.supply = LinkSlices(receiver, unseen, await consumers.slices(feed, LinkReceivers(receiver), sink))
     return receiver.supply

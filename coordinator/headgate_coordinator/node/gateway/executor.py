@@ -265,7 +265,7 @@ class Executor:
         registry, whole, number = self._parts.registry, part.whole, slice_number(part.name)
         if number == 0 or number < int(registry.fields(whole).get("sliced", 1)):
             return
-        await registry.ensure(whole, ("queue",), recover=True)  # it may have been lost before its slice
+        await registry.ensure(whole, KINDS, recover=True)  # it may have been lost before its slice
         await registry.refresh(whole)
         if number >= int(registry.fields(whole).get("sliced", 1)):
             raise InvalidValue(f"{whole.name!r} has no slice {number}")

@@ -31,7 +31,7 @@ _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
 """Fields that each slice would keep for itself: the setting of each, its values that say nothing, and what to do."""
 
 
-SLICED_KINDS: Final = frozenset({"queue", "gate"})
+SLICED_KINDS: Final = frozenset({"queue", "topic", "gate"})
 """Kinds of destinations that may have slices."""
 
 
@@ -83,7 +83,9 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
         return
     kind = fields.get("kind", "queue")
     if kind not in SLICED_KINDS and given.get("slices", "1") not in ("", "1"):
-        raise PolicyError(f"belongs to a queue or a gate: a {kind} has one slice; leave it out", setting="slices")
+        raise PolicyError(
+            f"belongs to a queue, a topic or a gate: a {kind} has one slice; leave it out", setting="slices"
+        )
     for field, (setting, idle, instead) in _ALONE.items():
         if fields.get(field, "") not in idle and {field, "slices"} & set(given):
             raise PolicyError(
