@@ -148,7 +148,7 @@ def test_a_killed_worker_is_replaced_and_sums_never_fall(crew: Crew) -> None:
     assert figures["headgate_node_messages_total in"] == 12
     assert figures["headgate_node_replaced_workers_total"] == 1
     assert "ended by signal 9" in crew.errors
-    assert "begins again in 0.1 s" in crew.errors
+    assert "starts again in 0.1 s" in crew.errors
 
 
 def test_a_stopped_worker_is_replaced_and_it_is_not_ready_meanwhile(crew: Crew) -> None:

@@ -60,7 +60,7 @@ def test_it_asks_again_ever_more_seldom_and_at_once_after_it_was_answered(monkey
     spark: Any = None
     assert run(spark, Ingest({}, "o", "c", follow=True), said.append) == 3
     assert paused == [1, 2, 5, 10, 30, 30, 30, 1]
-    assert said[:2] == ["Redis is away; asked again in 1 s", "Redis is away; asked again in 2 s"]
+    assert said[:2] == ["Redis is away; retrying in 1 s", "Redis is away; retrying in 2 s"]
     assert said[7:9] == ["Redis answers again", "3 rows"]
     query[:] = ["away"]
     with pytest.raises(IngestFailed, match="the next run goes on from c"):
