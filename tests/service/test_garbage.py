@@ -79,7 +79,7 @@ def test_what_became_garbage_while_it_was_left_out_is_found_by_a_thorough_one(
 
 @pytest.mark.one_server
 async def test_a_node_that_serves_leaves_out_what_it_began_with(redis_url: str, cleanup_namespace: str) -> None:
-    """Mutant: a node starts without it. A message through it then takes a quarter more of its processor, see bench/README.md."""
+    """Mutant: a node starts without it. A message then takes a quarter more of its processor, see bench/README.md."""
     seen: list[tuple[int, int]] = []
     before, loop = gc.get_threshold(), asyncio.get_running_loop()
 
