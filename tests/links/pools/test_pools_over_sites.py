@@ -11,8 +11,9 @@ from headgate._util.tasks import stop
 from headgate.namespace.pool_sites import forget_site
 from headgate.redis.keys import PoolAddress
 from tests.links.pools.pool_sites import drawn, in_use, part, shared, whole, working
-from tests.links.sites import SiteOf
+from tests.links.sites import SiteOf, reach_of
 from tests.support.faultproxy import FaultProxy
+from tests.support.leaks import delete_namespace
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -183,3 +184,17 @@ async def test_whichever_side_loses_its_pool_the_limit_holds(three_sites: list[S
             send.cancel()
         await asyncio.gather(*sends, return_exceptions=True)
         assert await total() <= 1000
+
+
+async def test_the_home_may_be_a_cluster(three_sites: list[SiteOf], cluster_url: str) -> None:
+    _, berlin, _ = three_sites
+    async with headgate.connect(cluster_url, namespace=berlin.client.namespace) as client:
+        paris = SiteOf("paris", client, cluster_url, reach=berlin.reach)
+        berlin.reach = reach_of(cluster_url)
+        await paris.govern(whole(1000, berlin=600))
+        await berlin.govern(part("paris"), paris)
+        async with working(paris, berlin):
+            await berlin.send("invoices", *[BODY] * 4, timeout=20)
+            await paris.send("orders", BODY, timeout=20)
+            assert (await shared(paris))["@berlin"] >= 400
+        delete_namespace(cluster_url, client.namespace)
