@@ -14,6 +14,7 @@ from tests.links.pools.pool_sites import drawn, in_use, part, shared, whole, wor
 from tests.links.sites import SiteOf, reach_of
 from tests.support.faultproxy import FaultProxy
 from tests.support.leaks import delete_namespace
+from tests.support.shared import SharedServers
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -186,7 +187,9 @@ async def test_whichever_side_loses_its_pool_the_limit_holds(three_sites: list[S
         assert await total() <= 1000
 
 
-async def test_the_home_may_be_a_cluster(three_sites: list[SiteOf], cluster_url: str) -> None:
+async def test_the_home_may_be_a_cluster(
+    three_sites: list[SiteOf], cluster_url: str, shared_servers: SharedServers
+) -> None:
     _, berlin, _ = three_sites
     async with headgate.connect(cluster_url, namespace=berlin.client.namespace) as client:
         paris = SiteOf("paris", client, cluster_url, reach=berlin.reach)
@@ -197,4 +200,5 @@ async def test_the_home_may_be_a_cluster(three_sites: list[SiteOf], cluster_url:
             await berlin.send("invoices", *[BODY] * 4, timeout=20)
             await paris.send("orders", BODY, timeout=20)
             assert (await shared(paris))["@berlin"] >= 400
-        delete_namespace(cluster_url, client.namespace)
+    for url in shared_servers.cluster().urls:
+        delete_namespace(url, berlin.client.namespace)
