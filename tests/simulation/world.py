@@ -6,6 +6,7 @@ import importlib
 import logging
 import sys
 import types
+import warnings
 from collections.abc import Coroutine, Iterator
 from contextvars import Context
 from random import Random
@@ -100,7 +101,9 @@ def of_this_world(world: World) -> Iterator[None]:
     gc.freeze()  # what is here is no garbage of this world
     logging.disable(logging.CRITICAL)
     try:
-        yield
+        # Whoever is cut off or ends as it connects leaves the connection to its end to close.
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            yield
     finally:
         for module, name, real in places:
             setattr(module, name, real)
