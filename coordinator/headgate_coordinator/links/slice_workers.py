@@ -37,6 +37,8 @@ class SliceWorkers:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._beginning: dict[int, Trouble] = {}
         self._done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        # A slice may fail while `run` ends for another reason: nobody asks then, which is no error of its own.
+        self._done.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def __iter__(self) -> Iterator[LinkWorker]:
         return iter(tuple(self.workers.values()))

@@ -151,7 +151,7 @@ async def test_a_target_that_does_not_take_it_leaves_it_where_it_is(redis_url: s
             ("calls", headgate.PolicyError, "stores no messages"),
             ("news", headgate.PolicyError, "nobody has subscribed"),
             ("small", headgate.MessageTooLarge, "small"),
-            ("dead", headgate.InvalidValue, "where it is"),
+            ("dead", headgate.InvalidValue, "is there already"),
         ):
             with pytest.raises(error, match=words):
                 await client.move_message("dead", ids[0], target)
