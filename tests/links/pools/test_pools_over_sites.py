@@ -8,6 +8,7 @@ import pytest
 
 import headgate
 from headgate._util.tasks import stop
+from headgate.core.names import slice_name
 from headgate.namespace.pool_sites import forget_site
 from headgate.redis.keys import PoolAddress
 from tests.links.pools.pool_sites import drawn, in_use, part, shared, whole, working
@@ -185,6 +186,25 @@ async def test_whichever_side_loses_its_pool_the_limit_holds(three_sites: list[S
             send.cancel()
         await asyncio.gather(*sends, return_exceptions=True)
         assert await total() <= 1000
+
+
+async def test_a_queue_with_slices_may_use_a_part(three_sites: list[SiteOf]) -> None:
+    """Breaks when a queue's slots draw from the queue's own limit alone."""
+    paris, berlin, _ = three_sites
+    await paris.govern(whole(1000, berlin=600), berlin)
+    await berlin.govern(part("paris") + "limit = 2000\nslices = 3\n", paris)
+    async with working(paris, berlin):
+        await berlin.send("invoices", *[BODY] * 4, timeout=20)
+        slots = [slice_name("invoices", number) for number in range(3)]
+        assert await in_use(berlin, slots) == 400
+        assert 400 <= await drawn(berlin) <= (await shared(paris))["@berlin"] <= 600
+        with pytest.raises(headgate.CreditTimeout, match="a part of pool orders at site paris"):
+            await berlin.send("invoices", *[BODY] * 3, timeout=2)
+        assert await in_use(berlin, slots) == 600
+        late = asyncio.create_task(paris.send("orders", *[BODY] * 10, timeout=30))
+        await empty(berlin, "invoices")
+        await late
+        assert (await shared(paris))["@berlin"] == 0
 
 
 async def test_the_home_may_be_a_cluster(
