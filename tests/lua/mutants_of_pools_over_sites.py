@@ -11,12 +11,13 @@ _OWES = f"{_M}::test_a_site_owes_what_it_has_above_the_level_of_who_waits_here"
 _GONE = f"{_M}::test_a_pool_that_is_no_part_any_more_gives_all_back"
 _NAMED = f"{_M}::test_a_site_that_is_named_no_more_keeps_what_it_uses_and_nothing_else"
 _DRAWS = f"{_M}::test_a_site_draws_what_it_lacks_and_gives_back_what_nobody_has_there"
+_NEW = f"{_M}::test_a_site_that_is_new_to_a_pool_that_lost_nothing_takes_no_room"
 _FORGOTTEN = f"{_M}::test_what_is_forgotten_of_a_site_is_free_and_the_site_hears_of_it"
 
 POOLS_OVER_SITES: Final = (
     # What a site may hold is kept for it while the pool does not know.
     ("P1", "lib/pool", "m.heard == p.epoch and 0 or math.max(0, m.most - (m.granted - m.returned))", "0", _LOSS),
-    ("P6", "lib/member", "m.heard and string.format(HEARD, m.heard) or ''", "''", _LOSS),
+    ("P6", "lib/member", "m.heard and string.format(HEARD, m.heard) or ''", "''", _NEW),
     ("P1", "pool_site", "if there == p.epoch then", "if true then", _KEPT),
     ("P1", "pool_share", "or there < s.there) then", "or false) then", _LATE),
     ("P1", "pool_site", "local most = m.heard == p.epoch and held or m.most", "local most = 0", _LOSS),
@@ -41,13 +42,7 @@ POOLS_OVER_SITES: Final = (
         "elseif false then",
         f"{_M}::test_a_late_report_of_a_part_that_was_lost_is_refused",
     ),
-    (
-        "P12",
-        "pool_set",
-        "    m.heard = p.epoch --",
-        "    --",
-        f"{_M}::test_a_site_that_is_new_to_a_pool_that_lost_nothing_takes_no_room",
-    ),
+    ("P12", "pool_set", "    m.heard = p.epoch --", "    --", _NEW),
     # Bounds, whatever a site says.
     (
         "P1",
