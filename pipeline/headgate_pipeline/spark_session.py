@@ -1,4 +1,4 @@
-"""The Spark session of a job, and what it needs of the machine."""
+"""A job gets its Spark session here, once the machine is found to have what Spark needs."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Chooses the way to the state that a URL names. To add a way, name its schemes in ``_WAYS``."""
+"""A URL names the way to the state, which is chosen here. To add a way, name its schemes in ``_WAYS``."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Clients: a connection to one Redis deployment, seen through one namespace."""
+"""A client is a connection to one Redis deployment, seen through one namespace."""
 
 import asyncio
 import socket
@@ -36,7 +36,7 @@ from headgate.spans import found
 
 
 class Client(Administration):
-    """The result of :func:`connect`; use it as ``async with``, or await it and close it.
+    """A client is what :func:`connect` returns; use it as ``async with``, or await it and close it.
 
     Attributes:
         namespace: the tenant whose destinations it sees.

@@ -1,4 +1,4 @@
-"""The context that a client gives to all that it opens: the ways to the state, and their owner."""
+"""A client gives a context to all that it opens: the ways to the state, and their owner."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ from headgate.waits import Waits
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One client's, or one of its sessions'.
+    """A context serves one client, or one of its sessions.
 
     Attributes:
         store: the scripts.

@@ -36,7 +36,7 @@ list listen load lock log look lower make map mark match measure meet mend merge
 observe offer open order pass pause pay permit pick place poll prepare print process propose prove publish purge put
 queue raise read receive reclaim recount reduce refill refuse register reject release remember remove rename renew
 repair repeat replace replay report request reserve reset resolve restart restore resume retry return route run save
-say scan schedule search see select send serve set settle shed shift show sign skip sort spend split spool spread
+say scan schedule search see select send serve set settle shed shift show sign skip sort speak spend split spool spread
 stand start stop store strip subscribe sum suspend sweep switch take tell test tie time touch translate trim try
 turn undo unsubscribe update use validate verify visit wait wake walk warn watch weigh widen withdraw work wrap
 write yield

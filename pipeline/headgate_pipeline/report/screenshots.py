@@ -1,4 +1,4 @@
-"""The pictures of a report as PNG: those of the page, drawn by a Chromium of this machine, and no library more."""
+"""A report's pictures are saved as PNG: those of the page, drawn by a Chromium of this machine, and no library more."""
 
 import shutil
 import subprocess

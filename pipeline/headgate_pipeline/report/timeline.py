@@ -1,4 +1,4 @@
-"""Data of a picture: a few hundred windows for a destination, for any number of its entries.
+"""A picture draws a few hundred windows of a destination, for any number of its entries; its data are made here.
 
 All is pure, from what :func:`headgate_pipeline.ledger.events.prepare` returns; only what is returned here is ever
 collected.

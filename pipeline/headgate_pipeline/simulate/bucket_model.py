@@ -1,4 +1,4 @@
-"""A bucket as a model: tokens are asked for when they were, and waited for under another rate."""
+"""A model of a bucket replays a period: tokens are asked for when they were, and waited for under another rate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from headgate_pipeline.simulate.rules import Bucket
 
 @dataclass(frozen=True, slots=True)
 class BucketOutcome:
-    """The outcome of a replay.
+    """An outcome says how long the tokens of a replay were waited for, and how many were refused.
 
     Attributes:
         waited: ms until their tokens, of all calls together.

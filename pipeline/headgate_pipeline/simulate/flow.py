@@ -1,4 +1,4 @@
-"""Destinations as a model: senders that go on when they are let in, consumers of a known capacity, limits and rates.
+"""A model of destinations has senders that go on once let in, consumers of known capacity, limits and rates.
 
 A sender's time stands still while it waits: what it sends after a wait comes later by as long. So a larger limit brings
 its messages sooner, and a smaller one later, as with senders that await each send. Consumers take what they took in the
@@ -48,7 +48,7 @@ def replay_all(
 
 
 class _Tokens:
-    """Rate buckets of several at once: what may go in this bin, and what is left of it for the next."""
+    """Tokens of several rate buckets are kept here: what may go in this bin, and what is left of it for the next."""
 
     def __init__(self, buckets: Sequence[Bucket | None], step: int) -> None:
         self.burst = np.array([bucket.burst if bucket else inf for bucket in buckets])
@@ -61,7 +61,7 @@ class _Tokens:
 
 
 class _Flow:
-    """The state of all destinations at a moment: arrays by destination, or by sender."""
+    """A flow holds the state of all destinations at a moment: arrays by destination, or by sender."""
 
     def __init__(self, periods: Sequence[Period], rules: Sequence[Rules], pools: Mapping[str, float]) -> None:
         self.periods, self.rules = periods, rules

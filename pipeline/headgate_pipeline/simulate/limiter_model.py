@@ -1,4 +1,4 @@
-"""A limiter as a model: admissions are asked for when they were, and held as long as they were, under other limits."""
+"""A model of a limiter replays admissions under other limits: asked for when they were, held as long as they were."""
 
 import heapq
 from bisect import bisect_right
@@ -24,7 +24,7 @@ Unit = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class LimiterOutcome:
-    """The outcome of a replay.
+    """An outcome says how long the admissions of a replay waited and for what, and how many were refused.
 
     Attributes:
         waited: ms of all that waited, together.

@@ -1,4 +1,6 @@
-"""Observations of a destination in a period, their outcome, and the confidence of a quantile.
+"""A period is what was observed of a destination, and an outcome is what a replay of it led to.
+
+A quantile has a confidence, too.
 
 :mod:`headgate_pipeline.simulate.flow` replays a period under other rules.
 """
@@ -18,7 +20,7 @@ CONFIDENCE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Observations of a destination, in bins of ``step`` ms; all amounts are bytes.
+    """A period holds the observations of a destination, in bins of ``step`` ms; all amounts are bytes.
 
     Attributes:
         step: ms of a bin.
@@ -71,7 +73,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a replay.
+    """An outcome says how long the senders of a replay waited and for what, and how much was pending.
 
     Attributes:
         waited: ms that senders waited for room, all together.

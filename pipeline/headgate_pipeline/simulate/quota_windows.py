@@ -1,4 +1,4 @@
-"""Windows of quotas as scripts reckon them: an hour, a day, a week or a month of a time zone."""
+"""A quota's window is found as scripts reckon it: an hour, a day, a week or a month of a time zone."""
 
 from calendar import monthrange
 from datetime import UTC, datetime, timedelta

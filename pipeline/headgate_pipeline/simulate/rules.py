@@ -35,7 +35,7 @@ _HIDDEN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A rate: ``rate`` a second, and ``burst`` at once."""
+    """A bucket lets ``rate`` a second go, and ``burst`` at once."""
 
     rate: float
     burst: float

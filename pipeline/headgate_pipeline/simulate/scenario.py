@@ -1,4 +1,4 @@
-"""A question about a period: which rules for which destinations, and which parts of a policy no replay can judge."""
+"""A scenario asks about a period: which rules for which destinations, and which parts of a policy no replay judges."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ _HIDDEN: Final = {"gate": "permits of a gate are not in the ledger", "": "nothin
 
 @dataclass(frozen=True, slots=True)
 class ObservedDestination:
-    """A destination of a ledger.
+    """An observed destination is one that a ledger has entries of.
 
     Attributes:
         name: its name.
@@ -39,7 +39,7 @@ class ObservedDestination:
 
 @dataclass(slots=True)
 class Scenario:
-    """The rules to replay, by name of the destination.
+    """A scenario holds the rules to replay, by name of the destination.
 
     Attributes:
         asked: the rules that are asked about.

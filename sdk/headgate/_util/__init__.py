@@ -1,1 +1,1 @@
-"""Small parts that know nothing of Headgate's state: tasks, callbacks, reconnecting, forks."""
+"""Small parts are kept here that know nothing of Headgate's state: tasks, callbacks, reconnecting, forks."""

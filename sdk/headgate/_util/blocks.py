@@ -1,4 +1,4 @@
-"""Blocks that a task is inside of while it waits: found when somebody asks, so that entering one costs nothing."""
+"""A waiting task is asked here for the blocks that it is inside of, so that entering one costs nothing."""
 
 import gc
 from asyncio import Task

@@ -1,4 +1,4 @@
-"""Callbacks of a service, called so that nothing they do breaks what calls them."""
+"""A service's callbacks are called so that nothing they do breaks what calls them."""
 
 import asyncio
 import inspect

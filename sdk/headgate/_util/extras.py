@@ -1,4 +1,4 @@
-"""Extras: modules for a library of somebody else, which has to be there."""
+"""An extra is made of modules for somebody else's library, which has to be there."""
 
 import contextlib
 from collections.abc import Iterator

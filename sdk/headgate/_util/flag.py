@@ -1,10 +1,10 @@
-"""Keeps a flag that a task waits for."""
+"""A task can wait for a flag that others set."""
 
 import asyncio
 
 
 class Flag(asyncio.Event):
-    """Is an event for one waiting task or a few: their list takes 0.7 KiB less than a deque while it is empty."""
+    """A flag is an event for one waiting task or a few: their list takes 0.7 KiB less than an empty deque."""
 
     def __init__(self) -> None:
         super().__init__()

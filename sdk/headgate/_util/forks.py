@@ -1,4 +1,4 @@
-"""Objects opened before a fork belong to the parent: in the child they refuse, and touch nothing of the parent's.
+"""An object opened before a fork belongs to the parent: in the child it refuses, and touches nothing of the parent's.
 
 Credit that both would spend is twice the credit, and sockets that both would write to carry nonsense.
 """
@@ -11,7 +11,7 @@ FORKED: Final = "it was opened before this process was forked, and belongs to th
 
 
 class Forkable(Protocol):
-    """An object that a child must not use."""
+    """A forkable object is one that a child must not use."""
 
     def forked(self) -> None:
         """Refuse to work from now on, without a word to anybody; called in the child."""

@@ -1,4 +1,4 @@
-"""The rate that one producer or consumer keeps to, changed while somebody waits for his turn."""
+"""A pacing keeps one producer or consumer to a rate, which may change while somebody waits for his turn."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ ENDLESS: Final = float("inf")
 
 
 class Pacing:
-    """A rate, or none. A change reaches those who wait: they take their turn anew, in their order.
+    """A pacing keeps to a rate, or to none. A change reaches those who wait: they take their turn anew, in their order.
 
     Args:
         rate: a second; None for no bound.

@@ -34,7 +34,7 @@ def in_background(work: Awaitable[object], running: Running, name: str) -> "asyn
 
 
 class StepCallbacks(set[Callable[[], None]]):
-    """Callbacks that a task makes after each of its steps."""
+    """A task calls these callbacks after each of its steps."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Parts that URLs of Redis and of nodes have in common. Errors do not repeat them."""
+"""URLs of Redis and of nodes have these parts in common. Errors do not repeat them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:\s]+))(?::(\d{1,5
 
 @dataclass(frozen=True, slots=True)
 class UrlParts:
-    """A URL taken apart; its text form shows no password.
+    """A URL is taken apart here; its text form shows no password.
 
     Attributes:
         username: None where there is none.

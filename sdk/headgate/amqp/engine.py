@@ -1,4 +1,4 @@
-"""One connection's AMQP 1.0, without socket and without clock: bytes in, calls to a handler, bytes out.
+"""An engine speaks one connection's AMQP 1.0, without socket or clock: bytes in, calls to a handler, bytes out.
 
 Duties that the C library leaves to its user are done here: a peer that sends without credit or too much at once loses
 its link, and one that has more links than it may is refused the next.
@@ -44,7 +44,7 @@ _credit = lib.pn_link_credit
 
 
 class Engine:
-    """The protocol of one connection.
+    """An engine keeps the protocol of one connection.
 
     Args:
         handler: gets the events.

@@ -9,7 +9,7 @@ Incoming = tuple[bytes, Any]
 
 
 class Handler(Protocol):
-    """The events of a connection. None of these may call ``Engine.receive``."""
+    """A handler hears the events of a connection. None of its methods may call ``Engine.receive``."""
 
     def opened(self) -> None:
         """Note that the peer opened the connection; ``Engine.open`` answers it, unless that was first."""

@@ -23,7 +23,10 @@ def in_calls(channels: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 class NodeWakeUps:
-    """Subscriptions to channels; a new connection gets all of them. ``ask`` makes a call within that many seconds."""
+    """Subscriptions to channels are kept here, and a new connection gets all of them.
+
+    ``ask`` makes a call within that many seconds.
+    """
 
     def __init__(self, ask: Callable[..., Awaitable[Any]]) -> None:
         self._ask = ask

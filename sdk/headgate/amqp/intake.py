@@ -1,4 +1,4 @@
-"""Messages as they come over a link: put together from their frames, and never more of them than is allowed."""
+"""A link's messages are put together from their frames here, and never more of them than is allowed."""
 
 from typing import Any
 

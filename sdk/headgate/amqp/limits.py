@@ -8,7 +8,7 @@ from headgate.amqp.proton import ffi, lib
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one connection.
+    """A connection is bounded by these limits.
 
     Attributes:
         frame: bytes of the largest frame.

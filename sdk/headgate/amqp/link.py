@@ -54,7 +54,7 @@ _from_buffer, _ACCEPTED = ffi.from_buffer, lib.PN_ACCEPTED
 
 @dataclass(frozen=True, slots=True)
 class Terminus:
-    """One end of a link, as one side described it.
+    """A terminus is one end of a link, as one side described it.
 
     Attributes:
         address: the destination's name; None where there is none, as at an anonymous relay.
@@ -118,7 +118,7 @@ class Terminus:
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """A link; at a receiver messages come in, at a sender they go out.
+    """A link moves messages one way: at a receiver they come in, at a sender they go out.
 
     Attributes:
         engine: the connection's.

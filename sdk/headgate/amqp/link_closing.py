@@ -1,4 +1,4 @@
-"""Last words of a connection about its links: that all is sent, and that it knows of their end."""
+"""A connection speaks its last words about its links here: that all is sent, and that it knows of their end."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ Answer = Callable[[Any], None]
 
 
 class DrainingLinks:
-    """Links whose receivers want their credit used up, and that have nothing more to use it for: ``links``."""
+    """Draining links have receivers that want their credit used up, and nothing more to use it for: ``links``."""
 
     __slots__ = ("_streams", "links")
 
@@ -45,7 +45,7 @@ class DrainingLinks:
 
 
 class ClosingLinks:
-    """Links that the peer has ended, and whose messages are not all settled: the answer waits for that."""
+    """A closing link was ended by the peer, and its messages are not all settled: the answer waits for that."""
 
     __slots__ = ("_kept", "_links")
 

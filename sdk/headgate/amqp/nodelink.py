@@ -1,4 +1,4 @@
-"""A client's connection to one node: calls go out, many in one message, and answers come in, in any order."""
+"""A client has a connection to one node: calls go out, many in one message, and answers come in, in any order."""
 
 import asyncio
 from collections import deque
@@ -29,7 +29,7 @@ _LIMITS: Final = Limits(message=1 << 32, idle=30.0)
 
 
 class Call:
-    """A call on its way.
+    """A call waits to be sent, or for its answer.
 
     Attributes:
         number: tells its answer from others.
@@ -46,7 +46,7 @@ class Call:
 
 
 class NodeLink(Wire):
-    """One connection.
+    """A node link makes one client's calls over one connection to a node.
 
     Args:
         url: of the nodes, with who we are.

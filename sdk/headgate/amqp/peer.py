@@ -1,4 +1,4 @@
-"""A small AMQP client on a socket: one connection that keeps the rules, with links of its own."""
+"""A peer is a small AMQP client on a socket: one connection that keeps the rules, with links of its own."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ class Disconnected(ConnectionError):
 
 
 class Peer(Wire):
-    """One connection. Events of its links are noted in :attr:`changed`; a subclass does more.
+    """A peer has one connection. It notes events of its links in :attr:`changed`; a subclass does more.
 
     Args:
         name: of the container.

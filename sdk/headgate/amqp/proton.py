@@ -1,4 +1,4 @@
-"""The C library that speaks AMQP 1.0, called directly: its Python classes take ten times as long.
+"""Proton is the C library that speaks AMQP 1.0. It is called directly: its Python classes take ten times as long.
 
 Nothing else in Headgate imports it. The names are those of Proton's C API, ``pn_...``, which documents what they do.
 """
@@ -62,7 +62,7 @@ ASSERTS: Final = b"pn_link_is_receiver(receiver)" in Path(_module.__file__ or ""
 
 
 class Scratch(threading.local):
-    """Memory that bytes pass through on their way in and out of the library; one for each thread."""
+    """A scratch is memory that bytes pass through on their way in and out of the library; each thread has one."""
 
     def __init__(self) -> None:
         self.buffer: Any = ffi.new("char[]", SCRATCH)

@@ -1,4 +1,4 @@
-"""The state, reached through nodes: the very calls that the SDK makes to Redis, carried over AMQP.
+"""The state is reached through nodes here: the very calls that the SDK makes to Redis, carried over AMQP.
 
 A node holds nothing of a session, so one is as good as another. When a connection is lost, the calls that were under
 way are made again over the next: each may be applied more than once with the effect of once.
@@ -38,7 +38,7 @@ _CLOSE_WITHIN: Final = 0.2
 
 
 class NodeBackend:
-    """Nodes of one deployment, one of them connected at a time.
+    """A node backend knows the nodes of one deployment, and is connected to one of them at a time.
 
     Attributes:
         version: of the Redis behind them.

@@ -1,4 +1,4 @@
-"""Waits of an SDK's callers, reported to the node that it is connected to: so it counts its clients' waits too."""
+"""An SDK reports its callers' waits to the node that it is connected to, which counts them too."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Reads again, from the bytes that have just come, the fields that the library misreads or loses.
+"""Some fields are read again, from the bytes that have just come: those that the library misreads or loses.
 
 It is looked for only where something shows that it may be there, and taken for true only where frames follow one
 another up to the end of those bytes: then the library is between two frames too.

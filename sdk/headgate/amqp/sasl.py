@@ -41,7 +41,7 @@ class HandshakeFailed(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A client's claimed identity; the password is in no text form.
+    """A client has credentials by which it claims an identity; the password is in no text form.
 
     Attributes:
         name: empty for ANONYMOUS, and where it names nobody beside a certificate or a token.
@@ -73,7 +73,7 @@ def _symbols(names: Sequence[str]) -> bytes:
 
 
 class _Fields:
-    """The fields of one frame's list, read from left to right."""
+    """The fields of one frame's list are read from left to right."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -123,7 +123,7 @@ class _Fields:
 
 
 class _Frames:
-    """The bytes of a handshake: one header, then frames, then what is not ours any more."""
+    """A handshake's bytes are read here: one header, then frames, then what is not ours any more."""
 
     __slots__ = ("_data", "headed", "most")
 
@@ -168,7 +168,7 @@ class _Frames:
 
 
 class SaslServer:
-    """A node's side, which offers these mechanisms of ANONYMOUS, PLAIN, EXTERNAL, OAUTHBEARER and XOAUTH2.
+    """A node's side of the handshake offers these mechanisms of ANONYMOUS, PLAIN, EXTERNAL, OAUTHBEARER and XOAUTH2.
 
     Attributes:
         outgoing: bytes to send; whoever sends them empties it.
@@ -268,7 +268,7 @@ def _parts(mechanism: str, response: bytes) -> tuple[str, str, str]:
 
 
 class SaslClient:
-    """A client's side; attributes as :class:`SaslServer` has them.
+    """A client's side of the handshake has the attributes of :class:`SaslServer`.
 
     Args:
         name: the user; None for ANONYMOUS, or for whom a certificate or a token names.

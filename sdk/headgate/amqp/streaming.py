@@ -1,4 +1,4 @@
-"""Large messages on their way out, a piece at a time.
+"""A large message is sent a piece at a time.
 
 The library moves all that it has been given of a message whenever it takes a frame from it, which for 100 MB takes most
 of a minute. So it is given the next piece only when it has passed on the last; that waits for the peer's window too.
@@ -19,7 +19,7 @@ PIECE: Final = 262_144
 
 @dataclass(slots=True)
 class PartialMessage:
-    """A message that the library does not have all of yet; what is sent after it on its link waits behind it."""
+    """A partial message is one that the library does not have all of yet; later messages of its link wait behind it."""
 
     delivery: Any
     message: bytes
@@ -28,7 +28,7 @@ class PartialMessage:
 
 
 class Streams:
-    """Deliveries that are still to be sent, over all links of a connection.
+    """A connection keeps the deliveries here that are still to be sent, over all its links.
 
     Attributes:
         links: those that have any; nearly always none, and then there is nothing to ask for.

@@ -1,4 +1,4 @@
-"""A URL of nodes, read without its secrets ever being printed.
+"""A URL of nodes is read without its secrets ever being printed.
 
 Accepted forms::
 
@@ -29,7 +29,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class AmqpUrl:
-    """A URL of nodes taken apart; its text form shows no password.
+    """A URL of nodes is taken apart here; its text form shows no password.
 
     Attributes:
         tls: whether the connections are encrypted.

@@ -1,4 +1,4 @@
-"""Windows of the peer's sessions: frames that they take, whatever credit their links have.
+"""A session of the peer has a window: the frames that it takes, whatever credit its links have.
 
 The library keeps what it cannot pass on, and nobody else can have what it keeps. So it is to be handed no more than the
 window takes. It has no event for a window that is wider than before; links that wait for one are kept here.
@@ -22,7 +22,7 @@ OVERHEAD: Final = 100
 
 
 class SessionWindows:
-    """Room in the sessions of one connection.
+    """The windows of one connection's sessions say how much room there is, and which links wait for more.
 
     Args:
         transport: of the connection.

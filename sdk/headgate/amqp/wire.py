@@ -1,4 +1,4 @@
-"""An AMQP connection on a socket: bytes between asyncio and the engine, the handshake before, the heartbeat during."""
+"""A wire moves an AMQP connection's bytes between socket and engine; it does the handshake first, and the heartbeat."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ _OVER: Final = SaslServer(())
 
 
 class Wire(asyncio.Protocol):
-    """One socket. Its subclass is also the engine's handler.
+    """A wire has one socket. Its subclass is also the engine's handler.
 
     Output of the engine goes out at the end of the loop's turn, once :meth:`flush_soon` was called.
     """

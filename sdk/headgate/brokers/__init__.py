@@ -1,4 +1,4 @@
-"""Settings of other brokers in our words: one table a product, for importers, pages of documents and hints of errors.
+"""Settings of other brokers are put in our words here: one table a product, for importers, docs and hints of errors.
 
 ``<product>.toml`` has the settings of a product by the tables of its own document. No other says what they are here.
 """
@@ -26,7 +26,7 @@ NOT_COVERED: Final = "not covered"
 
 @dataclass(frozen=True, slots=True)
 class BrokerSetting:
-    """One setting of a product.
+    """A broker setting is one setting of a product, and what we have in its place.
 
     Attributes:
         group: the table of the product's document that it is in.

@@ -1,4 +1,4 @@
-"""Charges: an amount that each call of something takes of a limiter, a gate or a bucket. Doors are built of them."""
+"""A charge is an amount that each call of something takes of a limiter, a gate or a bucket. Doors are built of them."""
 
 from headgate.charge.charges import Charge, Source, SyncCharge, SyncSource
 from headgate.charge.held import Held, Kept, answered, failed

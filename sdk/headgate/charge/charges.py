@@ -1,4 +1,4 @@
-"""Charges on things of an event loop, and on those that block."""
+"""A charge is made on things of an event loop, or on those that block."""
 
 import asyncio
 import logging

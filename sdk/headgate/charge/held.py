@@ -20,7 +20,7 @@ class Held(Protocol):
 
 
 class _SpentTokens:
-    """Tokens of a bucket: they are used, so nothing comes back."""
+    """Tokens of a bucket are used once they are taken, so nothing comes back."""
 
     def release(self) -> None:
         """Do nothing."""
@@ -30,7 +30,7 @@ TAKEN: Final = _SpentTokens()
 
 
 class Kept:
-    """An admission that an answer keeps. It is released with the answer, which nobody can end once it is garbage.
+    """An answer keeps this admission. It is released with the answer, which nobody can end once it is garbage.
 
     Args:
         held: the admission.

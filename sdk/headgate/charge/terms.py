@@ -1,4 +1,4 @@
-"""Terms: for whom a call is charged, how much, and how long it may wait for it."""
+"""A charge has terms: for whom a call is charged, how much, and how long it may wait for it."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -1,1 +1,1 @@
-"""Consumers: windows, deliveries, settlement, dead letters, and looks at stored messages."""
+"""Consumers have windows, deliveries, settlement, dead letters, and looks at stored messages."""

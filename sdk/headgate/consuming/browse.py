@@ -1,4 +1,4 @@
-"""Browsing: the messages of a destination, read without taking them. No credit, no window, nothing is changed."""
+"""A browser reads the messages of a destination without taking them. No credit, no window, nothing is changed."""
 
 from collections.abc import AsyncIterator
 from typing import Final
@@ -17,7 +17,7 @@ PAGE: Final = 100
 
 
 class Browsed(Stored):
-    """A message that is stored, delivered or not; of a topic, one that some subscription has not settled.
+    """A browsed message is stored, delivered or not; one of a topic has some subscription that has not settled it.
 
     Attributes:
         expires_ms: ms of Redis' clock at which it expires; None when it does not.
@@ -80,7 +80,7 @@ async def _slice(
 
 
 class _PageReader:
-    """Payloads of a page. A store that did not answer once is not asked again, so that a page costs one wait."""
+    """A page's payloads are read here. A store that failed once is not asked again, so that a page costs one wait."""
 
     def __init__(self, store: Store, spooling: Spooling, address: Address) -> None:
         self._store, self._spooling, self._address = store, spooling, address

@@ -1,4 +1,4 @@
-"""Consumers: messages out of a queue or a topic, or out of all topics that a pattern matches, under a window."""
+"""A consumer takes messages out of a queue, a topic, or all topics that a pattern matches, under a window."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -16,7 +16,7 @@ from headgate.units import parse_timeout
 
 
 class MessageSource(Protocol):
-    """A source of a consumer's messages: a feed, or one for each topic."""
+    """A consumer gets its messages from a source: a feed, or one for each topic."""
 
     @property
     def address(self) -> Address:
@@ -93,7 +93,9 @@ class MessageSource(Protocol):
 
 
 class Consumer:
-    """Receives from one subscription. Get one from :meth:`Session.consumer`; iterate it, and settle what it yields.
+    """A consumer receives from one subscription.
+
+    Get one from :meth:`Session.consumer`; iterate it, and settle what it yields.
 
     It holds at most its window unsettled; what it holds goes back, untried, when it is closed. With a pattern it
     receives from all topics that match, each in turn, under one window: new topics are joined and removed ones left

@@ -1,4 +1,4 @@
-"""Dead letters: what failed too often or was rejected is stored at another destination, and only then settled here.
+"""A dead letter failed too often or was rejected: it is stored at another destination, and only then settled here.
 
 A crash in between leaves the message here, so it is dead again at its next delivery. It is published as a session whose
 name is made of where it lies and which message it is, as that session's first message: the second time Redis answers
@@ -30,7 +30,7 @@ REFUSED: Final = 2.0
 
 @dataclass(slots=True)
 class DeadLetter:
-    """A message on its way out.
+    """A dead letter is a message on its way out.
 
     Attributes:
         message: as it was delivered; it stays held until it is stored at the other destination.
@@ -63,7 +63,7 @@ def _labelled(dead: DeadLetter, source: str) -> bytes:
 
 
 class DeadLetters:
-    """The dead letters of one consumer, published one at a time, in order; other messages go on meanwhile.
+    """One consumer's dead letters are published one at a time, in order; other messages go on meanwhile.
 
     Args:
         store: the scripts.

@@ -1,4 +1,4 @@
-"""A feed: the calls of one consumer at one destination, made one at a time as its machine says."""
+"""A feed makes the calls of one consumer at one destination, one at a time as its machine says."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The inbox of a user's consumer: what is here, who waits for more, and at what rate they take it."""
+"""A user's consumer has an inbox: what is here, who waits for more, and at what rate they take it."""
 
 import asyncio
 import math
@@ -15,7 +15,7 @@ TakeBack = Callable[[Holder, int], list[Message]]
 
 
 class InboxSource(Protocol):
-    """A source that fills an inbox."""
+    """An inbox is filled by a source."""
 
     @property
     def closed(self) -> bool:
@@ -43,7 +43,7 @@ class InboxFeed(Protocol):
 
 
 class Inbox:
-    """Messages that nobody has begun, and those who wait for one.
+    """An inbox holds messages that nobody has begun, and those who wait for one.
 
     Attributes:
         buffer: the messages.
@@ -113,7 +113,7 @@ def take_own(buffer: deque[Message] | list[Message], holder: Holder, most: int) 
 
 
 class InboxSink:
-    """The sink of one feed of an inbox: all of it, or a lane where several feeds fill it.
+    """An inbox sink is where one feed puts its messages: all of the inbox, or a lane where several feeds fill it.
 
     Feeds of slices fill it all together; then each takes out only what came over it.
     """

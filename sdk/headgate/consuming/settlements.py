@@ -1,4 +1,4 @@
-"""The deliveries of one consumer: taken in, settled, confirmed, and what those who wait hear. It makes no calls."""
+"""A consumer's deliveries are taken in, settled and confirmed here; those who wait hear of it. No calls are made."""
 
 import asyncio
 import logging

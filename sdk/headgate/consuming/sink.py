@@ -1,4 +1,4 @@
-"""The port of a feed: where its messages go, and who says how many are wanted."""
+"""A feed's port, the sink, takes its messages and says how many are wanted."""
 
 from typing import Protocol
 

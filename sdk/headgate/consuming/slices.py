@@ -1,4 +1,4 @@
-"""A consumer of one destination: its feed there, and one of each slice more that it has, under one window."""
+"""A consumer of one destination has its feed there, and one of each slice more, all under one window."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger("headgate")
 
 
 class SliceReceivers(WindowUsers, Protocol):
-    """Receives what the feeds of all slices fetch."""
+    """A receiver takes what the feeds of all slices fetch."""
 
     def stir(self) -> None:
         """Have those who wait look again: nothing comes any more."""
@@ -30,7 +30,7 @@ Open = Callable[[Address, SharedWindow], Awaitable[Feed]]
 
 
 class Slices:
-    """The feeds of one consumer at all slices of a destination; one that has no others is that of it alone.
+    """One consumer's feeds at all slices of a destination are kept here; where it has no others, that is one feed.
 
     Args:
         first: the feed of the destination itself, which is its first slice.

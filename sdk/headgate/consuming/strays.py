@@ -1,4 +1,4 @@
-"""Deliveries that a consumer holds by Redis, and not by itself: a failover lost their settlements."""
+"""Redis counts a stray as held by a consumer that does not know it: a failover lost its settlement."""
 
 import logging
 from collections.abc import Container
@@ -16,7 +16,7 @@ _MESSAGES: Final = 1 + PARTS.index("messages")
 
 
 class StrayDeliveries:
-    """Strays go back, in a new epoch: deliveries that Redis counts as held and the consumer does not know.
+    """Strays are given back in a new epoch: deliveries that Redis counts as held and the consumer does not know.
 
     It settled them before, and Redis lost that; or the answer that brought them was lost with a connection. Nobody else
     would get them while the consumer lives.

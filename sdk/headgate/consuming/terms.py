@@ -23,7 +23,7 @@ def refusal(code: str, kind: str, destination: str, subscription: str) -> Headga
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTerms:
-    """The terms of a consumer.
+    """A consumer has terms: of which subscription it receives, under what window, and how safely it settles.
 
     Attributes:
         subscription: its name; ``queue`` for a queue.
@@ -49,7 +49,7 @@ class ConsumerTerms:
 
 @dataclass(frozen=True, slots=True)
 class FeedOwner:
-    """Opens feeds, as far as a feed needs its owner.
+    """A feed has an owner, which numbers it, makes destinations exist, and hears when it is closed.
 
     Attributes:
         number: returns a number that no other consumer of the session has at the destination.

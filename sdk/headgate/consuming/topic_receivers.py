@@ -1,4 +1,4 @@
-"""Receivers of all topics of a pattern: where their feeds deliver, and how these are kept an eye on."""
+"""A pattern's topics have receivers, to which their feeds deliver, and which keep an eye on these."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -41,7 +41,7 @@ class TopicReceivers(WindowUsers, Protocol):
 
 
 class QueueSearch(Protocol):
-    """The feeds of a pattern, which see whether it matches a queue."""
+    """A pattern's feeds are asked here for a queue that it matches."""
 
     async def find_queue(self) -> str | None:
         """Return a queue that the pattern matches, or None."""
@@ -49,7 +49,7 @@ class QueueSearch(Protocol):
 
 
 class InboxReceivers:
-    """Receives from the inbox of one consumer, in which every topic has a lane."""
+    """One consumer's inbox receives from every topic, each of which has a lane there."""
 
     def __init__(self, inbox: Inbox, rotation: RoundRobin[Message], topics: QueueSearch) -> None:
         self._topics = topics

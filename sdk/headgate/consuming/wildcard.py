@@ -1,4 +1,4 @@
-"""Feeds of every topic that a pattern matches, the ones to come included, under one window and one subscription."""
+"""A pattern has a feed for each topic that it matches, future ones included, under one window and one subscription."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ AT_ONCE: Final = 64
 
 
 class TopicRemovedError(HeadgateError):
-    """A topic that feeds by pattern were on was removed; they go on without it."""
+    """Feeds by pattern were on a topic that was removed; they go on without it."""
 
 
 Open = Callable[["PatternFeeds", str], Awaitable[Feed]]
