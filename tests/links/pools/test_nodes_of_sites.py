@@ -19,7 +19,7 @@ from tests.links.sites import SiteOf
 from tests.support.extent import for_long
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.one_server
+pytestmark = [pytest.mark.one_server, pytest.mark.usefixtures("patient")]
 LIMIT, MOST = 1000, 600
 BODY = b"x" * 97
 """With what says what it is: 100 bytes."""
@@ -78,7 +78,7 @@ class Deployment:
             producer, consumer = await session.producer(name), await session.consumer(name, window=1)
             while True:
                 for _ in range(self.dice.randint(1, 6)):
-                    with suppress(headgate.CreditTimeout):
+                    with suppress(headgate.CreditTimeout, headgate.CoordinatorUnavailable):
                         await producer.send(BODY, timeout=0.3)
                 for _ in range(self.dice.randint(1, 6)):
                     if (message := await consumer.receive(timeout=0.05)) is not None:
