@@ -50,6 +50,7 @@ class PoolSupervisor:
         self._leases = LeaseStore(client.store.server, client.namespace)
         self._jobs: dict[str, tuple[tuple[object, ...], PoolJob]] = {}
         self._leftovers: dict[str, str] = {}
+        self._unnamed: dict[str, tuple[str, ...]] = {}
         self._looked: Policy | None = None
         self._heard = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -104,8 +105,8 @@ class PoolSupervisor:
             CoordinatorUnavailable: Redis does not answer; repeat it.
         """
         policy = await self._client.policy()
-        if policy is not self._looked or self._leftovers:
-            self._leftovers = await self._find_leftovers(policy)
+        if policy is not self._looked or self._leftovers or self._unnamed:
+            await self._find_leftovers(policy)
             self._looked = policy
         plan = self._plan(policy)
         await self._stop([name for name, (what, _) in self._jobs.items() if name not in plan or plan[name][0] != what])
@@ -127,7 +128,7 @@ class PoolSupervisor:
             fields = pool.fields
             if "part_of" in fields:
                 self._add_share(plan, sites, policy.site, pool.name, fields["part_of"])
-            if names := tuple(part.partition("=")[0] for part in fields.get("sites", "").split()):
+            if names := (*_sites_of(fields), *self._unnamed.get(pool.name, ())):
                 address = PoolAddress.of(self._client.namespace, pool.name)
                 what = (pool.name, names)
                 plan[f"pool-sites:{address.key}"] = what, partial(PoolSitesJob, self._client, address, names)
@@ -146,16 +147,28 @@ class PoolSupervisor:
         )  # fmt: skip
         plan[f"pool-share:{address.key}:{of}"] = (name, own, sites[site], there), begin
 
-    async def _find_leftovers(self, policy: Policy) -> dict[str, str]:
-        """Return the pools with something of a site that the policy does not name for them any more."""
-        named = {pool.name: pool.fields.get("part_of", "") for pool in policy.pools}
-        pools, found = self._client.parts.pools, dict[str, str]()
-        for name in await pool_names(pools):
-            fields = await pools.store.fields(PoolAddress.of(self._client.namespace, name))
-            if "share" in fields and (of := record(fields["share"].encode())["of"]) != named.get(name, ""):
-                found[name] = of
-        return found
+    async def _find_leftovers(self, policy: Policy) -> None:
+        """Note pools with something of a site, and sites with something of a pool, that the policy does not name so."""
+        again = policy is self._looked
+        names = {*self._leftovers, *self._unnamed} if again else await pool_names(self._client.parts.pools)
+        settings = {pool.name: pool.fields for pool in policy.pools}
+        store = self._client.parts.pools.store
+        shares, unnamed = dict[str, str](), dict[str, tuple[str, ...]]()
+        for name in names:
+            pool, known = PoolAddress.of(self._client.namespace, name), settings.get(name, {})
+            fields = await store.fields(pool)
+            if "share" in fields and (of := record(fields["share"].encode())["of"]) != known.get("part_of", ""):
+                shares[name] = of
+            members = await store.members(pool)
+            if sites := tuple(one.site for one in members if one.site and one.site not in _sites_of(known)):
+                unnamed[name] = sites
+        self._leftovers, self._unnamed = shares, unnamed
 
     async def _stop(self, names: list[str]) -> None:
         ending = [self._jobs.pop(name)[1] for name in names if name in self._jobs]
         await asyncio.gather(*(job.stop() for job in ending))
+
+
+def _sites_of(fields: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the sites that have parts of a pool, of its fields."""
+    return tuple(part.partition("=")[0] for part in fields.get("sites", "").split())

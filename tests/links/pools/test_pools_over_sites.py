@@ -11,7 +11,7 @@ from headgate._util.tasks import stop
 from headgate.core.names import slice_name
 from headgate.namespace.pool_sites import forget_site
 from headgate.redis.keys import PoolAddress
-from tests.links.pools.pool_sites import drawn, in_use, part, shared, whole, working
+from tests.links.pools.pool_sites import POOLED, drawn, in_use, part, shared, whole, working
 from tests.links.sites import SiteOf, reach_of
 from tests.support.faultproxy import FaultProxy
 from tests.support.leaks import delete_namespace
@@ -144,6 +144,27 @@ async def test_a_pool_that_leaves_the_policy_gives_all_back(three_sites: list[Si
             return (await shared(paris)).get("@berlin") == 0 and not await berlin.client.pools()
 
         await wait_until(came_back, timeout=30, description="all of it is paris' again")
+
+
+async def test_a_site_that_leaves_the_policy_of_the_home_gives_all_back_as_it_is_used_up(
+    three_sites: list[SiteOf],
+) -> None:
+    """Breaks when the home reads reports of those sites alone that its policy names."""
+    paris, berlin, _ = three_sites
+    await paris.govern(whole(1000, berlin=600), berlin)
+    await berlin.govern(part("paris"), paris)
+    async with working(paris, berlin):
+        await berlin.send("invoices", *[BODY] * 3, timeout=20)
+        await paris.govern("[[pool]]\nname = 'orders'\nlimit = 1000\n" + POOLED)
+        assert (await shared(paris))["@berlin"] >= 300
+        await empty(berlin, "invoices")
+
+        async def came_back() -> bool:
+            return "@berlin" not in await shared(paris)
+
+        await wait_until(came_back, timeout=30, description="all of it is paris' again")
+        with pytest.raises(headgate.MessageTooLarge, match="pool 'orders' has 0 bytes for it"):
+            await berlin.send("invoices", BODY, timeout=1)
 
 
 async def test_when_a_node_dies_another_goes_on(three_sites: list[SiteOf]) -> None:
