@@ -1,4 +1,4 @@
-"""Messages: how they are stored, what a consumer gets, what a producer gets back.
+"""A message has a form as it is stored, one for its consumer, and a receipt for its producer.
 
 A stored message has one of two forms, and whoever reads it need not know which: the SDK's own (a msgpack array of body
 and headers), and a message of AMQP 1.0 as it came.
@@ -141,7 +141,7 @@ def with_priority(headers: Headers | None, priority: int) -> Headers:
 
 
 class Stored:
-    """A stored message. Its parts are read when they are first asked for.
+    """A stored message has parts, which are read when they are first asked for.
 
     Attributes:
         stored: its bytes, in either form.
@@ -190,7 +190,7 @@ class Stored:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Receipt:
-    """Proof that a message is stored, or, where the destination says ``when_full = drop``, that it was dropped.
+    """A receipt proves that a message is stored, or was dropped where the destination says ``when_full = drop``.
 
     Attributes:
         seq: number of the message at its destination, dense from 1; 0 when it was dropped.
@@ -216,7 +216,7 @@ class Receipt:
 
 
 class Named(Protocol):
-    """An address, as far as a message needs it."""
+    """An address has a name, which is all that a message needs of it."""
 
     @property
     def name(self) -> str:
@@ -230,7 +230,7 @@ class Named(Protocol):
 
 
 class Holder(Protocol):
-    """The consumer that a delivery came to, as far as its message needs it."""
+    """A holder is the consumer that a delivery came to, as far as its message needs it."""
 
     generation: int
 
@@ -255,7 +255,7 @@ class Holder(Protocol):
 
 
 class Message(Stored):
-    """One delivery. Settle it once: :meth:`accept`, :meth:`release`, :meth:`reject` or :meth:`modify`.
+    """A message is one delivery. Settle it once: :meth:`accept`, :meth:`release`, :meth:`reject` or :meth:`modify`.
 
     Attributes:
         delivery_count: attempts that failed before this one.

@@ -29,7 +29,7 @@ ANY: Final = "0.0.0.0"  # noqa: S104 -- the system's choice
 
 
 class MulticastMessage(Stored):
-    """A message that a channel sent.
+    """A multicast message is one that a channel sent.
 
     Attributes:
         channel: name of the channel.
@@ -54,7 +54,7 @@ class MulticastMessage(Stored):
 
 
 class Reader:
-    """Reads the channels of one group and port. Get one from :func:`reader`.
+    """A reader receives the channels of one group and port. Get one from :func:`reader`.
 
     While ``memory`` bytes wait to be taken from it, it reads no more, and what the system has no room for is lost.
     """

@@ -1,4 +1,4 @@
-"""Options of clients and sessions, as values that are checked where they are made."""
+"""Options of clients and sessions are values that are checked where they are made."""
 
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -18,7 +18,7 @@ MAX_TTL: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Says how a session lives.
+    """`SessionOptions` says how a session lives.
 
     Attributes:
         ttl: seconds after which a session that is not heard of loses what it holds.

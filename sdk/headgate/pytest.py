@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScratchNamespace:
-    """A namespace that nobody else uses.
+    """A scratch namespace is used by one test and nobody else.
 
     Attributes:
         url: of the private Redis, for services that connect by themselves.

@@ -1,4 +1,7 @@
-"""Links that wait one for the next: which of them holds a destination up, and what holds that. No I/O, and no clock."""
+"""Links may wait one for the next: this module finds which of them holds a destination up, and what holds that one.
+
+No I/O, and no clock.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +31,7 @@ NOBODY: Final = "start a node, or one without --no-forwarding"
 
 @dataclass(frozen=True, slots=True)
 class LinkWork:
-    """The worker of a link, as the nodes report it.
+    """The nodes report who works on a link, and what is in its way.
 
     Attributes:
         owner: id of the node; empty when none that is there does.
@@ -56,7 +59,7 @@ class TargetView:
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """A link's work at its source.
+    """A link's load counts the messages that it has to settle at its source.
 
     Attributes:
         backlog: messages that it has to settle; None where there is no source, or it never read there.

@@ -1,4 +1,4 @@
-"""Shows which links there are at a destination, and how each of them is."""
+"""A link view shows which links there are at a destination, and how each of them is."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
@@ -16,7 +16,7 @@ HELD_UP: Final[frozenset[Side]] = frozenset({"target", "rate", "nobody", "stuck"
 
 @dataclass(frozen=True, slots=True)
 class LinkEnds:
-    """Says which link it is.
+    """`LinkEnds` says which link it is, and between which two destinations.
 
     Attributes:
         id: of its consumer's session at the source, and of its session at the target.
@@ -74,7 +74,7 @@ class LinkAt(LinkEnds):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkView(LinkEnds):
-    """A link itself, at one instant.
+    """A link view shows one link, at one instant.
 
     Attributes:
         side: what holds it up.

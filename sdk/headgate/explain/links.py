@@ -37,7 +37,7 @@ FRESH: Final = 0.5
 
 
 class Links:
-    """The links of a client's namespace."""
+    """`Links` finds and explains the links of a client's namespace."""
 
     def __init__(self, store: Store, policies: PolicyFollower, namespace: str) -> None:
         self._store, self._policies, self._namespace = store, policies, namespace

@@ -72,7 +72,7 @@ CONSUMERS_HOLD: Final[frozenset[Cause]] = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One cause, in one sentence.
+    """A reason names one cause, in one sentence.
 
     Attributes:
         limit: the limit that binds, where one does.
@@ -129,7 +129,7 @@ class Hop(LinkEnds):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The state of a destination at one instant, and the reason for it.
+    """An explanation shows the state of a destination at one instant, and the reason for it.
 
     Attributes:
         state: ``open``, ``full`` (nobody waits yet), ``blocked`` (somebody waits), ``stopped`` (by hand, or

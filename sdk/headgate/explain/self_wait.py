@@ -1,4 +1,4 @@
-"""Sends that wait for room that only the very tasks that send could make: a deadlock within one session."""
+"""Sends of a session may wait for room that only the very tasks that send could make: a deadlock within one session."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ _log: Final = logging.getLogger("headgate")
 
 
 class ConsumerUser:
-    """Says which task uses a consumer, as long as only one does. For :mod:`headgate.sync`, which thread.
+    """`ConsumerUser` says which task uses a consumer, as long as only one does. For :mod:`headgate.sync`, which thread.
 
     Args:
         loop: where the tasks run.
@@ -74,7 +74,7 @@ class ConsumerUser:
 
 
 class TrackedConsumer(Protocol):
-    """A consumer as seen here: its name in the state, and its user."""
+    """A tracked consumer has its name in the state, and its user."""
 
     @property
     def use(self) -> ConsumerUser:
@@ -86,7 +86,7 @@ class TrackedConsumer(Protocol):
 
 
 class SelfWait:
-    """Says whether a session waits for itself at one destination.
+    """A self-wait check says whether a session waits for itself at one destination.
 
     It does when consumers alone can make room; all of a queue's, or of one subscription that a topic waits for, are
     this session's; each of its consumers here is used by one task only; each of these tasks waits in a send to this

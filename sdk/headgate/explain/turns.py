@@ -1,4 +1,4 @@
-"""Keys of a queue that take turns: which of them wait, how much of each, and what share of the deliveries each gets."""
+"""A queue's keys may take turns: it is shown which of them wait, how much of each, and what share each gets."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from headgate.redis.replies import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class KeyInTurn:
-    """One key of a queue with ``fair_by``.
+    """A key of a queue with ``fair_by`` takes turns with the others.
 
     Attributes:
         key: its name, cut where it is long; None for messages without one.
@@ -39,7 +39,7 @@ class KeyInTurn:
 
 @dataclass(frozen=True, slots=True)
 class BandInTurn(KeyInTurn):
-    """One band of a queue that delivers by priority.
+    """A band is shown like a key in turn, of a queue that delivers by priority.
 
     Attributes:
         key: its priorities.
@@ -59,7 +59,7 @@ class BandInTurn(KeyInTurn):
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The keys of a queue that take turns, or its bands of priority.
+    """`Turns` shows the keys of a queue that take turns, or its bands of priority.
 
     Attributes:
         by: what a message's key is, as ``fair_by`` says; empty where that was taken away, and some wait still.

@@ -1,4 +1,4 @@
-"""The parts of an explanation: limits, those that wait, those that hold, stores and pools, each with its words."""
+"""An explanation has parts: limits, those that wait, those that hold, stores and pools, each with its words."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -44,7 +44,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """A session in line: its place from 1, the bytes its first message needs, and the seconds that it has stood there.
+    """A waiter is a session in line: its place from 1, the bytes its first message needs, and the seconds it stood.
 
     A session keeps its place while one of its calls gives up and the next one waits: each call may be younger.
     """
@@ -134,7 +134,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class StoreView:
-    """The spool store of a destination: where payloads go that find no room in memory.
+    """A store view shows the spool store of a destination: where payloads go that find no room in memory.
 
     Attributes:
         name: of the store.
@@ -170,7 +170,7 @@ class StoreView:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool that a destination takes a slice of, as that wait sees it.
+    """A pool view shows a pool that a destination takes a slice of, as that wait sees it.
 
     Attributes:
         name: of the pool.

@@ -1,4 +1,4 @@
-"""Limits on both sides of HTTP, each over the extension point of its library.
+"""HTTP is limited on both sides, each over the extension point of its library.
 
 For those who call: :mod:`headgate.http.httpx`, :mod:`headgate.http.requests`, :mod:`headgate.http.aiohttp`. A call
 waits until it is admitted, and holds that until its body ends, or is closed. An answer of 429 or 503 with

@@ -1,4 +1,4 @@
-"""An answer of a server to a request that is not admitted."""
+"""A server answers a request that is not admitted with 413, 429 or 503, and a problem that says why."""
 
 import json
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ OVER: Final = 429
 
 @dataclass(frozen=True)
 class RequestRefused(Exception):
-    """A request that is turned away.
+    """This error turns a request away, and says what the answer is.
 
     Attributes:
         code: of the answer: 413 for more than a limit ever admits, 429, or 503 where Redis does not answer.

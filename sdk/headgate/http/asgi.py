@@ -1,4 +1,4 @@
-"""A middleware for any ASGI application: it refuses requests that are not admitted."""
+"""A middleware for any ASGI application refuses requests that are not admitted."""
 
 import asyncio
 from collections import deque
@@ -23,7 +23,7 @@ def _release(admission: "asyncio.Task[Held]") -> None:
 
 
 class WaitingRequest:
-    """A request that stands in line: its client is heard, and what it sent meanwhile is kept for the application."""
+    """A request stands in line: its client is heard, and what it sent meanwhile is kept for the application."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -73,7 +73,9 @@ class WaitingRequest:
 
 
 class LimitedApp:
-    """``app.add_middleware(LimitedApp, on=lambda: limiter, requests=1)``: each request is held until its answer ends.
+    """A limited app holds each request until its answer ends.
+
+    ``app.add_middleware(LimitedApp, on=lambda: limiter, requests=1)`` puts it before an application.
 
     An application sees what it was admitted with as ``scope["headgate.held"]``. WebSockets pass.
 

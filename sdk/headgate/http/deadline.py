@@ -1,4 +1,4 @@
-"""The time that a caller gives an answer, as its request says it: nobody stands in line for longer."""
+"""A request may say how long its caller waits for an answer: nobody stands in line for longer."""
 
 import re
 from collections.abc import Iterable

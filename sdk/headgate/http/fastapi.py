@@ -1,4 +1,4 @@
-"""A dependency for FastAPI: single routes that a limit protects."""
+"""A dependency for FastAPI has a limit protect single routes."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Final

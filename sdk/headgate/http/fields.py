@@ -1,4 +1,4 @@
-"""The fields of HTTP that speak of limits: Retry-After, RateLimit and RateLimit-Policy."""
+"""HTTP has fields that speak of limits: Retry-After, RateLimit and RateLimit-Policy."""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""A transport for httpx: requests that wait for a limit."""
+"""A transport has the requests of httpx wait for a limit."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import cast
@@ -12,7 +12,7 @@ with extra("httpx"):
 
 
 class _Body(httpx.AsyncByteStream):
-    """A body that releases what its request held when it ends or is closed."""
+    """A body releases what its request held when it ends or is closed."""
 
     def __init__(self, inner: httpx.AsyncByteStream, held: Held) -> None:
         self._inner, self._held = inner, held
@@ -30,7 +30,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 class _SyncBody(httpx.SyncByteStream):
-    """A body that releases what its request held when it ends or is closed."""
+    """A body releases what its request held when it ends or is closed."""
 
     def __init__(self, inner: httpx.SyncByteStream, held: Held) -> None:
         self._inner, self._held = inner, held

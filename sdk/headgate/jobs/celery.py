@@ -1,4 +1,4 @@
-"""A base of Celery's tasks: those that are not admitted are put off, and keep no worker."""
+"""A base class limits Celery's tasks: those that are not admitted are put off, and keep no worker."""
 
 from typing import Any, Final
 
@@ -15,7 +15,9 @@ SHORTEST_DEFAULT: Final = 1800.0
 
 
 class LimitedTask(Task):  # type: ignore[misc]  # Celery ships no types
-    """Limits a task: ``@app.task(base=LimitedTask, limited=SyncCharge(limits.limiter("llm"), requests=1))``.
+    """A limited task is charged at each call.
+
+    ``@app.task(base=LimitedTask, limited=SyncCharge(limits.limiter("llm"), requests=1))`` declares one.
 
     A task that is not admitted is sent again with the same id and arguments, for later; that is no retry, and is not
     counted as one. It is for half the broker's ``visibility_timeout`` at most, for a worker keeps it meanwhile. Called

@@ -1,4 +1,4 @@
-"""A middleware of dramatiq: messages that are not admitted are put off, and keep no worker."""
+"""A middleware limits the actors of dramatiq: messages that are not admitted are put off, and keep no worker."""
 
 from typing import Any
 
@@ -13,11 +13,14 @@ with extra("dramatiq"):
 
 
 class NotCharged(MiddlewareError):
-    """A message could not be charged; its cause says why. It failed, and is retried as its actor says."""
+    """This error says that a message could not be charged; its cause says why.
+
+    The message failed, and is retried as its actor says.
+    """
 
 
 class LimitedActors(Middleware):
-    """Limits actors.
+    """`LimitedActors` is a middleware that limits actors.
 
     ``broker.add_middleware(LimitedActors())``; then ``@dramatiq.actor(limited=SyncCharge(..., requests=1))``.
 

@@ -1,4 +1,4 @@
-"""When a job that was not admitted is tried again."""
+"""This module decides when a job that was not admitted is tried again."""
 
 import random
 from typing import Any, Final

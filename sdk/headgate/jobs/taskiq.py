@@ -1,4 +1,4 @@
-"""A dependency of taskiq's tasks: those that are not admitted in time go back to their queue."""
+"""A dependency limits taskiq's tasks: those that are not admitted in time go back to their queue."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated

@@ -1,1 +1,1 @@
-"""Limits without messages: gates for concurrency, buckets for rates."""
+"""Limits are kept without messages, too: gates for concurrency, buckets for rates, limiters for several limits."""

@@ -1,4 +1,4 @@
-"""Admissions to a limiter: ``async with`` blocks that are entered once their amounts are admitted."""
+"""An admission to a limiter is an ``async with`` block that is entered once its amounts are admitted."""
 
 from collections.abc import Callable, Generator
 from types import TracebackType
@@ -12,7 +12,7 @@ OutcomeOf = Callable[[BaseException], Outcome]
 
 
 class EndsWithOutcome(Protocol):
-    """A hold that ends with an outcome."""
+    """A hold ends with an outcome."""
 
     outcome: Outcome
 
@@ -43,7 +43,7 @@ class Admitter(Protocol):
 
 
 class Admission:
-    """Is held while inside ``async with limiter.admit(...)``; awaited, it is a :class:`Hold` to be released."""
+    """An admission is held inside ``async with limiter.admit(...)``; awaited, it is a :class:`Hold` to be released."""
 
     __slots__ = ("_amounts", "_band", "_key", "_late", "_limiter", "_rule", "_timeout", "_ttl", "held")
     held: Hold  # there from entering on

@@ -1,4 +1,4 @@
-"""Buckets: a rate shared by all hosts. Slots are moments of Redis' clock, given out first come, first served."""
+"""A bucket keeps a rate that all hosts share. Slots are moments of Redis' clock, given out first come, first served."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ class _TokenWaiter:
 
 
 class Bucket:
-    """Takes tokens of one bucket. Get one from :meth:`Session.bucket`.
+    """A bucket gives out tokens at a rate that all hosts share. Get one from :meth:`Session.bucket`.
 
     All takes of one turn of the event loop are one call; a take that must wait sleeps until its slot and asks no more.
     """

@@ -1,4 +1,4 @@
-"""Keys of a gate or a bucket: they take turns in a limiter beside it, which is made with the first of them."""
+"""A gate's or bucket's keys take turns: in a limiter beside it, which is made with the first of them."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Gates: admission without messages. A permit is credit in hand, taken and put back by arithmetic alone."""
+"""A gate admits without messages. A permit is credit in hand, taken and put back by arithmetic alone."""
 
 # ruff: noqa: SLF001 -- a permit and an admission are their gate's other halves
 
@@ -25,7 +25,10 @@ from headgate.units import MAX_SIZE, check_timeout, parse_size, parse_timeout
 
 
 class Permit:
-    """Bytes admitted; put back on :meth:`release`, or on leaving its ``with`` block. Releasing twice frees once."""
+    """A permit is for bytes admitted: put back on :meth:`release`, or on leaving its ``with`` block.
+
+    Releasing it twice frees once.
+    """
 
     __slots__ = ("_gate", "_inc", "size")
 
@@ -69,7 +72,7 @@ class Permit:
 
 
 class KeyedPermit(Permit):
-    """A permit for a key, which has its turn as long as it is held."""
+    """A permit for a key has the key's turn as long as it is held."""
 
     __slots__ = ("_hold",)
 
@@ -84,7 +87,7 @@ class KeyedPermit(Permit):
 
 
 class Admission(Permit):
-    """Is admitted on entering ``async with gate.admit(...)``, and a permit while inside."""
+    """An admission is admitted on entering ``async with gate.admit(...)``, and is a permit while inside."""
 
     __slots__ = ("_timeout", "_wanted")
 
@@ -127,7 +130,7 @@ class Admission(Permit):
 
 
 class KeyedAdmission(Admission):
-    """Does the same for a key, which has its turn as long as it is held."""
+    """An admission for a key has the key's turn as long as it is held."""
 
     __slots__ = ("_band", "_hold", "_key")
 
@@ -159,7 +162,7 @@ class KeyedAdmission(Admission):
 
 
 class Gate:
-    """Admits bytes under a limit shared by all sessions. Get one from :meth:`Session.gate`."""
+    """A gate admits bytes under a limit shared by all sessions. Get one from :meth:`Session.gate`."""
 
     __slots__ = (
         "__weakref__",

@@ -1,4 +1,4 @@
-"""Holds: what a limiter admitted, until it is released."""
+"""A hold keeps what a limiter admitted, until it is released."""
 
 import asyncio
 import re
@@ -23,7 +23,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9_~-]{1,90}\.[1-9]\d{0,18}\Z", re.ASCII)
 
 
 class BlockHold(NamedTuple):
-    """One block's part of a limiter or a gate, for those who look for deadlocks.
+    """A block hold is one block's part of a limiter or a gate, for those who look for deadlocks.
 
     Attributes:
         name: of the limiter or gate.
@@ -37,7 +37,7 @@ class BlockHold(NamedTuple):
 
 
 class Owner(Protocol):
-    """A hold's limiter.
+    """The owner of a hold is its limiter, which settles, renews and ends it.
 
     Attributes:
         name: of the limiter.
@@ -89,7 +89,7 @@ def read_ttl(ttl: float | str) -> int:
 
 
 class Hold:
-    """Amounts that a limiter admitted; they are released on :meth:`release`, or on leaving a ``with`` block.
+    """A hold keeps amounts that a limiter admitted until :meth:`release`, or the end of a ``with`` block.
 
     Its lease is renewed as long as it is held. A process that dies frees what was held at once when the lease ends; of
     rates and quotas it used what it reserved.

@@ -1,4 +1,4 @@
-"""Limiters: several limits decided at once, for any number of keys, with costs that may be known afterwards."""
+"""A limiter decides several limits at once, for any number of keys, with costs that may be known afterwards."""
 
 import asyncio
 import contextlib

@@ -28,7 +28,7 @@ PAUSE: Final = 1.0
 
 
 class LimiterCalls:
-    """One task, and one timer for those whose time is over.
+    """One task makes the calls of a limiter, and one timer serves those whose time is over.
 
     Args:
         store: the scripts.

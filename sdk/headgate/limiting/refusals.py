@@ -1,4 +1,4 @@
-"""Refusals of a limiter: as values for those who do not wait, and as errors for those who do."""
+"""A limiter refuses: with values those who do not wait, and with errors those who do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ _UNSAFE: Final = "it was admitted, but not known in time to replicas, or to the 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An admission that was refused without a wait; nothing was taken. It is false.
+    """An admission was refused without a wait; nothing was taken. It is false.
 
     Attributes:
         destination: name of the limiter.

@@ -9,14 +9,14 @@ from headgate.core.limiting.calls import Refusal, Reservation
 
 
 class Releaser(Protocol):
-    """A limiter, as its waiters use it."""
+    """A releaser ends holds and waits of a limiter for its waiters."""
 
     def release(self, one: Reservation) -> None:
         """End a hold or a wait."""
 
 
 class Waiter:
-    """One wait at a limiter; hears what becomes of its admission.
+    """A waiter waits once at a limiter, and hears what becomes of its admission.
 
     Attributes:
         since: when it began.

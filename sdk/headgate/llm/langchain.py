@@ -1,4 +1,4 @@
-"""A rate limiter for LangChain's models: all processes share its limits."""
+"""A rate limiter has LangChain's models keep limits that all processes share."""
 
 import asyncio
 
@@ -14,7 +14,9 @@ with extra("langchain", "langchain_core"):
 
 
 class LimitedCalls(BaseRateLimiter):
-    """Limits a model: ``init_chat_model(..., rate_limiter=LimitedCalls(SyncCharge(limiter, requests=1)))``.
+    """`LimitedCalls` limits a model.
+
+    ``init_chat_model(..., rate_limiter=LimitedCalls(SyncCharge(limiter, requests=1)))`` has it wait.
 
     LangChain asks before each call of a model and says nothing after it: so what is held at once cannot be limited so,
     and tokens only by a fixed amount. Inside a ``limiter.admit`` block both can.

@@ -46,7 +46,9 @@ def used(answer: Any) -> int | None:
 
 
 class LimitedModels(CustomLogger):  # type: ignore[misc]  # LiteLLM is not there where types are checked
-    """Limits models: ``litellm.callbacks = [LimitedModels(Charge(limiter, requests=1, tokens=reserved))]``.
+    """`LimitedModels` limits models.
+
+    ``litellm.callbacks = [LimitedModels(Charge(limiter, requests=1, tokens=reserved))]`` has them wait.
 
     It has each attempt of ``acompletion``, ``aembedding`` and other functions with ``async`` wait, those of a
     ``Router`` too, and holds it until the answer, or its stream, ends. LiteLLM asks nobody before functions without

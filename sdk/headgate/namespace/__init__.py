@@ -1,1 +1,1 @@
-"""A namespace: its destinations, policy, topics, pools, and what an administrator does with them."""
+"""A namespace has destinations, a policy, topics and pools, and an administrator works on them."""

@@ -1,4 +1,4 @@
-"""Operations on a namespace: its destinations, pools and policy."""
+"""An administrator works on a namespace: its destinations, pools and policy."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

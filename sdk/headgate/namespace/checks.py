@@ -1,4 +1,4 @@
-"""Checks of settings beside those that a destination has."""
+"""Given settings are checked together with those that a destination has."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Deadlocks that a node found, as it tells of them in Redis."""
+"""A node notes in Redis the deadlocks that it found; they are read from there."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ CURRENT: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class FoundDeadlock:
-    """A deadlock that was found.
+    """A found deadlock is a cycle of waits that a node saw, with what was done about it.
 
     Attributes:
         deadlock: the cycle of waits.

@@ -1,4 +1,4 @@
-"""Defaults for unset options: the destination's settings, else those built in."""
+"""Defaults are for unset options: the destination's settings, else those built in."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ CONSUMER_WINDOW: Final = Window(1000)
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Holds the defaults of producers, gates and consumers at one destination.
+    """`Defaults` holds what producers, gates and consumers at one destination do unless they say otherwise.
 
     Attributes:
         window: bytes of credit that a producer or gate keeps in hand.

@@ -46,7 +46,7 @@ LossCallback = Callable[[StateLoss], Awaitable[None] | None]
 
 
 class LossListeners:
-    """The epochs that one client has met, and whom it tells of them."""
+    """`LossListeners` notes the epochs that one client has met, and tells of them those who listen."""
 
     def __init__(self) -> None:
         self._callbacks: dict[object, LossCallback] = {}

@@ -62,7 +62,7 @@ def located(destination: Address, text: str) -> tuple[Address, str]:
 
 
 class Moves:
-    """Moves between destinations of one namespace.
+    """`Moves` moves single messages between destinations of one namespace.
 
     Args:
         store: the scripts.
@@ -133,7 +133,7 @@ class Moves:
 
 
 class _Move:
-    """One attempt, from the moment that earlier ones are fenced off.
+    """A move is one attempt, from the moment that earlier ones are fenced off.
 
     Attributes:
         begun: the source's answer.

@@ -33,7 +33,9 @@ GOVERNED: Final[dict[str, str]] = DEFAULTS | {"rate": "", "burst": ""} | dict.fr
 
 
 class PolicyFollower:
-    """The policy in force, as last read; ``follow`` is called when another one is, again until it succeeds.
+    """A policy follower knows the policy in force, as last read.
+
+    ``follow`` is called when another one is in force, again until it succeeds.
 
     Attributes:
         policy: in force when it was last looked at; version 0, without rules, where there is none.

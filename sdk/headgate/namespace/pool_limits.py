@@ -1,4 +1,4 @@
-"""Settings of pools: limits absolute or in percent, reserves, and how much is used."""
+"""A pool has settings: limits absolute or in percent, and reserves. It is read here how much of it is used, too."""
 
 import asyncio
 import contextlib
@@ -197,7 +197,10 @@ async def prune_pools(pools: Pools, kept: Collection[str], version: int) -> None
 
 
 class PolicyPools:
-    """The pools of a policy: checked before it is in force, set with it, and those of earlier ones removed after it."""
+    """`PolicyPools` checks a policy's pools before it is in force, and sets them with it.
+
+    Those of earlier policies are removed after it.
+    """
 
     def __init__(self, pools: Pools) -> None:
         self._pools = pools

@@ -1,4 +1,4 @@
-"""A pool over sites as people see it: the parts that sites have of it, or the part that it is of another."""
+"""A pool over sites is shown to people as parts: those that sites have of it, or the one that it is of another."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from headgate.redis.stores.pools import UNLIMITED, Share
 
 @dataclass(frozen=True, slots=True)
 class SitePart:
-    """The part that a site has of a pool here.
+    """A site has a part of a pool here.
 
     Attributes:
         site: its name.
@@ -35,7 +35,7 @@ class SitePart:
 
 @dataclass(frozen=True, slots=True)
 class PoolPart:
-    """The part that a pool here is of one at another site: what it holds of that is its limit.
+    """A pool here may be a part of one at another site: what it holds of that is its limit.
 
     Attributes:
         site: the other.

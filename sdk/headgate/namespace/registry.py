@@ -46,7 +46,7 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Registry:
-    """Settings in force at the destinations that this client uses."""
+    """The registry knows the settings in force at the destinations that this client uses."""
 
     def __init__(
         self, store: Store, wake_ups: WakeUps, pools: PolicyPools, namespace: str, ttl_ms: int, losses: LossListeners

@@ -1,4 +1,4 @@
-"""Links that copy a queue begin at each slice before anybody sends there: what is stored earlier has no copy."""
+"""A copying link begins at each slice of a queue before anybody sends there: what is stored earlier has no copy."""
 
 from collections.abc import Mapping
 

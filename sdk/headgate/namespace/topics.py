@@ -1,4 +1,4 @@
-"""A namespace's topics, and the wildcard subscriptions that wait for new ones.
+"""An index lists a namespace's topics, and the wildcard subscriptions that wait for new ones.
 
 A wildcard subscription is one ordinary subscription on every topic that its pattern matches. A client that makes a
 topic enters it here and then makes the subscriptions that it finds; one that subscribes makes an entry and then
@@ -56,7 +56,7 @@ def read_pattern(text: str) -> Pattern:
 
 @dataclass(frozen=True, slots=True)
 class WildcardSubscription:
-    """A wildcard subscription: it is to be on every topic that its pattern matches.
+    """A wildcard subscription is to be on every topic that its pattern matches.
 
     Attributes:
         pattern: of the topics' names.
@@ -110,7 +110,7 @@ def _session(what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _StandIn:
-    """A consumer of a new subscription, for the one that is to come; names are encoded."""
+    """A stand-in is a consumer of a new subscription, for the one that is to come; names are encoded."""
 
     session: str
     subscription: str
@@ -126,7 +126,7 @@ class _StandIn:
 
 
 class TopicIndex:
-    """The index of a namespace, for those who make topics and those who subscribe by pattern."""
+    """The index of a namespace serves those who make topics and those who subscribe by pattern."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Finds out whether anything limits a limiter, gate or bucket: where nothing does, its name may be misspelled."""
+"""It is found out here whether anything limits a limiter, gate or bucket: else its name may be misspelled."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""Policy documents: read, checked, compiled to rules that clients resolve.
+"""Policy documents are read, checked, and compiled to rules that clients resolve.
 
 Nodes and the pipeline read them here. It takes pydantic, which the extras `node` and `spark` install, and nothing else
 of the SDK imports it.

@@ -1,4 +1,4 @@
-"""The table of a policy document that is a channel."""
+"""A channel is a table of a policy document."""
 
 from pydantic import Field
 
@@ -8,7 +8,7 @@ from headgate.policy.value_forms import Name
 
 
 class ChannelTable(Table):
-    """Topics whose messages are sent to a multicast group; their own limits play no part."""
+    """A channel sends the messages of topics to a multicast group; the topics' own limits play no part."""
 
     name: Name = Field(description="its name for operators and readers")
     topics: Topics = Field(description="that are sent; a topic is in one channel")

@@ -1,4 +1,7 @@
-"""Channels of a document: their rules for the topics that they send, and what would make them send nonsense."""
+"""A document's channels are compiled to rules of the topics that they send.
+
+They are checked for what would make them send nonsense.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Contradictions that show only when the rules are merged, and what needs Redis to be known."""
+"""Rules are checked for contradictions that show only when they are merged, and for what needs Redis to be known."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ MERGED_OF_EACH: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A name that stands for all names that match the same patterns, and what holds for it."""
+    """An example is a name that stands for all names that match the same patterns, with what holds for it."""
 
     name: str
     resolved: Resolved

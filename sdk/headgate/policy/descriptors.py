@@ -1,4 +1,4 @@
-"""Descriptors of a document: what proxies ask of limiters, and what would have them ask in vain."""
+"""A descriptor says what proxies ask of a limiter; a document's are checked for what would have them ask in vain."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -85,7 +85,7 @@ class Resume(Table):
 
 @takes("rate")
 class SendRate(Table):
-    """A rate of all senders together, on all hosts."""
+    """A send rate holds for all senders together, on all hosts."""
 
 
 class WindowTable(Table):
@@ -102,7 +102,7 @@ class WindowTable(Table):
 
 
 class Window(Table):
-    """Window of some of the consumers."""
+    """A window bounds what some of the consumers hold unsettled."""
 
     window: Annotated[
         Annotated[WindowTable, Tag("table")] | Annotated[WindowWord, Tag("value")], Discriminator(_is_table)
@@ -111,7 +111,7 @@ class Window(Table):
 
 
 class Browser(Table):
-    """Readers that take nothing away."""
+    """A browser reads messages and takes nothing away."""
 
     window: Count = Field(description="messages that a browser reads at a time")
 
@@ -142,7 +142,7 @@ class Consumer(Table):
 
 
 class EachKey(Table):
-    """Limits of each key of a gate or a bucket, and the shares of waiting keys."""
+    """Each key of a gate or a bucket has these limits, and waiting keys have these shares."""
 
     bytes: Size = Field(None, description="of a gate: bytes that one key may hold")
     calls: Amount = Field(None, description="of a gate: calls of one key at once")
@@ -159,7 +159,7 @@ class EachKey(Table):
 
 
 class ShadowLimits(Table):
-    """Limits beside those that bind: it is counted what they would keep waiting, and nobody waits."""
+    """Shadow limits stand beside those that bind: it is counted what they would keep waiting, and nobody waits."""
 
     bytes: Amount = Field(None, description="that may be pending; of a gate, held")
     messages: Amount = Field(None, description="that may be pending; of a gate, calls at once")
@@ -186,7 +186,7 @@ class Retry(Table):
 
 @takes()
 class Destination(Table):
-    """A rule: settings of the destinations that a pattern matches."""
+    """A rule gives settings to the destinations that a pattern matches."""
 
     match: str = Field(description="words between dots; * is one word, a final # the rest, a final > at least one more")
     kind: Literal["queue", "topic", "gate", "bucket"] | None = Field(
@@ -210,7 +210,7 @@ class Destination(Table):
 
 
 class PoolTable(Table):
-    """A limit that destinations share by naming it in their ``pools``."""
+    """A pool is a limit that destinations share by naming it in their ``pools``."""
 
     name: Name
     limit: LimitSize = None
@@ -249,7 +249,7 @@ class PoolTable(Table):
 
 
 class StoreTable(Table):
-    """A place for payloads for which memory has no room; destinations name it with ``when_full = "spool"``."""
+    """A store takes payloads for which memory has no room; destinations name it with ``when_full = "spool"``."""
 
     name: Name
     url: StoreUrl = Field(description="where segments are, as fsspec reads it; without user, password and options")
@@ -261,7 +261,7 @@ class StoreTable(Table):
 
 
 class Document(Table):
-    """A policy document of Headgate."""
+    """A policy document says how Headgate limits the destinations of a namespace."""
 
     flow_control: Literal["on", "off"] | None = Field(
         None, description="off: limits bind nowhere; on by default, but off with the preset tibco-ems"

@@ -1,4 +1,4 @@
-"""The tables of a policy document about limiters: their limits, of all keys and of each, and what proxies ask."""
+"""A policy document has tables about limiters: their limits, of all keys and of each, and what proxies ask."""
 
 from typing import Annotated, Literal
 
@@ -31,7 +31,7 @@ Enforce = Literal["always", "shadow"] | None
 
 
 class LimitTable(Table):
-    """One limit of a limiter: a rate, what may be held at once, or a quota of calendar windows."""
+    """A limit of a limiter is a rate, what may be held at once, or a quota of calendar windows."""
 
     name: LimitName = Field(description="what calls say an amount of: admit(requests=1)")
     rate: Rate = Field(None, description="such as '500/min', '200k/min', '1000/day' or '1/2s'")
@@ -72,7 +72,7 @@ class ShadowPerKey(Table):
 
 
 class LimiterTable(Table):
-    """A rule: limits of the limiters that a pattern matches."""
+    """A rule gives limits to the limiters that a pattern matches."""
 
     match: str = Field(description="words between dots; * is one word, a final # the rest, a final > at least one more")
     limit: list[LimitTable] | None = Field(None, max_length=16)
@@ -102,7 +102,7 @@ class LimiterTable(Table):
 
 
 class DescriptorTable(Table):
-    """A question of proxies to a limiter, by Envoy's rate limit service at nodes; the most specific one counts."""
+    """A proxy asks a limiter with this, by Envoy's rate limit service at nodes; the most specific one counts."""
 
     domain: ProxyText = Field(description="of the proxy's filter")
     entries: Entries = Field(description="keys of the proxy's descriptor in their order; 'key=value' for that value")
@@ -115,7 +115,7 @@ class DescriptorTable(Table):
 
 
 class UserLimitTable(Table):
-    """A quota of users of nodes, over all nodes: of each of them, or of all together."""
+    """A user limit is a quota of users of nodes, over all nodes: of each of them, or of all together."""
 
     name: Annotated[str, StringConstraints(max_length=63)] = Field(description="its limiter is user-limits.<name>")
     users: list[str] = Field(

@@ -1,4 +1,4 @@
-"""Limiters and quotas of users of a document, compiled: what a limiter is limited to comes from one rule as a whole."""
+"""Limiters and quotas of users are compiled here: what a limiter is limited to comes from one rule as a whole."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Finds the line on which each key of a TOML or JSON document stands.
+"""A walk over a TOML or JSON document finds the line on which each key stands.
 
 The parsers of the standard library keep no lines. This walk goes over a text that they have accepted, so it only has to
 find where keys and values begin and end, not whether they are right.

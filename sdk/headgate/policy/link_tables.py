@@ -1,4 +1,4 @@
-"""The tables of a policy document about links: bridges, routes, and the sites and zones that these name."""
+"""A policy document has tables about links: bridges, routes, and the sites and zones that these name."""
 
 from typing import Literal
 
@@ -21,7 +21,7 @@ from headgate.policy.value_forms import (
 
 
 class SiteTable(Table):
-    """Another deployment, which bridges and routes may lead to."""
+    """A site is another deployment, which bridges and routes may lead to."""
 
     name: SiteName = Field(description="what all sites call it")
     url: SiteUrl = Field(
@@ -31,7 +31,7 @@ class SiteTable(Table):
 
 
 class ZoneTable(Table):
-    """A set of sites that route to one another."""
+    """A zone is a set of sites that route to one another."""
 
     name: SiteName
     hops: Literal["one", "many"] = Field(
@@ -55,7 +55,7 @@ class LinkTable(Table):
 
 
 class BridgeTable(LinkTable):
-    """Links from one destination to others: what is stored there is forwarded, once and in order."""
+    """A bridge makes links from one destination to others: what is stored there is forwarded, once and in order."""
 
     source: Name = Field(
         alias="from",
@@ -69,7 +69,7 @@ class BridgeTable(LinkTable):
 
 
 class RouteTable(LinkTable):
-    """Links from destinations to those of the same name at another site."""
+    """A route makes links from destinations to those of the same name at another site."""
 
     to: SiteName = Field(description="a [[site]]")
     topics: Topics = Field(None, description="one, or several; a pattern such as news.> is each topic that it matches")

@@ -1,4 +1,4 @@
-"""All problems of a document, each with its place."""
+"""A bad document shows all its problems, each with its place."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ LONGEST_TEXT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong; of what is long, which is a value that it repeats, the middle is left out.
+    """A problem is one thing that is wrong; of what is long, which is a value that it repeats, the middle is left out.
 
     Attributes:
         place: ``<file>:<line>``.
@@ -45,7 +45,7 @@ def _cut(text: str, most: int) -> str:
 
 
 class BadDocument(PolicyError):
-    """A policy document that cannot be used; nothing of it was applied.
+    """A policy document cannot be used; nothing of it was applied.
 
     Args:
         problems: that were found.

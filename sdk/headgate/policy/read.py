@@ -27,7 +27,7 @@ Origin = Callable[[Path], str]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Says where a document came from, and where its keys stand.
+    """A source says where a document came from, and where its keys stand.
 
     Attributes:
         name: of the file, without folders: it becomes part of each origin.

@@ -1,9 +1,9 @@
-"""The base of all tables of a policy document."""
+"""All tables of a policy document have this base."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Table(BaseModel):
-    """A table that takes no other keys."""
+    """A table of a policy document takes no keys but its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,4 +1,4 @@
-"""Says once that KB, MB and GB count in thousands: ActiveMQ Classic and others count them in 1024s."""
+"""A note says once that KB, MB and GB count in thousands: ActiveMQ Classic and others count them in 1024s."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The forms that single values of a policy document take: sizes, counts, durations, rates, shares, names, windows.
+"""A single value of a policy document has a form: sizes, counts, durations, rates, shares, names, windows.
 
 Each is checked as it is read, so that an error names its key, and has its JSON schema.
 """

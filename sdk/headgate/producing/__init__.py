@@ -1,1 +1,1 @@
-"""Producers: sends under credit, with their receipts."""
+"""A producer sends under credit, and gets receipts."""

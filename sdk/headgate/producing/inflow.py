@@ -24,7 +24,7 @@ def check_stored(size: int, ttl_ms: int | None) -> None:
 
 
 class Inflow:
-    """The way of messages into one destination that are encoded already. Get one from :meth:`Session.inflow`.
+    """An inflow takes messages into one destination that are encoded already. Get one from :meth:`Session.inflow`.
 
     Nothing here waits: the sender learns what became of a message, and reads here how much more there is room for.
 

@@ -1,4 +1,4 @@
-"""Producers: messages into a queue or a topic, paid with credit."""
+"""A producer puts messages into a queue or a topic, and pays with credit."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ BYTES_AHEAD: Final = 0.1
 
 
 class Producer:
-    """Sends to one destination. Get one from :meth:`Session.producer`; close it, or its session.
+    """A producer sends to one destination. Get one from :meth:`Session.producer`; close it, or its session.
 
     All sends of one turn of the event loop go to Redis together; a send with credit in hand waits for nobody else.
     """
