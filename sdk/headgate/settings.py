@@ -1,4 +1,4 @@
-"""Settings of a destination, as callers give them by name."""
+"""The settings of a destination are given by name here, as callers spell them."""
 
 from collections.abc import Mapping
 from typing import Any

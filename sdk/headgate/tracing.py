@@ -38,7 +38,7 @@ def processing(message: Any) -> Iterator[Any]:
 
 
 class TracedProducer(Producer):
-    """A producer whose sends are spans, and whose messages carry their context."""
+    """A traced producer makes spans of its sends, and its messages carry their context."""
 
     tracing: Tracing
 
@@ -92,7 +92,7 @@ def _posted(span: Span, done: Any) -> None:
 
 
 class TracedConsumer(Consumer):
-    """A consumer whose receives are spans with links to those that sent."""
+    """A traced consumer makes spans of its receives, with links to those that sent."""
 
     def __init__(self, inbox: Inbox, supply: MessageSource, tracing: Tracing) -> None:
         super().__init__(inbox, supply)

@@ -1,4 +1,4 @@
-"""Sizes, durations and rates as people write them.
+"""Sizes, durations and rates are read as people write them.
 
 >>> parse_size("64KiB"), parse_size("10MB"), parse_size(512)
 (65536, 10000000, 512)

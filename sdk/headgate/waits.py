@@ -1,4 +1,4 @@
-"""Waits, as they end: for credit, an admission or tokens. Metrics and traces are made of them."""
+"""Waits are noted as they end: for credit, an admission or tokens. Metrics and traces are made of them."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _NOT_TIMED: Final = nullcontext()
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait that is over; nobody waits for credit in hand.
+    """A wait is noted when it is over; nobody waits for credit in hand.
 
     Attributes:
         kind: the thing waited for.

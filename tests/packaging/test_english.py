@@ -30,16 +30,16 @@ accept act add admit allow answer append apply ask assign attach await be begin 
 build call cancel carry change check choose claim clear close collect come compare compile complete compute confirm
 connect convert copy correct count create cut deal decide declare decode delay delete deliver derive describe detach
 discard divide do draw drop empty encode end enter estimate evaluate examine exchange execute expect explain extend
-fail fetch fill find finish flow follow forbid forget forward free freeze gather get give go grant group hand hang
-have hear heed hide hold ignore import insert install iterate join judge keep kill know lead learn leave let limit
-list listen load lock log look lower make map mark match measure meet mend merge move name note notify number
-observe offer open order pass pause pay permit pick place poll prepare print process propose prove publish purge put
-queue raise read receive reclaim recount reduce refill refuse register reject release remember remove rename renew
+fail fetch fill find finish flow follow forbid forget forward free freeze gather get give go grant group hand hang have
+hear heed hide hold ignore import insert install iterate join judge keep kill know lead learn leave let limit list
+listen load lock log look lower make map mark match measure meet mend merge move name note notify number observe offer
+open order pass pause pay permit pick place poll prepare print process propose prove publish purge put queue raise
+reach read receive reclaim record recount reduce refill refuse register reject release remember remove rename renew
 repair repeat replace replay report request reserve reset resolve restart restore resume retry return route run save
-say scan schedule search see select send serve set settle shed shift show sign skip sort speak spend split spool spread
-stand start stop store strip subscribe sum suspend sweep switch take tell test tie time touch translate trim try
-turn undo unsubscribe update use validate verify visit wait wake walk warn watch weigh widen withdraw work wrap
-write yield
+say scan schedule search see select send serve set settle shed shift show sign skip sort speak spell spend split spool
+spread stand start stop store strip subscribe sum suspend sweep switch take tell test tie time touch translate trim try
+turn undo unsubscribe update use validate verify visit wait wake walk warn watch weigh widen withdraw work wrap write
+yield
 """,
     )
 )

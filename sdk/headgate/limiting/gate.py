@@ -25,10 +25,7 @@ from headgate.units import MAX_SIZE, check_timeout, parse_size, parse_timeout
 
 
 class Permit:
-    """A permit is for bytes admitted: put back on :meth:`release`, or on leaving its ``with`` block.
-
-    Releasing it twice frees once.
-    """
+    """A permit keeps bytes admitted until :meth:`release`, or the end of its block. Releasing twice frees once."""
 
     __slots__ = ("_gate", "_inc", "size")
 

@@ -1,4 +1,4 @@
-"""The way to the state: calls of scripts, reads of keys, and hints. Redis itself is one way, :mod:`.server`.
+"""A backend is a way to the state: calls of scripts, reads of keys, and hints. Redis itself is one, :mod:`.server`.
 
 Everything above is written against these two protocols, so that the same calls can go another way.
 """
@@ -19,7 +19,7 @@ AGAIN: Final = "again"
 
 
 class ChannelListeners(dict[str, dict[Listener, Words]]):
-    """The listeners of each channel, in the order in which they came, and the words that they care for."""
+    """Each channel has its listeners, in the order in which they came, and the words that they care for."""
 
     def add(self, channels: tuple[str, ...], listener: Listener, words: Words) -> list[str]:
         """Note that it listens; returns the channels that nobody listened to before."""
@@ -36,7 +36,10 @@ class ChannelListeners(dict[str, dict[Listener, Words]]):
 
 
 class WakeUps(Protocol):
-    """Hints, heard by a whole client. Nothing depends on them but speed: whoever waits also looks again by itself."""
+    """Wake-ups are hints, heard by a whole client.
+
+    Nothing depends on them but speed: whoever waits also looks again by itself.
+    """
 
     async def subscribe(self, channels: tuple[str, ...], listener: Listener, words: Words = None) -> None:
         """Call ``listener`` with the hints on these channels that it cares for; on loss of Redis, from its return on.
@@ -59,7 +62,7 @@ class WakeUps(Protocol):
 
 
 class Backend(Protocol):
-    """One deployment of the state.
+    """A backend reaches one deployment of the state.
 
     Attributes:
         version: of Redis; empty until it is open.

@@ -25,7 +25,9 @@ _RAW: Final = ("XRANGE", "XREVRANGE")
 
 
 class BulkConnections:
-    """Connections to one Redis: standalone, behind Sentinel or a cluster; replies as the server sent them.
+    """`BulkConnections` opens connections to one Redis: standalone, behind Sentinel or a cluster.
+
+    Replies are as the server sent them.
 
     Raises:
         InvalidValue: the URL is none of a Redis.

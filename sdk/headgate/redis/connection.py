@@ -1,4 +1,4 @@
-"""The connections to one server; each knows which run of it answers, and carries one call at a time."""
+"""A connection to a server knows which run of it answers, and carries one call at a time."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ after it in its next turn, so somebody who flushes scripts all the time comes be
 
 
 class OtherRunError(rx.ResponseError):
-    """Another run of a server served the state last: find out whether all that it had is here, and call again.
+    """Another run of a server was last to serve the state: find out whether all that it had is here, and call again.
 
     Attributes:
         before: that run, as the state has it.
@@ -72,7 +72,7 @@ Dial = Callable[[], Awaitable[AbstractConnection]]
 
 
 class HandoverJudge(Protocol):
-    """A judge of whether a server has all that its predecessor had."""
+    """A judge decides whether a server has all that its predecessor had."""
 
     def note(self, run: bytes, history: str) -> None:
         """Remember the replication id of a run that a connection was made to."""
@@ -158,7 +158,7 @@ def _of_run(words: Sequence[Any], run_id: bytes) -> tuple[Any, ...]:
 
 
 class ServerConnections:
-    """The connections to one server; each carries one call at a time."""
+    """`ServerConnections` keeps the connections to one server; each carries one call at a time."""
 
     def __init__(self, dial: Dial, judge: HandoverJudge | None = None, *, masters_only: bool = False) -> None:
         self.answered = 0

@@ -1,4 +1,4 @@
-"""Calls after which one waits until replicas have what was written, or the disk has."""
+"""A durable call waits until replicas have what was written, or the disk has."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from headgate.redis.scripts import Script, script
 
 
 class DurableBackend:
-    """A stand-in for a backend in one call of a store, which waits after it.
+    """A durable backend stands in for a backend in one call of a store, and waits after it.
 
     Attributes:
         held: how far what was written had come.

@@ -1,4 +1,4 @@
-"""A private Redis: a real server for one owner, gone when its owner is gone.
+"""A private Redis is a real server for one owner, gone when its owner is gone.
 
 With no URL given, Headgate starts its own `redis-server` in a temporary directory. It listens on a unix
 socket there (on loopback TCP too, when a port is asked for), keeps nothing on disk and evicts nothing.
@@ -77,7 +77,7 @@ def find_server() -> Path:
 
 
 class EmbeddedRedis:
-    """A running private Redis. Made by `start`; also a context manager that stops it on exit.
+    """An embedded Redis is a running private server. Made by `start`; also a context manager that stops it on exit.
 
     Attributes:
         url: where clients connect: `unix://<directory>/redis.sock?db=0` or `redis://127.0.0.1:<port>/0`.

@@ -1,4 +1,7 @@
-"""The servers in charge: what Sentinels say, the moment they say it, and whose word counts; the slots of a cluster."""
+"""It is found here which servers are in charge: what Sentinels say, the moment they say it, and whose word counts.
+
+Of a cluster it is found which server has which slots.
+"""
 
 import asyncio
 import contextlib
@@ -29,7 +32,7 @@ _FAILED: Final = (rx.RedisError, OSError, AttributeError)
 
 
 class SentinelMaster:
-    """The master of a service, as its Sentinels say.
+    """`SentinelMaster` follows the master of a service, as its Sentinels say.
 
     Sentinels hear of a failover one after the other. Each names the configuration epoch of what it says, and an epoch
     below one that was heard is out of date: an answer of that kind counts for nothing.

@@ -1,4 +1,4 @@
-"""Decides which scripts are called as functions of a server, and what becomes of a refused call.
+"""This module decides which scripts are called as functions of a server, and what becomes of a refused call.
 
 ``FCALL`` costs less than ``EVALSHA`` of the same, see :mod:`headgate.redis.text.library`. Functions came with Redis 7,
 and not every user may call or load them: a server is asked for that, so that nothing is refused and logged. A function

@@ -1,4 +1,4 @@
-"""A judgement whether a server has all that its predecessor had, from what both report of their replication.
+"""A server is judged on whether it has all that its predecessor had, from what both report of their replication.
 
 A planned failover has the former master wait until its replica has everything, and then follow it. That one goes on
 from where it ended, without being sent all anew, only if the new master has every write that it ever did: else it

@@ -1,4 +1,4 @@
-"""Spells keys; no other module does.
+"""This module spells keys; no other module does.
 
 ``hg:{<namespace>/<encoded name>}`` is the destination's own hash; its parts add ``:<part>``. The braces make one
 destination one hash slot; neither they nor glob characters can occur in what they enclose.
@@ -184,7 +184,7 @@ def _shared(key: str) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A destination of a namespace, and every key that belongs to it.
+    """An address names a destination of a namespace, and every key that belongs to it.
 
     ``limited`` is the own hash of the gate or bucket whose :attr:`by_key` it is; empty where it is nobody's.
     """
@@ -272,7 +272,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class PoolAddress:
-    """A pool of a namespace, and every key that belongs to it, in the order of lua/lib/pool_keys.lua."""
+    """A pool address names a pool of a namespace, and every key that belongs to it.
+
+    The keys are in the order of lua/lib/pool_keys.lua.
+    """
 
     namespace: str
     name: str

@@ -1,4 +1,4 @@
-"""Plain questions to one server, or one Sentinel, at a time: for who examines a deployment and does not use it."""
+"""A probe asks one server, or one Sentinel, plain questions: for who examines a deployment and does not use it."""
 
 import asyncio
 import socket
@@ -47,7 +47,7 @@ _REASONS: Final[tuple[tuple[tuple[type[BaseException], ...], Reason], ...]] = (
 
 
 class ConnectRefused(CoordinatorUnavailable):
-    """A server could not be connected to; the text is in its words, or the system's.
+    """This error says that a server could not be connected to; the text is in its words, or the system's.
 
     Attributes:
         reason: what kept us out.
@@ -96,7 +96,7 @@ def target(url: str) -> RedisUrl:
 
 
 class Probe:
-    """One connection to one server; its questions never raise, and end within :data:`ANSWER_WITHIN`."""
+    """A probe has one connection to one server; its questions never raise, and end within :data:`ANSWER_WITHIN`."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection

@@ -26,7 +26,7 @@ def no_credit(code: bytes, numbers: list[Any]) -> Credit:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """The answer to settle: (id, body, failed attempts before this one) of each delivery.
+    """Settling is answered with deliveries: (id, body, failed attempts before this one) of each.
 
     ``again_ms`` says in how many ms there will be more, 0 when that is not known; ``beside`` whether nothing was left
     to fetch although others of the subscription hold messages.
@@ -57,7 +57,7 @@ class PoolRecord:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A destination as :mod:`lua/snapshot` read it at one instant.
+    """A snapshot holds a destination as :mod:`lua/snapshot` read it at one instant.
 
     Attributes:
         own: record of the session that was asked about; empty when it has none.

@@ -1,4 +1,4 @@
-"""The scripts of ``lua/``: found, put together, and called by the names their headers declare."""
+"""The scripts of ``lua/`` are found, put together, and called by the names their headers declare."""
 
 import hashlib
 import re
@@ -34,7 +34,7 @@ class ScriptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One operation.
+    """A script is one operation, atomic in Redis.
 
     Attributes:
         name: the file's name without ``.lua``.

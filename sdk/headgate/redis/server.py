@@ -1,4 +1,4 @@
-"""Calls to Redis: one script a call, on a connection that knows which run of the server it talks to.
+"""Each call to Redis is one script, on a connection that knows which run of the server it talks to.
 
 redis-py is used for its connections, its parser and its cluster map, not for its retries: those would replay a script
 that timed out. Here a call is repeated only because every script may be applied more than once with the effect of once.
@@ -51,7 +51,7 @@ _MOVING: Final = (
 
 
 class Server:
-    """One Redis deployment: standalone, behind Sentinel, or a cluster."""
+    """A server is one Redis deployment: standalone, behind Sentinel, or a cluster."""
 
     def __init__(self, url: RedisUrl) -> None:
         self.url = url

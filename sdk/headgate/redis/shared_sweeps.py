@@ -1,4 +1,4 @@
-"""Calls of many accounts of one client that ask again: those of one turn of the loop go to Redis in one write."""
+"""A client makes the calls of many accounts together: those of one turn of the loop go to Redis in one write."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ def beat(when: float) -> float:
 
 
 class SweepRounds:
-    """The rounds of one client.
+    """A round makes the calls of all accounts of one client that ask again in one turn of the loop.
 
     The first that calls in a turn of the loop makes the round. A call that fails there, for its script is not loaded
     or another run served the state, is made by itself.

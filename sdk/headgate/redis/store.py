@@ -40,7 +40,7 @@ Id = bytes | str
 
 
 class Store:
-    """One namespace-free view of a server's destinations; every method is one script call, atomic in one slot."""
+    """A store is a namespace-free view of a server's destinations; each method is a script call, atomic in one slot."""
 
     def __init__(self, server: Backend) -> None:
         self.server = server

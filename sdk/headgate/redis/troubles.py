@@ -1,4 +1,4 @@
-"""Redis' errors become ours: what happened, and what to do."""
+"""Redis' errors are translated to ours: what happened, and what to do."""
 
 from typing import Final
 

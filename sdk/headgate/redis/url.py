@@ -1,4 +1,4 @@
-"""A Redis URL, read without its secrets ever being printed.
+"""A Redis URL is read without its secrets ever being printed.
 
 Accepted forms::
 
@@ -46,7 +46,7 @@ FORMS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
-    """A Redis URL taken apart; its text form shows no password."""
+    """A Redis URL is taken apart; its text form shows no password."""
 
     kind: Kind
     tls: bool

@@ -1,1 +1,1 @@
-"""Sessions: the lease under which a program sends and receives, and what it opens."""
+"""A session is the lease under which a program sends and receives, with what it opens."""

@@ -1,4 +1,4 @@
-"""A session's presence at one destination."""
+"""A session has a presence at each destination that it uses."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ MAX_CONSUMERS: Final = 64
 
 
 class SessionDestination:
-    """At most one account, and the consumers of a session at a destination, under one lease."""
+    """A session has at most one account at a destination, and its consumers there, under one lease."""
 
     __slots__ = ("_number", "_observe", "_observer", "account", "address", "consumers", "follower", "kind")
 

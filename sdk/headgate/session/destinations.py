@@ -1,4 +1,4 @@
-"""The destinations that one session uses, and the accounts that it opens at them."""
+"""A session knows the destinations that it uses, and the accounts that it opens at them."""
 
 import asyncio
 import contextlib

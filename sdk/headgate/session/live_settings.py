@@ -1,4 +1,4 @@
-"""Producers, gates and consumers of one destination that follow its settings where they did not say their own."""
+"""Producers, gates and consumers of a destination are made to follow its settings where they did not say their own."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SettingsFollower:
-    """A session's presence at one destination, which follows its settings.
+    """A settings follower has a session's presence at one destination follow the destination's settings.
 
     Attributes:
         defaults: what holds now where nothing is set.

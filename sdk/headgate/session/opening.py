@@ -1,4 +1,4 @@
-"""Opens the consumers of a session: of one destination, or of every topic that a pattern matches."""
+"""An opener opens the consumers of a session: of one destination, or of every topic that a pattern matches."""
 
 import asyncio
 import functools
@@ -61,7 +61,7 @@ class ConsumerRequest:
 
 
 class ConsumerOpener:
-    """Opens the consumers of one session, and for nodes the feeds of their links.
+    """A consumer opener opens the consumers of one session, and for nodes the feeds of their links.
 
     Attributes:
         on_slow: whom it tells of each that becomes slow.

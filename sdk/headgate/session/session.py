@@ -1,4 +1,4 @@
-"""Sessions: one unit of liveness. The credit of a session is reclaimed when it is not heard of for its TTL."""
+"""A session is one unit of liveness. Its credit is reclaimed when it is not heard of for its TTL."""
 
 import contextlib
 from collections.abc import Callable
@@ -42,7 +42,10 @@ from headgate.units import parse_duration, parse_rate, parse_timeout
 
 
 class Session:
-    """Producers, consumers, gates and buckets that live and die together. Get one from :meth:`Client.session`."""
+    """A session holds producers, consumers, gates and buckets that live and die together.
+
+    Get one from :meth:`Client.session`.
+    """
 
     __slots__ = (
         "__weakref__", "_bucket_id", "_buckets", "_by_key", "_closed", "_consumers", "_context", "_destinations",

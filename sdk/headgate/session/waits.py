@@ -1,4 +1,4 @@
-"""Sends and admissions of one session that wait, and holds of the tasks that wait in them."""
+"""Sends and admissions of one session may wait, while the tasks that wait in them have holds."""
 
 import asyncio
 from collections import defaultdict
@@ -15,7 +15,7 @@ from headgate.session.destination import SessionDestination
 
 @dataclass(frozen=True, slots=True)
 class TaskWait:
-    """A wait of a task, or a thread, that does nothing else meanwhile.
+    """A task wait is one of a task, or a thread, that does nothing else meanwhile.
 
     Attributes:
         who: the task or thread.

@@ -1,4 +1,4 @@
-"""The tracer and the meters of a client: found where a provider is set, and what is recorded with them."""
+"""A client has a tracer and meters: found where a provider is set, and what is recorded with them."""
 
 import sys
 import time
@@ -38,7 +38,7 @@ def context_of(headers: Mapping[str, Any]) -> Any:
 
 
 class Tracing:
-    """The tracer and the meters of one client."""
+    """`Tracing` holds the tracer and the meters of one client."""
 
     def __init__(self) -> None:
         from opentelemetry import metrics, trace

@@ -1,4 +1,4 @@
-"""One operation on messages as a span."""
+"""A span records one operation on messages."""
 
 import time
 from collections.abc import Iterable

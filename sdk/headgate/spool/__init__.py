@@ -12,7 +12,7 @@ __all__ = ["Spooling"]
 
 
 class Spooling:
-    """All that one client needs of spool stores.
+    """`Spooling` holds all that one client needs of spool stores.
 
     Attributes:
         spools: the stores.

@@ -22,7 +22,7 @@ AGAIN: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class NodeSpooled:
-    """Messages whose payloads the node is to write."""
+    """The payloads of these messages are for the node to write."""
 
     references: list[bytes]
     """In the place of references: the payloads."""
@@ -30,7 +30,7 @@ class NodeSpooled:
 
 
 class NodeWriter(OverflowWriter):
-    """Hands the messages of one account to its node.
+    """A node writer hands the messages of one account to its node.
 
     Args:
         name: the destination's.

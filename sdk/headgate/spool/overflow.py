@@ -1,4 +1,4 @@
-"""Messages without room in memory, and the ways that they may go: by the destination's store, or one of its two.
+"""Messages without room in memory may go to the destination's store, or one of its two.
 
 A destination may have a store for messages that are durable and one for those that are not. They are in one line all
 the same: the first in line says which is written to.

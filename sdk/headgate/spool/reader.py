@@ -1,4 +1,4 @@
-"""Payloads of spooled messages, read back: a piece of a segment at a time, a few of which are kept."""
+"""Payloads of spooled messages are read back: a piece of a segment at a time, a few of which are kept."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ AGAIN: Final = (0.1, 5.0)
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePayload:
-    """A payload that is not there any more, or not as it was written.
+    """A payload is not there any more, or not as it was written.
 
     Attributes:
         segment: where it was, in its storage.
@@ -59,7 +59,7 @@ class _Piece:
 
 
 class PayloadReader:
-    """Reads for one client. A call for the next message of a segment finds it here already.
+    """A payload reader reads for one client. A call for the next message of a segment finds it here already.
 
     Args:
         spools: the stores.

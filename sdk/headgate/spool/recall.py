@@ -19,7 +19,7 @@ GONE: Final = "gone"
 
 
 class RecallQueue:
-    """The line of a consumer's deliveries from the first whose payload is not here yet.
+    """A recall queue holds the line of a consumer's deliveries from the first whose payload is not here yet.
 
     Args:
         spooling: the client's; None where payloads come as they are.

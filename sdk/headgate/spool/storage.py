@@ -1,4 +1,4 @@
-"""Shared storage for segments: any file system that fsspec knows, by URL, with a bound on how long it may take."""
+"""Shared storage keeps segments: any file system that fsspec knows, by URL, with a bound on how long it may take."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ THREADS: Final = 8
 
 
 class Storage:
-    """One root folder, or bucket, of segments.
+    """A storage is one root folder, or bucket, of segments.
 
     Args:
         url: as fsspec reads it: ``file:///var/spool/headgate``, ``s3://bucket/prefix``, ``memory://name``; what it

@@ -1,4 +1,4 @@
-"""The way of messages to one store, as a writer last found it: whether it has room, and when it may be tried again."""
+"""A writer notes how it last found the way to one store: whether it has room, and when it may be tried again."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ LOOK_EVERY: Final = 1.0
 
 
 class StoreQuota(Protocol):
-    """A session's room at a store: credit, as at any destination."""
+    """A session has room at a store: credit, as at any destination."""
 
     @property
     def spool(self) -> Spool:
@@ -47,7 +47,7 @@ class StoreQuota(Protocol):
 
 
 class StoreAccess:
-    """The way to one store.
+    """A store access is the way to one store, as a writer last found it.
 
     Attributes:
         store: its name; empty for none.

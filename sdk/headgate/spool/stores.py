@@ -41,7 +41,7 @@ class NewerStoreError(PolicyError):
 
 @dataclass(frozen=True, slots=True)
 class SpoolSettings:
-    """Settings of a store.
+    """A store has these settings.
 
     Attributes:
         url: where its segments are, as fsspec reads it; no secrets.
@@ -123,7 +123,7 @@ def store_fields(
 
 
 class Spool:
-    """One store.
+    """A spool is one store, which keeps payloads in segments.
 
     Attributes:
         name: as the policy calls it.

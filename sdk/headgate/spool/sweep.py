@@ -1,4 +1,4 @@
-"""Deletes segments whose messages are gone: first from the storage, then at the store, then at their destination.
+"""A sweep deletes segments whose messages are gone: from the storage, then at the store, then at their destination.
 
 Each step may be repeated, by anybody, so a crash between two of them leaves what the next sweep finds.
 """
@@ -26,7 +26,7 @@ LOOKS: Final = 4
 
 
 class Sweeper:
-    """Sweeps the destinations that one client sent spooled messages to or received them from."""
+    """A sweeper serves the destinations that one client sent spooled messages to or received them from."""
 
     def __init__(self, spools: Spools) -> None:
         self._spools = spools

@@ -31,7 +31,7 @@ LOOK_EVERY: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class WrittenSegment:
-    """A segment that is written.
+    """A written segment holds the payloads of messages, and has a reference for each.
 
     Attributes:
         spool: its store.
@@ -52,7 +52,7 @@ class WrittenSegment:
 
 
 class Writer(OverflowWriter):
-    """Writes the segments of one account.
+    """A writer puts the messages of one account into segments.
 
     Args:
         spools: the stores.

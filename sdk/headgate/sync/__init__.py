@@ -1,4 +1,4 @@
-"""Offers threads every name of :mod:`headgate`, without ``await``.
+"""Threads are offered every name of :mod:`headgate`, without ``await``.
 
     with headgate.sync.connect("redis://localhost:6379", namespace="shop") as client, client.session("api") as session:
         producer = session.producer("orders")

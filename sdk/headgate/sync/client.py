@@ -1,4 +1,4 @@
-"""Clients, sessions and buckets for threads."""
+"""Threads have their own clients, sessions and buckets."""
 
 import asyncio
 import functools
@@ -30,7 +30,7 @@ I = TypeVar("I")  # noqa: E741 -- what is inside a face
 
 
 class Bucket:
-    """:class:`headgate.Bucket` for threads. Get one from :meth:`Session.bucket`."""
+    """This is :class:`headgate.Bucket` for threads. Get one from :meth:`Session.bucket`."""
 
     def __init__(self, thread: LoopThread, inner: headgate.limiting.bucket.Bucket) -> None:
         self._thread = thread
@@ -59,7 +59,7 @@ def _opening(
 
 
 class Session:
-    """:class:`headgate.Session` for threads. Get one from :meth:`Client.session`."""
+    """This is :class:`headgate.Session` for threads. Get one from :meth:`Client.session`."""
 
     def __init__(self, thread: LoopThread, inner: headgate.session.session.Session) -> None:
         self._thread = thread
@@ -131,7 +131,7 @@ def _blocking(
 
 
 class Client:
-    """The result of :func:`connect`; use it as ``with``, or close it."""
+    """A client is the result of :func:`connect`; use it as ``with``, or close it."""
 
     def __init__(self, url: str | None, *, namespace: str = "default") -> None:
         self._inner = headgate.client.Client(url, namespace=namespace)

@@ -1,4 +1,4 @@
-"""Consumers for threads: what has arrived is received, and what is settled is queued, without a round trip."""
+"""A consumer for threads makes no round trip: what has arrived is received, and what is settled is queued."""
 
 import asyncio
 import math
@@ -19,7 +19,7 @@ from headgate.units import parse_timeout
 
 
 class Message:
-    """One delivery; attributes as of :class:`headgate.Message`. Settle it once, from any thread."""
+    """A message is one delivery; attributes as of :class:`headgate.Message`. Settle it once, from any thread."""
 
     __slots__ = ("_consumer", "_inner", "delivery_count", "id", "settled", "size")
 
@@ -75,7 +75,7 @@ class Message:
 
 
 class Consumer:
-    """:class:`headgate.Consumer` for threads. Get one from :meth:`Session.consumer`; several threads may share it.
+    """This is :class:`headgate.Consumer` for threads. Get one from :meth:`Session.consumer`; threads may share it.
 
     A task on the loop receives while somebody here waits, and hands over all that has arrived.
     """

@@ -1,4 +1,4 @@
-"""Members of a face for threads that only pass on: same arguments, errors and docstring as those of the one inside."""
+"""A face for threads has members that only pass on: same arguments, errors and docstring as those of the one inside."""
 
 import functools
 from collections.abc import Callable, Coroutine
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class InnerProperty(Generic[T]):
-    """A property that is read from the one inside."""
+    """An inner property is read from the one inside."""
 
     def __init__(self, inner: Callable[[Any], T]) -> None:
         getter: Any = inner  # type checkers have a property of a class as its getter

@@ -1,4 +1,4 @@
-"""Gates for threads: admissions are arithmetic under a lock, on the credit line that the loop thread keeps."""
+"""Threads are admitted to gates by arithmetic under a lock, on the credit line that the loop thread keeps."""
 
 # ruff: noqa: SLF001 -- a permit is its gate's other half, and the gate that of the one it wraps
 
@@ -26,7 +26,7 @@ _OVER = Lease(0.0)
 
 @dataclass(slots=True)
 class SharedCreditLine(CreditLine):
-    """A credit line that several threads change: every method that changes it holds its lock."""
+    """A shared credit line is changed by several threads: every method that changes it holds its lock."""
 
     lock: ThreadTurn = field(default_factory=ThreadTurn, repr=False, compare=False)
 
@@ -74,7 +74,7 @@ class SharedCreditLine(CreditLine):
 
 
 class Permit:
-    """Bytes admitted; put back on :meth:`release`, or on leaving its ``with`` block. Releasing twice frees once."""
+    """A permit keeps bytes admitted until :meth:`release`, or the end of its block. Releasing twice frees once."""
 
     __slots__ = ("_gate", "_inc", "size")
 
@@ -121,7 +121,7 @@ class Permit:
 
 
 class Admission(Permit):
-    """Is admitted on entering ``with gate.admit(...)``, and a permit while inside."""
+    """An admission is admitted on entering ``with gate.admit(...)``, and is a permit while inside."""
 
     __slots__ = ("_timeout", "_wanted")
 
@@ -157,7 +157,7 @@ class Admission(Permit):
 
 
 class KeyedAdmission(Admission):
-    """Does the same for a key, which has its turn as long as it is held."""
+    """An admission for a key has the key's turn as long as it is held."""
 
     __slots__ = ("_band", "_hold", "_key")
 
@@ -196,7 +196,7 @@ class KeyedAdmission(Admission):
 
 
 class Gate:
-    """:class:`headgate.Gate` for threads. Get one from :meth:`Session.gate`."""
+    """This is :class:`headgate.Gate` for threads. Get one from :meth:`Session.gate`."""
 
     __slots__ = (
         "__weakref__",

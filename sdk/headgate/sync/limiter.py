@@ -1,4 +1,4 @@
-"""Limiters for threads: admissions from what is in hand are arithmetic under a lock, others run on the loop thread."""
+"""Threads are admitted to limiters by arithmetic under a lock, from what is in hand; else on the loop thread."""
 
 # ruff: noqa: SLF001 -- a hold is its limiter's other half, and both are those of the ones they wrap
 
@@ -19,7 +19,7 @@ from headgate.units import check_timeout
 
 
 class Hold:
-    """:class:`headgate.Hold` for threads: any thread may settle and release it."""
+    """This is :class:`headgate.Hold` for threads: any thread may settle and release it."""
 
     __slots__ = ("_inner", "_limiter")
 
@@ -105,7 +105,7 @@ class Hold:
 
 
 class Admission:
-    """Is admitted on entering ``with limiter.admit(...)``, and held while inside; :meth:`wait` gives the hold."""
+    """An admission is held inside ``with limiter.admit(...)``; :meth:`wait` gives the hold."""
 
     __slots__ = ("_ask", "_hold", "_rule")
     _hold: Hold  # there from entering on
@@ -129,7 +129,7 @@ class Admission:
 
 
 class Limiter:
-    """:class:`headgate.Limiter` for threads. Get one from :meth:`Session.limiter`."""
+    """This is :class:`headgate.Limiter` for threads. Get one from :meth:`Session.limiter`."""
 
     def __init__(self, thread: LoopThread, inner: headgate.limiting.limiter.Limiter) -> None:
         self._thread = thread

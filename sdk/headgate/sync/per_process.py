@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class _Opened:
-    """The sessions of this process."""
+    """`_Opened` keeps the sessions of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -40,7 +40,9 @@ atexit.register(_opened.close)
 
 @dataclass(frozen=True)
 class PerProcess:
-    """Limiters, gates and buckets for workers that are forked, or that get their work pickled: it may be made anywhere.
+    """`PerProcess` opens limiters, gates and buckets in workers that are forked, or get their work pickled.
+
+    It may be made anywhere.
 
     Attributes:
         url: of the Redis; as :func:`headgate.connect` takes it.
@@ -81,7 +83,7 @@ class PerProcess:
 
 @dataclass(frozen=True)
 class Opener(Generic[T]):
-    """A picklable function that returns a limiter, gate or bucket of the process that calls it."""
+    """An opener is a picklable function that returns a limiter, gate or bucket of the process that calls it."""
 
     of: PerProcess
     kind: str

@@ -1,4 +1,4 @@
-"""Producers for threads."""
+"""Threads have their own producers."""
 
 import concurrent.futures
 import math
@@ -13,7 +13,7 @@ from headgate.units import parse_timeout
 
 
 class PendingReceipt:
-    """The result of :meth:`Producer.post`: the receipt of a message that has its credit and is on its way."""
+    """A pending receipt is the result of :meth:`Producer.post`: its message has its credit and is on its way."""
 
     __slots__ = ("_destination", "_future")
 
@@ -50,7 +50,7 @@ class PendingReceipt:
 
 
 class Producer:
-    """:class:`headgate.Producer` for threads. Get one from :meth:`Session.producer`."""
+    """This is :class:`headgate.Producer` for threads. Get one from :meth:`Session.producer`."""
 
     def __init__(self, thread: LoopThread, inner: headgate.producing.producer.Producer) -> None:
         self._thread = thread

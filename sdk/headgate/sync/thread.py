@@ -1,4 +1,4 @@
-"""The thread that runs the event loop, and how other threads get work done there."""
+"""One thread runs the event loop, and other threads get work done there."""
 
 import asyncio
 import concurrent.futures
@@ -30,7 +30,10 @@ def copy_outcome(source: "asyncio.Future[T]", outside: "concurrent.futures.Futur
 
 
 class LoopThread:
-    """An event loop in a thread of its own. A daemon: a client that nobody closed does not keep the process alive."""
+    """A loop thread runs an event loop of its own.
+
+    It is a daemon: a client that nobody closed does not keep the process alive.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

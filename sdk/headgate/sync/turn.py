@@ -26,7 +26,7 @@ def is_interrupted() -> bool:
 
 
 class ThreadTurn:
-    """Lets one thread in at a time: ``with turn as is_free``; it is False where a thread interrupted its own turn."""
+    """A turn lets one thread in at a time: ``with turn as is_free``, False where a thread interrupted its own turn."""
 
     __slots__ = ("__weakref__", "_depth", "_lock")
 

@@ -1,1 +1,1 @@
-"""Stores: what is kept in Redis beside destinations, each behind the calls that reach it."""
+"""Stores reach what is kept in Redis beside destinations, each with its calls."""

@@ -17,7 +17,7 @@ NO_KEY = "*"
 
 @dataclass(frozen=True, slots=True)
 class HoldCall:
-    """One operation on one hold.
+    """A hold call asks for one operation on one hold.
 
     Attributes:
         op: what is to be done.
@@ -38,7 +38,7 @@ class HoldCall:
 
 @dataclass(frozen=True, slots=True)
 class HoldAnswers:
-    """The reply of one call.
+    """`HoldAnswers` keeps the reply of one call.
 
     Attributes:
         code: of the script.
@@ -106,7 +106,7 @@ class LimiterLevels:
 
 
 class LimiterStore:
-    """Limiters in Redis; every method is one script call, atomic in one slot."""
+    """A limiter store reaches limiters in Redis; every method is one script call, atomic in one slot."""
 
     def __init__(self, server: Backend) -> None:
         self.server = server

@@ -15,7 +15,7 @@ _LINKS: Final = 1 + PARTS.index("links")
 
 
 class Named(Protocol):
-    """A record of the destinations that a link is between, by name."""
+    """A record names the destinations that a link is between."""
 
     @property
     def source(self) -> str:
@@ -27,7 +27,7 @@ class Named(Protocol):
 
 
 class LinkStore:
-    """Links of one server: of those that begin here the source's steps, of those that end here the target's."""
+    """A link store takes steps of one server's links: the source's for those that begin here, else the target's."""
 
     def __init__(self, server: Backend) -> None:
         self.server = server

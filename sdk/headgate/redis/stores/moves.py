@@ -33,7 +33,7 @@ class MoveStarted:
 
 
 class MoveStore:
-    """Single messages of one server's destinations. At the target a link's commit stores it."""
+    """A move store moves single messages of one server's destinations. At the target a link's commit stores it."""
 
     def __init__(self, server: Backend) -> None:
         self.server = server

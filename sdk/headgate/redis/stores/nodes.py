@@ -1,4 +1,4 @@
-"""Registers the broker nodes of a namespace."""
+"""The broker nodes of a namespace are registered here."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ ASKED: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A node's last report, and the ms since then by Redis' clock."""
+    """A heartbeat holds a node's last report, and the ms since then by Redis' clock."""
 
     node: str
     silent_ms: int
@@ -24,7 +24,7 @@ class Heartbeat:
 
 
 class NodeStore:
-    """The nodes of one namespace; one that was not heard of for ``stale_ms`` is there no more."""
+    """A node store keeps the nodes of one namespace; one that was not heard of for ``stale_ms`` is there no more."""
 
     def __init__(self, server: Backend, namespace: str, stale_ms: int) -> None:
         self._server = server

@@ -22,7 +22,9 @@ PAGE: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """A consumer that settles nothing, or a hold that is not released, until a wait ends: only who waits uses it.
+    """A tie binds a consumer that settles nothing, or a hold that is not released, until a wait ends.
+
+    Only who waits uses it.
 
     Attributes:
         destination: where the consumer is, or what is held.

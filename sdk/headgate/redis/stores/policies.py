@@ -1,4 +1,4 @@
-"""Keeps the policy of a namespace."""
+"""The policy of a namespace is kept in Redis, and switched there."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,7 +10,7 @@ from headgate.redis.scripts import script
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """The policy in Redis; version 0 and no document where there is none.
+    """A stored policy is the one in Redis; it has version 0 and no document where there is none.
 
     Attributes:
         version: its number. One that a failover lost may be given to another policy.
@@ -24,7 +24,7 @@ class StoredPolicy:
 
 
 class PolicyStore:
-    """The policy of one namespace, switched whole or not at all."""
+    """A policy store keeps the policy of one namespace, switched whole or not at all."""
 
     def __init__(self, server: Backend, namespace: str) -> None:
         self._server = server

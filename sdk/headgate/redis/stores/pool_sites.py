@@ -1,4 +1,4 @@
-"""A pool over sites: the scripts at both ends of it, and the answer that one leaves for the other."""
+"""A pool over sites has a script at each end, and an answer that one end leaves for the other."""
 
 import time
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MOST_LETTER: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """The answer of a pool to a site with a part in it; see ``lua/pool_site.lua``.
+    """A letter holds the answer of a pool to a site with a part in it; see ``lua/pool_site.lua``.
 
     Attributes:
         text: as it stands there.

@@ -38,7 +38,9 @@ def shown_member(member: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A pool's record of a member: cumulative bytes, and the epoch of the destination, or site's pool, behind it.
+    """A share is a pool's record of a member: cumulative bytes, and the epoch of what is behind it.
+
+    That is a destination, or a site's pool.
 
     ``need`` is what ``granted`` would be for its first in line to go, ``seen_ms`` when it was called for last,
     ``heard``, of a site, the epoch of this pool in which that was.
@@ -73,7 +75,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A destination's record of its slice of a pool; see ``lua/slice.lua``."""
+    """A slice is a destination's record of its part of a pool; see ``lua/slice.lua``."""
 
     code: str
     epoch: int = 0
@@ -99,7 +101,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class PoolDraw:
-    """The answer of ``lua/pool.lua``; ``served`` are other members that it granted something."""
+    """A draw holds the answer of ``lua/pool.lua``; ``served`` are other members that it granted something."""
 
     code: str
     pool_epoch: int = 0
@@ -123,7 +125,10 @@ def limit_of(text: bytes | str) -> int:
 
 
 class PoolStore:
-    """Pools and the slices that destinations hold of them; every method is one script call, atomic in one slot."""
+    """A pool store reaches pools and the slices that destinations hold of them.
+
+    Every method is one script call, atomic in one slot.
+    """
 
     def __init__(self, server: Backend) -> None:
         self.server = server

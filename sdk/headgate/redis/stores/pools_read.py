@@ -1,4 +1,4 @@
-"""Pools as those see them who wait for what one lends: read at most so often, however many wait."""
+"""A pool is read at most so often, however many sessions wait for what it lends."""
 
 import asyncio
 import heapq
@@ -26,7 +26,7 @@ def _shown(member: str, silent_ms: int) -> str:
 
 
 class PoolsRead:
-    """The pools that were read a moment ago."""
+    """`PoolsRead` keeps the pools that were read a moment ago."""
 
     def __init__(self, server: Backend) -> None:
         self._server = server

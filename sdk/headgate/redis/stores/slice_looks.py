@@ -1,4 +1,4 @@
-"""Looks of the sessions of one client at the slices of a destination: what one reads is good for all of them."""
+"""A look at a destination's slices is shared by sessions of one client: what one reads is good for all of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ Read = Callable[[Address, str, int], Awaitable[Snapshot | None]]
 
 
 class SliceLooks:
-    """The view that sessions of one client have of destinations where they wait, however many they are.
+    """`SliceLooks` gives sessions of one client their view of destinations where they wait, however many they are.
 
     Each reads the slice that it sends to by itself, for its place in line is there. The others are read by the first
     that looks, for all that look with it or half a second later.

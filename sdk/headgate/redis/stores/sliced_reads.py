@@ -1,4 +1,4 @@
-"""A destination that is spread over slices, read as one."""
+"""A sliced read returns a destination that is spread over slices as one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

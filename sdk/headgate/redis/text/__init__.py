@@ -1,1 +1,4 @@
-"""Texts on the way to Redis and back: arguments of scripts, what is left out of these, libraries, answers to INFO."""
+"""Texts are read and written here on the way to Redis and back.
+
+They are arguments of scripts, what is left out of these, libraries, and answers to INFO.
+"""

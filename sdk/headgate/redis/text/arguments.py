@@ -1,4 +1,4 @@
-"""Types of the arguments of scripts: named in their headers, checked by generated Lua, and here at gateways.
+"""Arguments of scripts have types: named in their headers, checked by generated Lua, and here at gateways.
 
 Between the name of an argument and its meaning is its type: one of these, or several with commas and "or" between them.
 
@@ -68,7 +68,7 @@ class UnknownTypeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of the things that a value may be.
+    """A choice is one of the things that a value may be.
 
     Attributes:
         word: that very text; None for what has a pattern.
@@ -140,7 +140,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """The type of an argument.
+    """A type says what an argument may be.
 
     Attributes:
         text: as the header has it.
@@ -196,7 +196,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """All that a script is given.
+    """`Arguments` describes all that a script is given.
 
     Attributes:
         script: its name.

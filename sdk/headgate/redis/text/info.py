@@ -1,4 +1,4 @@
-"""Answers of a server to INFO, in which it says how it is."""
+"""A server answers INFO with how it is: these functions read it."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A script as a function of a library of Redis, which keeps what a script makes anew at each call.
+"""A script may be a function of a Redis library, which keeps what a script makes anew at each call.
 
 Redis runs the text of a script at each ``EVALSHA``, and so makes its functions and its tables of constants each time.
 The text of a library runs once, as it is loaded; ``FCALL`` runs one function of it. The same statements serve both:
@@ -39,7 +39,7 @@ class LibraryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library of one function, which has its name.
+    """A library has one function, which has its name.
 
     Attributes:
         name: of both; the hash of the text is in it.
