@@ -1,1 +1,1 @@
-"""Headgate's nodes and command line: stateless processes that serve what the scripts in Redis decide."""
+"""Headgate's nodes and command line are stateless processes that serve what the scripts in Redis decide."""

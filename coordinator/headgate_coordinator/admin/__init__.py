@@ -1,4 +1,4 @@
-"""Admin HTTP: health, metrics, a JSON API and the live page; in a node, or by itself.
+"""Admin HTTP serves health, metrics, a JSON API and the live page, in a node or by itself.
 
 :func:`create_app` makes the application, :class:`AdminServer` serves it in the event loop that is running.
 """

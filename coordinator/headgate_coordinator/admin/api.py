@@ -1,4 +1,4 @@
-"""The operations of the JSON API."""
+"""The JSON API is answered here, one method for each operation."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ _SORTS: Final[dict[str, Callable[[DestinationState, Flow], Any]]] = {
 
 
 class Api:
-    """The state that the operations work with: of a client, and of the node that it runs in, where there is one."""
+    """`Api` holds what the operations work with: a client, and the node that it runs in, where there is one."""
 
     def __init__(self, client: Client, node: NodeView | None, processes: Processes, watch: NamespaceWatch) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""The application: probes, metrics, the JSON API and the live page behind one guard."""
+"""The application puts probes, metrics, the JSON API and the live page behind one guard."""
 
 import asyncio
 import functools

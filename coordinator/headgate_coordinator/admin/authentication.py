@@ -1,4 +1,4 @@
-"""Callers of admin HTTP: who has one of its tokens, and users of nodes by a password or a token of their own."""
+"""Admin HTTP knows its callers: by one of its tokens, or as users of nodes by a password or token of their own."""
 
 import base64
 import binascii

@@ -20,7 +20,7 @@ FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The last time that Redis may have lost what a destination had.
+    """A loss says when Redis may last have lost what a destination had.
 
     Attributes:
         epoch: that began with it.
@@ -37,7 +37,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class DestinationState:
-    """A destination at one instant.
+    """A destination state shows a destination at one instant.
 
     Attributes:
         state: as :class:`headgate.Explanation` has it, judged by these figures alone.

@@ -1,4 +1,4 @@
-"""The guard of every request and answer: the token, cross-site requests, security headers."""
+"""A guard checks every request and answer: the token, cross-site requests, security headers."""
 
 import functools
 import ipaddress
@@ -46,7 +46,7 @@ HARMLESS: Final = ("GET", "HEAD", "OPTIONS")
 
 
 class RequestGuard:
-    """Says which requests may be answered.
+    """A request guard says which requests may be answered.
 
     Args:
         open_paths: that need no token: probes, and the page's own files, which hold no data.

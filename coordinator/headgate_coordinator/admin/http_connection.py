@@ -1,4 +1,4 @@
-"""One connection of admin HTTP: who says nothing is given up, and makes room for who does."""
+"""A connection of admin HTTP gives up a client that says nothing, and so makes room for those that do."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,7 +28,7 @@ EXCHANGE: Final = "headgate.exchange"
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection whose waiting is bounded, for a request and for its client to read the answer, and its requests."""
+    """An HTTP connection reads requests and bounds each wait: for a request, and for its client to read the answer."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -212,7 +212,7 @@ class HttpConnection(HttpToolsProtocol):
 
 
 class HttpExchange:
-    """One request and its answer, past the messages of ASGI: each of those would cost as much as what is asked for.
+    """An exchange answers one request without the messages of ASGI: each would cost as much as what is asked for.
 
     Args:
         visit: the connection.
@@ -270,7 +270,7 @@ class Parser(HttpRequestParser):
 
 
 class JoinedWrites:
-    """A transport that sends what is written in one turn of the loop at once: an answer's head with its body.
+    """`JoinedWrites` sends together what is written in one turn of the loop: an answer's head with its body.
 
     It does not go on to read either while its owner has enough to read.
     """

@@ -1,4 +1,4 @@
-"""The HTTP of limiters: admit, renew, settle, release, state, hold off, for programs of any language."""
+"""Limiters are served over HTTP: admit, renew, settle, release, state, hold off, for programs of any language."""
 
 import contextlib
 import functools
@@ -63,7 +63,7 @@ class _Body(BaseModel):
 
 
 class AdmitRequest(_Body):
-    """An admission that is asked for."""
+    """An admit request asks a limiter to admit amounts."""
 
     amounts: Amounts = Field(min_length=1, description="what is reserved, by the names of limits")
     key: Key = Field(None, description="for whom, such as a tenant")
@@ -76,14 +76,14 @@ class AdmitRequest(_Body):
 
 
 class RenewRequest(_Body):
-    """A hold that is to stay."""
+    """A renew request asks for a hold to stay."""
 
     hold: HoldId = Field(description="its id")
     ttl: float = Field(TTL, ge=1, le=3600, allow_inf_nan=False, description="seconds of its lease from now on")
 
 
 class SettleRequest(_Body):
-    """The amounts that a hold used."""
+    """A settle request reports the amounts that a hold used."""
 
     hold: HoldId = Field(description="its id")
     used: Amounts = Field(min_length=1, description="by the names of limits; limits not named were used in full")
@@ -92,14 +92,14 @@ class SettleRequest(_Body):
 
 
 class ReleaseRequest(_Body):
-    """A hold that ends."""
+    """A release request ends a hold."""
 
     hold: HoldId = Field(description="its id")
     outcome: Outcome | None = Field(None, description=OUTCOME)
 
 
 class HoldOffRequest(_Body):
-    """A pause of all admissions."""
+    """A hold-off request pauses all admissions."""
 
     seconds: float = Field(ge=0, le=86_400, allow_inf_nan=False, description="from now on; 0 ends a hold-off")
     reason: str = Field("", max_length=200, description="for people")
@@ -107,13 +107,13 @@ class HoldOffRequest(_Body):
 
 
 class LevelsQuery(Query):
-    """A look at levels."""
+    """A levels query asks for the levels of a limiter."""
 
     key: str | None = Field(None, max_length=255, description="a key, whose own limits are in the answer too")
 
 
 class Admitted(BaseModel):
-    """A hold."""
+    """This answer names the hold that an admission made."""
 
     limiter: str
     hold: str = Field(description="its id, for renew, settle and release, at any node")
@@ -123,7 +123,7 @@ class Admitted(BaseModel):
 
 
 class Renewed(BaseModel):
-    """A hold that stays."""
+    """This answer says that a hold stays."""
 
     limiter: str
     hold: str
@@ -131,7 +131,7 @@ class Renewed(BaseModel):
 
 
 class Settled(BaseModel):
-    """A hold of which it is known what it used."""
+    """This answer says that a hold was settled: it is known what it used."""
 
     limiter: str
     hold: str
@@ -140,7 +140,7 @@ class Settled(BaseModel):
 
 
 class Released(BaseModel):
-    """A hold that is over."""
+    """This answer says that a hold is over."""
 
     limiter: str
     hold: str
@@ -148,7 +148,7 @@ class Released(BaseModel):
 
 
 class HeldOff(BaseModel):
-    """A limiter that admits nothing for a while."""
+    """This answer says that a limiter admits nothing for a while."""
 
     limiter: str
     key: str | None
@@ -156,7 +156,7 @@ class HeldOff(BaseModel):
 
 
 class State(BaseModel):
-    """The levels of a limiter."""
+    """This answer shows the levels of a limiter."""
 
     limiter: str
     key: str | None

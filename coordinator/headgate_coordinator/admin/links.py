@@ -27,7 +27,7 @@ SENTENCES: Final = {
 
 
 class LinkWatch:
-    """The links of a client's namespace; asks Redis only when somebody asks it, and never raises for Redis.
+    """A link watch reads the links of a client's namespace: only when somebody asks, and it never raises for Redis.
 
     Attributes:
         last: that were read.

@@ -1,4 +1,4 @@
-"""Single messages of a destination over admin HTTP: looked at, moved, deleted, by whoever may do that there."""
+"""Admin HTTP lets callers look at single messages of a destination, move and delete them, as far as they may."""
 
 import asyncio
 import itertools
@@ -29,14 +29,14 @@ ID: Final = r"^(\d{1,2}:)?\d{1,16}-\d{1,16}$"
 
 
 class BrowseQuery(Query):
-    """The messages to list."""
+    """A browse query says which messages to list."""
 
     after: str = Field("", pattern=rf"^$|{ID}", description="the id of a message: those after it")
     limit: int = Field(20, ge=1, le=MOST, description="at most how many")
 
 
 class DeleteRequest(BaseModel):
-    """The message to delete."""
+    """A delete request names the message to delete."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,13 +44,13 @@ class DeleteRequest(BaseModel):
 
 
 class MoveRequest(DeleteRequest):
-    """The message to move, and where to."""
+    """A move request names the message to move, and where to."""
 
     to: str = Field(min_length=1, max_length=255, description="name of another queue, or of a topic with subscriptions")
 
 
 class BrowsedMessage(Answer):
-    """A stored message, delivered or not."""
+    """A browsed message is a stored message, delivered or not."""
 
     id: str
     bytes: int = Field(description="that it counts for; of a spooled message, those of its payload")
@@ -88,7 +88,7 @@ def _text(body: bytes) -> str:
 
 
 class BrowsedMessages(Answer):
-    """Stored messages of a destination, oldest first."""
+    """This answer lists stored messages of a destination, oldest first."""
 
     destination: str
     messages: list[BrowsedMessage]
@@ -111,7 +111,7 @@ class Moved(Answer):
 
 
 class Messages:
-    """The operations on single messages.
+    """`Messages` runs the operations on single messages.
 
     Args:
         client: connected to Redis itself.

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: each one's name, type and meaning, and where its value comes from."""
+"""Metrics for Prometheus are listed here: each one's name, type and meaning, and where its value comes from."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from headgate_coordinator.fleet.waits import BOUNDS
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric: a counter's name here lacks its ``_total``."""
+    """A metric has a name, a type and a help text: a counter's name here lacks its ``_total``."""
 
     name: str
     type: Literal["gauge", "counter", "histogram"]

@@ -22,7 +22,7 @@ State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
 
 
 class Destination(Answer):
-    """A destination at a glance."""
+    """A destination shows its state and figures at a glance."""
 
     name: str
     kind: str = Field(description="queue, topic, gate, bucket or limiter")
@@ -74,7 +74,7 @@ _SAME = (
 
 
 class Loss(Answer):
-    """A destination that Redis may have lost writes of within the last day."""
+    """A loss names a destination that Redis may have lost writes of within the last day."""
 
     destination: str
     epoch: int = Field(description="that began with it")
@@ -94,7 +94,7 @@ class Loss(Answer):
 
 
 class Destinations(Answer):
-    """Some of the destinations."""
+    """This answer lists some of the destinations."""
 
     total: int = Field(description="in the namespace")
     matched: int = Field(description="by search and filter")
@@ -103,7 +103,7 @@ class Destinations(Answer):
 
 
 class WaitingSender(Answer):
-    """A session that waits to send."""
+    """A waiting sender is a session that waits to send."""
 
     destination: str
     kind: str = Field(description="of the destination")
@@ -118,7 +118,7 @@ class WaitingSender(Answer):
 
 
 class Consumer(Answer):
-    """A consumer that is at capacity or slow."""
+    """A consumer is listed while it is at capacity or slow."""
 
     destination: str
     consumer: str
@@ -133,7 +133,7 @@ class Consumer(Answer):
 
 
 class Link(Answer):
-    """A link of a client to this node."""
+    """A link connects a client with a destination at this node."""
 
     id: str
     client: str
@@ -154,7 +154,7 @@ class Link(Answer):
 
 
 class Node(Answer):
-    """A broker node of the namespace."""
+    """A node entry shows a broker node of the namespace."""
 
     id: str
     address: str = Field(description="host:port for AMQP clients")
@@ -175,14 +175,14 @@ class Node(Answer):
 
 
 class Nodes(Answer):
-    """The broker nodes that are alive."""
+    """This answer lists the broker nodes that are alive."""
 
     this: str | None = Field(description="id of the node that answers; null: none")
     nodes: list[Node]
 
 
 class PolicyLink(Answer):
-    """A link of the policy: an arrow from a destination to another, or from a topic to a multicast group."""
+    """A policy link is an arrow from a destination to another, or from a topic to a multicast group."""
 
     kind: str = Field(description="bridge, route or channel; empty when the policy no longer names it")
     name: str = Field(description="of its table in the policy; empty likewise")
@@ -203,14 +203,14 @@ class PolicyLink(Answer):
 
 
 class PolicyLinks(Answer):
-    """The links of the policy, in its order, and those that are ending."""
+    """This answer lists the links of the policy, in its order, and those that are ending."""
 
     total: int
     links: list[PolicyLink]
 
 
 class DeadlockStep(Answer):
-    """One wait of a cycle."""
+    """A deadlock step is one wait of the cycle."""
 
     kind: str = Field(description="of who waits: session, link, queue or topic")
     name: str = Field(description="of who waits")
@@ -226,7 +226,7 @@ class DeadlockStep(Answer):
 
 
 class FoundDeadlock(Answer):
-    """A deadlock that a node saw in the last minute."""
+    """A found deadlock is one that a node saw in the last minute."""
 
     id: str
     current: bool = Field(description="false: it has ended")
@@ -253,13 +253,13 @@ class FoundDeadlock(Answer):
 
 
 class Deadlocks(Answer):
-    """The deadlocks that nodes saw in the last minute; those that are there still first."""
+    """This answer lists the deadlocks that nodes saw in the last minute; those that are there still come first."""
 
     deadlocks: list[FoundDeadlock]
 
 
 class Totals(Answer):
-    """All destinations together."""
+    """`Totals` sums up all destinations."""
 
     destinations: int
     held_up: int = Field(description="destinations that are not open")
@@ -291,7 +291,7 @@ class Totals(Answer):
 
 
 class Overview(Answer):
-    """All that the live page shows."""
+    """An overview holds all that the live page shows."""
 
     namespace: str
     version: str = Field(description="of Headgate")
@@ -316,7 +316,7 @@ class Overview(Answer):
 
 
 class Explained(Answer):
-    """The state of a destination, explained."""
+    """This answer explains the state of a destination."""
 
     text: str = Field(description="for people")
     explanation: Explanation
@@ -338,7 +338,7 @@ class Purged(Answer):
 
 
 class PolicyRule(Answer):
-    """One rule, compiled."""
+    """A policy rule is shown compiled, with the place that each field comes from."""
 
     match: str
     kind: str | None
@@ -347,7 +347,7 @@ class PolicyRule(Answer):
 
 
 class PolicyPool(Answer):
-    """One pool, or one spool store, that a policy sets."""
+    """A policy pool is a pool, or a spool store, that a policy sets."""
 
     name: str
     fields: dict[str, str]
@@ -355,7 +355,7 @@ class PolicyPool(Answer):
 
 
 class PolicyInForce(Answer):
-    """The policy in force."""
+    """This answer shows the policy in force."""
 
     version: int = Field(description="0: there is none")
     source: str

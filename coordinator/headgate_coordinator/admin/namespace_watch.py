@@ -1,4 +1,4 @@
-"""A watch on all that the admin's answers are made of: all destinations, read at most once a second, however many ask.
+"""A watch reads all that the admin's answers are made of: all destinations, at most once a second, however many ask.
 
 The figures of a destination are one small read, sent in bursts, so that a thousand of them cost little. Why they are as
 they are costs more; it is asked only for those that somebody would want to know about, and only while somebody looks.
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Messages a second into and out of a destination; None until it was seen twice."""
+    """A flow counts messages a second into and out of a destination; both are None until it was seen twice."""
 
     into: float | None = None
     out_of: float | None = None
@@ -56,7 +56,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceSnapshot:
-    """All destinations of the namespace at one instant.
+    """A snapshot shows all destinations of the namespace at one instant.
 
     Attributes:
         destinations: by name, as far as they were read.
@@ -91,7 +91,7 @@ class NamespaceSnapshot:
 
 
 class CachedValue(Generic[T]):
-    """A value that is made anew when it is asked for and older than :data:`FRESH`; once, for all who ask meanwhile."""
+    """A cached value is made anew when asked for while older than :data:`FRESH`; once, for all who ask meanwhile."""
 
     def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
         self._make = make
@@ -124,7 +124,7 @@ class CachedValue(Generic[T]):
 
 
 class NamespaceWatch:
-    """A picture of a client's namespace; asks Redis only when somebody asks it, and never raises for Redis."""
+    """A watch keeps a picture of a client's namespace; it asks Redis only when asked, and never raises for Redis."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

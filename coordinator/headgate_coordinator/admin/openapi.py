@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, from the declarations of the operations."""
+"""The OpenAPI 3.1 document is made from the declarations of the operations."""
 
 import re
 from collections.abc import Iterable

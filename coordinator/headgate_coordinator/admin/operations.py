@@ -1,4 +1,4 @@
-"""Declarations of the API's operations: routes and the OpenAPI document are both made from them."""
+"""Each operation of the API is declared here: routes and the OpenAPI document are both made from that."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,17 +14,17 @@ Sort = Literal["name", "state", "pending", "leased", "limit", "used", "blocked",
 
 
 class Query(BaseModel):
-    """Parameters of a query; unknown ones are refused."""
+    """A query holds the parameters of a request; unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class NoQuery(Query):
-    """No parameters."""
+    """`NoQuery` allows no parameters."""
 
 
 class Listing(Query):
-    """The destinations to list, and their order."""
+    """A listing says which destinations to list, and in which order."""
 
     search: str = Field("", max_length=255, description="part of the name, whatever its case")
     only: Literal["all", "blocked"] = Field("all", description="blocked: only those that are not open")
@@ -35,7 +35,7 @@ class Listing(Query):
 
 
 class ViewQuery(Query):
-    """The party whose view of a destination is asked for."""
+    """A view query names the party whose view of a destination is asked for."""
 
     producer: str = Field("", max_length=120, description="id of a session: why its sends wait")
     consumer: str = Field("", max_length=120, description="id of a consumer: why it gets messages or does not")
@@ -43,7 +43,7 @@ class ViewQuery(Query):
 
 
 class PutQuery(Query):
-    """Choices for putting a policy in force."""
+    """A put query holds the choices for putting a policy in force."""
 
     dry_run: bool = Field(False, description="say what would change, change nothing")
     expect: int | None = Field(None, ge=0, description="only over this version; 0: only where there is none")
@@ -51,7 +51,7 @@ class PutQuery(Query):
 
 
 class BlockRequest(BaseModel):
-    """The reason for stopping a destination."""
+    """A block request gives the reason for stopping a destination."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -60,7 +60,7 @@ class BlockRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request, read: the name in its path, its query, its body.
+    """A call is a request that was read: the name in its path, its query, its body.
 
     Attributes:
         access: the rights of its caller, of an operation that takes one; else nobody's.
@@ -81,7 +81,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class AnswerWithHeaders:
-    """An answer with headers of its own."""
+    """An answer with headers has headers of its own beside its model."""
 
     model: BaseModel
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class AnswerWithHeaders:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of the API.
+    """An operation declares how the API answers one method at one path.
 
     Attributes:
         method: of the request.

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: a stable type, what happened and what to do, and the facts."""
+"""An error is answered with an RFC 9457 problem document: a stable type, what happened, what to do, and the facts."""
 
 import re
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
 
 
 class ProblemDocument(BaseModel):
-    """A problem (RFC 9457); facts of the error are further members."""
+    """A problem document describes an error (RFC 9457); facts of the error are further members."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -61,7 +61,7 @@ class ProblemDocument(BaseModel):
 
 
 class Refused(HeadgateError):
-    """A request that is answered with a problem of its own.
+    """A request is refused with a problem of its own.
 
     Attributes:
         status: of the answer.

@@ -31,7 +31,7 @@ class Live(Answer):
 
 
 class Ready(Answer):
-    """The answer whether messages can be admitted here."""
+    """This answer says whether messages can be admitted here."""
 
     status: Literal["ready", "not ready"]
     reason: str = Field(description="why not; empty when it can")

@@ -1,4 +1,4 @@
-"""Requests of the API: who may, what is asked, and the answer."""
+"""A request to the API is checked, read and answered here: who may, what is asked, and the answer."""
 
 import asyncio
 import functools

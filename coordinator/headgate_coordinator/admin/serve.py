@@ -1,4 +1,4 @@
-"""Admin HTTP in the event loop that is running: no signal handlers, no settings of the log."""
+"""Admin HTTP is served in the event loop that is running: no signal handlers, no settings of the log."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ A_TURN: Final = 32
 
 
 class _Quiet(uvicorn.Server):
-    """A server that leaves signals to the process, and says when it listens."""
+    """A quiet server leaves signals to the process, and says when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -38,7 +38,7 @@ class _Quiet(uvicorn.Server):
 
 
 class AdminServer:
-    """Serves an application on one address.
+    """An admin server serves an application on one address.
 
     Args:
         app: from :func:`create_app`.

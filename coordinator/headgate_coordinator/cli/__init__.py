@@ -1,4 +1,4 @@
-"""The command `headgate`: one file a group of commands, and the options they share."""
+"""The command `headgate` is made of one file for each group of commands, and of the options that they share."""
 
 from headgate_coordinator.cli.entry import main
 

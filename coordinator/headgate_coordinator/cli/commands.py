@@ -1,4 +1,4 @@
-"""The commands and their options; the work of each is done elsewhere."""
+"""This module declares the commands and their options; the work of each is done elsewhere."""
 
 from copy import copy
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Implements `headgate deadlocks`."""
+"""The command `headgate deadlocks` shows the deadlocks that nodes saw in the last minute."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""The command `headgate demo`."""
+"""The command `headgate demo` shows Headgate at work, and checks it."""
 
 from pathlib import Path
 from typing import Annotated

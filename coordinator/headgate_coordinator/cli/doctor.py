@@ -1,4 +1,4 @@
-"""The command `headgate doctor`."""
+"""The command `headgate doctor` examines a Redis, its Sentinels or its cluster."""
 
 import logging
 import textwrap

@@ -1,4 +1,4 @@
-"""The command `headgate`: where it begins, and how it ends.
+"""The command `headgate` begins and ends here.
 
 Errors are one line on stderr; what an exit code means is in :mod:`headgate_coordinator.cli.exits`. The commands
 themselves are in :mod:`headgate_coordinator.cli.commands`, and the work of each in a module of its own: this one needs

@@ -1,4 +1,4 @@
-"""Ends a command, with its exit code and the line that says why.
+"""A command ends with an exit code, and with a line that says why.
 
 0    done; what was checked holds
 1    a check failed, or something that was asked for could not be done

@@ -1,4 +1,4 @@
-"""The commands `headgate import ...`: configurations of other brokers become policies."""
+"""Each command `headgate import ...` turns configurations of another broker into a policy."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Implements `headgate state` and `headgate exec`."""
+"""The command `headgate state` shows what is taken of limits; `headgate exec` runs a command while they admit it."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Implements `headgate links`."""
+"""The command `headgate links` shows the links of the policy, and ends links for good."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Implements `headgate message list`, `move` and `delete`: single messages of a destination."""
+"""The command `headgate message` lists, moves and deletes single messages of a destination."""
 
 from typing import Annotated, Final
 

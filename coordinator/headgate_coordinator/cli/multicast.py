@@ -1,4 +1,4 @@
-"""Implements `headgate multicast listen`."""
+"""The command `headgate multicast listen` prints the messages that a channel sends, and what is lost."""
 
 import json
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Implements `headgate node`, with its options."""
+"""The command `headgate node` serves AMQP 1.0 clients, as its options say."""
 
 import functools
 import json

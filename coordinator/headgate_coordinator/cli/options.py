@@ -1,4 +1,4 @@
-"""Options that commands share, and how a command connects, runs and prints."""
+"""Shared options are declared here, and so is how a command connects, runs and prints."""
 
 import asyncio
 import json
@@ -143,7 +143,7 @@ def tokens_of(keys: Path | None, issuer: str, audience: str, claim: str) -> "Tok
 
 
 class Commands(TyperGroup):
-    """The command line; the error about an unknown option of another broker names our word."""
+    """`Commands` is the command line; its error about an unknown option of another broker names our word."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""

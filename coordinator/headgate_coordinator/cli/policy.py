@@ -1,4 +1,4 @@
-"""The commands `headgate policy ...`; documents are read by :mod:`headgate.policy`.
+"""The commands `headgate policy ...` are defined here; documents are read by :mod:`headgate.policy`.
 
 Commands that need only a file are here. Commands that talk to Redis belong below the line 'on a running system'.
 """

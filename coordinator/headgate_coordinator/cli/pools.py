@@ -1,4 +1,4 @@
-"""`headgate pool forget-site`."""
+"""The command `headgate pool forget-site` counts all that a site holds of a pool as given back."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The command `headgate up`."""
+"""The command `headgate up` runs a private Redis, a broker node and its live page until Ctrl-C."""
 
 import json
 import os

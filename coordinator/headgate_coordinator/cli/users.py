@@ -1,4 +1,4 @@
-"""The commands `headgate user ...`, on Redis or on a file, and `headgate acl`."""
+"""Users are managed by `headgate user ...`, on Redis or on a file; `headgate acl` prints users for an ACL file."""
 
 import sys
 from collections.abc import Callable

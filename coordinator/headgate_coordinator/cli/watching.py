@@ -1,4 +1,4 @@
-"""Implements `headgate status` and `headgate top`: all destinations of a namespace, and what they share."""
+"""The command `headgate status` shows all destinations of a namespace, and what they share; `headgate top`, live."""
 
 import asyncio
 from typing import Annotated, Final

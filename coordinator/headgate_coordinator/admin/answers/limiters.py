@@ -34,7 +34,7 @@ class Limiter(Answer):
 
 
 class Limiters(Answer):
-    """Some of the limiters: those that hold somebody up first."""
+    """This answer lists some of the limiters, those that hold somebody up first."""
 
     total: int = Field(description="in the namespace")
     limiters: list[Limiter]

@@ -7,14 +7,14 @@ from headgate_coordinator.admin.answers.stores import Answer
 
 
 class PoolHolder(Answer):
-    """A destination and the bytes of a pool that it holds."""
+    """A pool holder is a destination, shown with the bytes of the pool that it holds."""
 
     destination: str
     held: int
 
 
 class PoolSite(Answer):
-    """The part that another site has of a pool."""
+    """A pool site shows the part that another site has of a pool."""
 
     site: str
     most: int = Field(description="bytes that it may have; 0: the pool names it no more, and waits for what it has")
@@ -25,7 +25,7 @@ class PoolSite(Answer):
 
 
 class PoolPart(Answer):
-    """The part that a pool is of one at another site: what it holds of that is its limit."""
+    """A pool part names the pool at another site that this one is a part of: what it holds there is its limit."""
 
     site: str
     pool: str = Field(description="its name there")
@@ -37,7 +37,7 @@ class PoolPart(Answer):
 
 
 class Pool(Answer):
-    """A limit in bytes that destinations share."""
+    """A pool is a limit in bytes that destinations share."""
 
     name: str
     limit: int | None = Field(description="bytes; null: unlimited")
@@ -61,6 +61,6 @@ class Pool(Answer):
 
 
 class Pools(Answer):
-    """The pools of the namespace."""
+    """This answer lists the pools of the namespace."""
 
     pools: list[Pool]

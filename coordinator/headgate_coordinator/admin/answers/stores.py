@@ -6,13 +6,13 @@ from headgate import StoreState
 
 
 class Answer(BaseModel):
-    """The form of every answer."""
+    """`Answer` sets the form of every answer."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Store(Answer):
-    """A spool store: where payloads go for which memory has no room."""
+    """A spool store keeps payloads for which memory has no room."""
 
     name: str
     url: str = Field(description="where its segments are, without secrets")
