@@ -1,4 +1,4 @@
-"""Holds of callers that have no session: every node knows them by their ids, and nobody else renews them."""
+"""A caller without a session has holds: every node knows them by their ids, and nobody else renews them."""
 
 import asyncio
 import contextlib

@@ -11,7 +11,7 @@ MOST: Final = 4000
 
 
 class OneLine(logging.Formatter):
-    """Makes one line of a record; the lines of a traceback follow it, indented."""
+    """`OneLine` makes one line of a record; the lines of a traceback follow it, indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the name that it overrides
         """Return the line."""

@@ -1,1 +1,1 @@
-"""Deadlocks that flow control causes, found from what the destinations of a namespace say of themselves."""
+"""A detector finds deadlocks that flow control causes, from what the destinations of a namespace say of themselves."""

@@ -33,7 +33,7 @@ CLOSING: Final = 1.0
 
 @dataclass(slots=True)
 class _Known:
-    """A deadlock that is there: when it was found, what was done about it last, and that as it was last logged."""
+    """A known deadlock keeps when it was found, what was done about it last, and how that was last logged."""
 
     since: float
     done: str = ""
@@ -41,7 +41,7 @@ class _Known:
 
 
 class Detector:
-    """The part of a node in finding deadlocks of its namespace.
+    """A detector does a node's part in finding deadlocks of its namespace.
 
     Args:
         client: connected; it stays the caller's.

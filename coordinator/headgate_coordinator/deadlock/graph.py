@@ -28,7 +28,7 @@ AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class WaitGraph:
-    """One look.
+    """A wait graph shows who waits for whom, as one look found it.
 
     Attributes:
         graph: who waits for whom.

@@ -1,4 +1,4 @@
-"""Runs `headgate demo`: processes, two nodes, real messages, a limit, two `kill -9`, and a verdict on them."""
+"""The command `headgate demo` runs here: processes, two nodes, real messages, a limit, two `kill -9`, and a verdict."""
 
 from typing import Final
 

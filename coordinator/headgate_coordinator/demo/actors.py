@@ -1,4 +1,4 @@
-"""One process of the demo: `python -m headgate_coordinator.demo.actors producer|consumer|node ...`.
+"""One process of the demo runs as `python -m headgate_coordinator.demo.actors producer|consumer|node ...`.
 
 It works until its standard input is closed, which also happens when the demo itself is killed: nothing is left running.
 Where Redis is comes from HEADGATE_URL and HEADGATE_NAMESPACE: a URL may hold a password, and arguments are seen by all.

@@ -1,4 +1,4 @@
-"""The demo's nodes and their AMQP clients, each in a process that :mod:`headgate_coordinator.demo.actors` begins."""
+"""The demo's nodes and their AMQP clients are processes that :mod:`headgate_coordinator.demo.actors` begins."""
 
 import asyncio
 import contextlib

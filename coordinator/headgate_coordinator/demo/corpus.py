@@ -1,4 +1,4 @@
-"""The demo's messages: the content of real files, by default of the running Python's standard library."""
+"""The demo's messages have the content of real files, by default of the running Python's standard library."""
 
 import os
 import random
@@ -25,7 +25,7 @@ _LONGEST_PATH: Final = 1000  # characters of a path that travel with a message
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One message to be: a file's content, or a part of it."""
+    """A piece is one message to be: it has a file's content, or a part of it."""
 
     path: str
     part: int

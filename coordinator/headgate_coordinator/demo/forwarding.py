@@ -1,4 +1,4 @@
-"""The demo's second site: a topic that a bridge takes to an archive here, and a route to a Redis of its own."""
+"""The demo has a second site: a topic that a bridge takes to an archive here, and a route to a Redis of its own."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ topics = "{TOPIC}"
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """Observations of the links.
+    """`Forwarded` records what was seen of the links.
 
     Attributes:
         sent: numbers of the messages that were accepted for the topic.

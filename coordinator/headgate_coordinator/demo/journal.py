@@ -15,7 +15,7 @@ _READ: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A message that was acknowledged to its producer.
+    """An accepted message was acknowledged to its producer.
 
     Attributes:
         id: of the sending, see :func:`headgate_coordinator.demo.sending.id_of`.
@@ -33,7 +33,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message that a consumer received and accepted.
+    """A received message was received and accepted by a consumer.
 
     Attributes:
         sha256: of the body as it arrived; ``stated``: as its header says.
@@ -51,7 +51,7 @@ class Received:
 
 
 class Journal:
-    """A file that one process appends to."""
+    """A journal is a file that one process appends to."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -73,7 +73,7 @@ class Journal:
 
 @dataclass
 class Record:
-    """All that one process wrote so far; `update` reads what is new.
+    """A record holds all that one process wrote so far; `update` reads what is new.
 
     Attributes:
         session: id of its session, once it has one.

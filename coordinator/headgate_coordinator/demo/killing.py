@@ -1,4 +1,4 @@
-"""One `kill -9` of the demo: its victim has credit in hand when it dies, and the credit comes back."""
+"""The demo does a `kill -9`: its victim has credit in hand when it dies, and the credit comes back."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ PATIENCE: Final = 90.0
 
 @dataclass
 class Killing:
-    """The facts known of it so far.
+    """A killing holds the facts that are known of it so far.
 
     Attributes:
         victim: who is killed.

@@ -1,4 +1,4 @@
-"""Options of the demo."""
+"""The demo takes these options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ MAX_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the demo; ``url`` None: on a private Redis; ``report`` is for the page about it."""
+    """The demo takes these options; ``url`` None: on a private Redis; ``report`` is for the page about it."""
 
     seconds: float
     limit: int

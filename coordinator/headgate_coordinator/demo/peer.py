@@ -18,7 +18,7 @@ PAUSE: Final = 0.05
 
 
 class Peer(headgate.amqp.peer.Peer):
-    """One connection to a node, with one link to the demo's queue.
+    """A peer is one connection to a node, with one link to the demo's queue.
 
     Attributes:
         only: the client's end of its link.

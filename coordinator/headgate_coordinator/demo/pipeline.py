@@ -1,4 +1,4 @@
-"""The end of the demo: Spark reads the ledger of what happened, proves that limits held, and draws it.
+"""The demo ends with Spark: it reads the ledger of what happened, proves that limits held, and draws it.
 
 The pipeline is a process of its own: nodes and the pipeline do not know each other.
 """
@@ -21,7 +21,7 @@ WITHIN: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """The pipeline's answer.
+    """`Audited` holds the pipeline's answer.
 
     Attributes:
         code: exit code of the audit; None when it did not end in time.

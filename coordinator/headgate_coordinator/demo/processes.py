@@ -17,7 +17,7 @@ _END_WITHIN: Final = 15.0
 
 
 class Actor:
-    """One producer, consumer or node, in an operating system process of its own.
+    """An actor is one producer, consumer or node, in an operating system process of its own.
 
     Attributes:
         name: for people, e.g. ``producer fast``; ``role`` and ``speed`` are its two words.

@@ -1,4 +1,4 @@
-"""The demo's final report."""
+"""The demo ends with a report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from headgate_coordinator.demo.verdict import Facts
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The observations, and the verdict."""
+    """A report shows the observations and the verdict."""
 
     seconds: float
     source: str

@@ -1,4 +1,4 @@
-"""The demo from the parent's side: it starts the processes, kills one, and judges what they wrote down."""
+"""The demo's parent process starts the others, kills one, and judges what they wrote down."""
 
 import asyncio
 import contextlib
@@ -85,7 +85,7 @@ async def run(options: Options, view: View) -> Report:
 
 
 class _Demo:
-    """One run: its processes, and what was seen of them."""
+    """`_Demo` is one run: it has its processes, and what was seen of them."""
 
     def __init__(self, options: Options, view: View, client: Client, directory: Path, url: str) -> None:
         self.no_node = why_no_node()

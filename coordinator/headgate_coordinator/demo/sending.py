@@ -1,4 +1,4 @@
-"""Messages of the demo describe themselves in headers, and so in the journals of all holders."""
+"""A message of the demo describes itself in headers, and so in the journals of all its holders."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from headgate_coordinator.demo.corpus import Piece
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """One message on its way.
+    """A sending is one message on its way.
 
     Attributes:
         producer: who sends it.

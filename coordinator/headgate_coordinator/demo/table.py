@@ -54,7 +54,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One process."""
+    """A row shows one process."""
 
     name: str
     pid: str
@@ -68,7 +68,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The demo at one instant."""
+    """A frame shows the demo at one instant."""
 
     elapsed: float
     seconds: float
@@ -88,7 +88,7 @@ class Frame:
 
 
 class View(Protocol):
-    """Something that frames and events can be shown on."""
+    """A view shows frames and events."""
 
     def __enter__(self) -> Self:
         """Begin to show."""
@@ -110,7 +110,7 @@ class View(Protocol):
 
 
 class SilentView:
-    """Shows nothing."""
+    """A silent view shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -149,7 +149,7 @@ class Lines(SilentView):
 
 
 class LiveTable(SilentView):
-    """Keeps one table up to date in place."""
+    """A live table keeps itself up to date in place."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -43,7 +43,7 @@ class NodeDeath:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All observations, as written down.
+    """`Facts` holds all observations, as written down.
 
     Attributes:
         ttl: of the sessions, in seconds.

@@ -15,7 +15,7 @@ EVERY: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The queue at one instant.
+    """A sample shows the queue at one instant.
 
     Attributes:
         holds: bytes of credit in hand, by session.

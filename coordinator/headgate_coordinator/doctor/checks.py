@@ -1,4 +1,4 @@
-"""Checks of a whole deployment: facts in, findings out. Nothing here talks to anybody."""
+"""A whole deployment is checked here: facts in, findings out. Nothing here talks to anybody."""
 
 import itertools
 from collections.abc import Iterator, Mapping

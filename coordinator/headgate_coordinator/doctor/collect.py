@@ -1,4 +1,4 @@
-"""Asks servers, nodes of a cluster and Sentinels; what is forbidden, unknown or not answered is noted as that."""
+"""The doctor asks servers, cluster nodes and Sentinels; what is forbidden, unknown or not answered is noted as that."""
 
 import asyncio
 import functools

@@ -1,4 +1,4 @@
-"""The facts about a deployment that checks judge."""
+"""A deployment is described by facts, which checks judge."""
 
 import functools
 import operator
@@ -15,7 +15,7 @@ SLOTS: Final = 16384
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A server's clock beside ours.
+    """A clock shows a server's time beside ours.
 
     Attributes:
         ahead: seconds that it is ahead of ours; negative when it is behind.
@@ -28,7 +28,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """One server's report about itself.
+    """Server facts are one server's report about itself.
 
     Attributes:
         place: host and port, or path.
@@ -95,7 +95,7 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """A line of CLUSTER NODES.
+    """A cluster node is read from a line of CLUSTER NODES.
 
     Attributes:
         place: host and port.
@@ -120,7 +120,7 @@ class ClusterNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """A cluster as the first of its nodes that answers sees it; ``state`` is empty where it may not be asked."""
+    """Cluster facts are what the first node that answers sees; ``state`` is empty where it may not be asked."""
 
     nodes: tuple[ClusterNode, ...]
     state: str = ""
@@ -129,7 +129,7 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class SentinelFacts:
-    """One Sentinel's report about the service.
+    """Sentinel facts are one Sentinel's report about the service.
 
     Attributes:
         place: host and port.
@@ -152,7 +152,7 @@ class SentinelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """All that was found out.
+    """A deployment holds all that was found out.
 
     Attributes:
         url: without its secrets.

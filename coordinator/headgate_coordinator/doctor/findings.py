@@ -1,4 +1,4 @@
-"""The result of a check: what was found, why it matters, and what to do about it."""
+"""A finding is the result of a check: what was found, why it matters, and what to do about it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ STATUSES: Final[tuple[Status, ...]] = ("ok", "warning", "problem")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check's result.
+    """A finding is one check's result.
 
     Attributes:
         check: its name.

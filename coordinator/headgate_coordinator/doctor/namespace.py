@@ -1,4 +1,7 @@
-"""The namespace beside its servers: versions of nodes, and what limits add up to. Read as any client reads it."""
+"""The namespace is judged beside its servers: versions of nodes, and what limits add up to.
+
+It is read as any client reads it.
+"""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Finds out which roles a user of Redis may take, without doing anything of what they do."""
+"""The doctor finds out which roles a user of Redis may take, without doing anything of what they do."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ Question = tuple[str, Sequence[str]]
 
 
 class RolePermissions:
-    """The question which roles a user may take in a namespace; to ask of another than oneself takes ACL DRYRUN."""
+    """`RolePermissions` asks which roles a user may take in a namespace; asking of another user takes ACL DRYRUN."""
 
     def __init__(self, namespace: str, roles: Sequence[Role] = ROLES, user: str = "") -> None:
         self._namespace = namespace

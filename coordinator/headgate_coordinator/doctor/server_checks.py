@@ -1,4 +1,4 @@
-"""Checks of one server: facts in, findings out."""
+"""One server is checked here: facts in, findings out."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,1 +1,1 @@
-"""Envoy's rate limit service: proxies ask a node, by descriptors, for what limiters admit."""
+"""Envoy's rate limit service is served by a node: proxies ask it, by descriptors, for what limiters admit."""

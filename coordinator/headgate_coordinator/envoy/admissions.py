@@ -1,4 +1,4 @@
-"""Admissions that descriptors ask for: rates out of what the node has in hand, and holds that any node can end."""
+"""Descriptors are admitted here: rates out of what the node has in hand, and holds that any node can end."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from headgate_coordinator.security.grants import ALL
 
 
 class RequestAdmissions:
-    """Keeps what the descriptors of one request took so far.
+    """`RequestAdmissions` keeps what the descriptors of one request took so far.
 
     Attributes:
         spent: what was taken of rates and quotas.
@@ -50,7 +50,7 @@ class RequestAdmissions:
 
 
 class DescriptorAdmitter:
-    """Takes what descriptors ask for.
+    """A descriptor admitter takes what descriptors ask for.
 
     Args:
         client: connected; it stays the caller's.

@@ -1,4 +1,4 @@
-"""Answers to proxies: what they say of a limit that refused, and when to come again."""
+"""An answer tells a proxy of the limit that refused, and when to come again."""
 
 import math
 from typing import Final

@@ -1,4 +1,4 @@
-"""Bounds of what proxies ask for, and the keys of values that their clients choose."""
+"""Requests of proxies are bounded here, as are the keys of values that their clients choose."""
 
 import hashlib
 from typing import Final

@@ -8,7 +8,9 @@ Entries = Sequence[tuple[str, str]]
 
 
 class DescriptorRules:
-    """Finds the rule of a descriptor: of those with its domain and keys the most specific whose values it has.
+    """`DescriptorRules` finds the rule of a descriptor.
+
+    Of those with its domain and keys it is the most specific whose values the descriptor has.
 
     Args:
         rules: of the policy.

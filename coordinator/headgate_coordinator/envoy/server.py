@@ -1,4 +1,4 @@
-"""The door for proxies: gRPC at the node's port for that, and the same in JSON for those who have no gRPC."""
+"""Proxies are served by gRPC at the node's port for that, and in JSON for those who have no gRPC."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -27,7 +27,7 @@ class NoText(InvalidValue):
 
 
 class RateLimits:
-    """Serves proxies.
+    """`RateLimits` serves proxies.
 
     Args:
         decisions: that it answers with.
@@ -82,7 +82,10 @@ class RateLimits:
 
 
 class _Door:
-    """Lets those in who bear the token, by their first bytes: others may send no message, and would stay for that."""
+    """A door lets those in who bear the token, by their first bytes.
+
+    Others may send no message, and would stay for that.
+    """
 
     def __init__(self, answer: Any, token: str | None) -> None:
         self._answer, self._token = grpc.unary_unary_rpc_method_handler(answer), token

@@ -1,4 +1,4 @@
-"""Named leases of a namespace: who works on which link, shared out evenly over all who do."""
+"""A namespace has named leases: they say who works on which link, shared out evenly over all who do."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ Mode = Literal["hold", "known", "alone", "watch", "release", "leave", "forget"]
 
 @dataclass(frozen=True, slots=True)
 class LeaseAnswer:
-    """The answer of ``lua/lease.lua``.
+    """A lease answer holds what ``lua/lease.lua`` returns.
 
     Attributes:
         fair: how many leases the caller may have; who has more lets some go.
@@ -27,7 +27,7 @@ class LeaseAnswer:
 
 
 class LeaseStore:
-    """The named leases of one namespace. Each call may be repeated."""
+    """A lease store keeps the named leases of one namespace. Each call may be repeated."""
 
     def __init__(self, server: Backend, namespace: str) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""A node's facts about itself at one instant. No I/O: metrics, the registry and the live page read these."""
+"""A node has facts about itself at one instant. No I/O: metrics, the registry and the live page read these."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ NodeState = Literal["starting", "ready", "draining", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """One link of a client.
+    """Link facts are about one link of a client.
 
     Attributes:
         id: of the link, unique in its node while the link is attached.
@@ -43,7 +43,7 @@ class LinkFacts:
 
 @dataclass(frozen=True, slots=True)
 class BridgeFacts:
-    """One link of the policy that the node works on, or worked on.
+    """Bridge facts are about one link of the policy that the node works on, or worked on.
 
     Attributes:
         link: what it is known by: ``<source>><target>``, both encoded and with their sites where these are two.
@@ -70,7 +70,7 @@ class BridgeFacts:
 
 @dataclass(frozen=True, slots=True)
 class DeadlockFacts:
-    """The node's knowledge of deadlocks.
+    """Deadlock facts are what the node knows of deadlocks.
 
     Attributes:
         current: that there are, if it is this node that looks for them; else 0.
@@ -83,7 +83,7 @@ class DeadlockFacts:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Totals of a node since it started; ended links included, so they never go back.
+    """`Counters` holds totals of a node since it started; ended links are included, so they never go back.
 
     Attributes:
         messages: carried, by direction.
@@ -103,7 +103,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A node at one instant.
+    """Node facts are about a node at one instant.
 
     Attributes:
         id: of the node, another one after each start; letters, digits and ``_~-``.
@@ -134,7 +134,7 @@ class NodeFacts:
 
 @runtime_checkable
 class NodeView(Protocol):
-    """Questions of admin HTTP to the node that it runs in."""
+    """A node view answers questions of admin HTTP to the node that it runs in."""
 
     def facts(self) -> NodeFacts:
         """Return the node as it is now; cheap, and without waiting."""

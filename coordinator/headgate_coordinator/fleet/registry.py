@@ -1,4 +1,4 @@
-"""The nodes of a namespace, as each last reported in Redis.
+"""The registry lists the nodes of a namespace, as each last reported in Redis.
 
 A node beats every :data:`BEAT` seconds. One that missed :data:`MISSED` beats by Redis' clock is seen no more, and is
 forgotten when another node beats.
@@ -64,7 +64,7 @@ class NodeEntry:
 
 
 class NodeRegistry:
-    """The registry of a client's namespace; ``beat`` are the seconds between two beats, the same for all nodes."""
+    """A registry keeps the nodes of a namespace; ``beat`` are the seconds between two beats, the same for all nodes."""
 
     def __init__(self, client: Client, *, beat: float = BEAT) -> None:
         self._store = NodeStore(client.store.server, client.namespace, int(MISSED * beat * 1000))

@@ -1,4 +1,4 @@
-"""Queues and topics that a node makes for one link each, and removes with it: where replies to a client are sent.
+"""A node makes reply queues and topics for one link each, and removes them with it: replies to a client are sent there.
 
 Anyone who knows its name may send there, so it cannot be guessed, and only a manager of the namespace sees it in a
 list.

@@ -1,4 +1,4 @@
-"""Reports how a process that serves clients is, and adds up the processes at an address. No I/O."""
+"""A report says how a process that serves clients is; the processes at an address are added up. No I/O."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,7 +24,7 @@ def add(sums: Series, more: Series) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A process at one instant.
+    """A report shows a process at one instant.
 
     Attributes:
         id: of its node.

@@ -1,4 +1,4 @@
-"""Waits of a node's clients as a histogram: how long, for what, at which destination, and how they ended."""
+"""A histogram counts the waits of a node's clients: how long, for what, at which destination, and how they ended."""
 
 from bisect import bisect_left
 from typing import Final

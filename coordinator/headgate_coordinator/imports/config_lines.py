@@ -1,4 +1,4 @@
-"""Lines of a configuration file: sections in brackets, and what stands in each; comments begin with ``#``."""
+"""A configuration file has lines: sections in brackets, and what stands in each; comments begin with ``#``."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _PARTS: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s,"'])+""")
 
 @dataclass(frozen=True, slots=True)
 class ConfigLine:
-    """One line that says something.
+    """A config line is one line that says something.
 
     Attributes:
         line: its number, from 1.

@@ -1,4 +1,4 @@
-"""A policy document in the making: settings by rule, each with the lines that it comes from."""
+"""A draft is a policy document in the making: it has settings by rule, each with the lines that it comes from."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Table:
-    """One table of a document: a rule, a pool, a store or a bridge.
+    """A table is a rule, a pool, a store or a bridge of a document.
 
     Attributes:
         kind: of table: ``destination``, ``pool``, ``store``, ``bridge``.

@@ -16,7 +16,7 @@ MOST_DEEP: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value.
+    """A value of a JSON file keeps where it stands.
 
     Attributes:
         path: its keys, with a dot between them; positions in lists are left out.

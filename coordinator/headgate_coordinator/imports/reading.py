@@ -1,4 +1,4 @@
-"""A reading of a broker's files: the policy so far, and what became of each setting."""
+"""A reading of a broker's files keeps the policy so far, and what became of each setting."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _IN_URL: Final = re.compile(r"//[^/@\s]*@")
 
 
 class Placed(Protocol):
-    """Something of a file, which knows its line."""
+    """A placed part of a file knows its line."""
 
     @property
     def line(self) -> int:
@@ -41,7 +41,7 @@ class Placed(Protocol):
 
 @dataclass(slots=True)
 class Reading:
-    """The files that are read, one after the other."""
+    """A reading takes the files one after the other, and notes what became of each setting."""
 
     draft: Draft = field(default_factory=Draft)
     rows: list[SettingReport] = field(default_factory=list)

@@ -44,7 +44,7 @@ class SettingReport:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A configuration that was read.
+    """`Imported` holds the policy that a configuration became, and a row for every setting that was there.
 
     Attributes:
         document: the policy, in TOML.

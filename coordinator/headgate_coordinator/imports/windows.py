@@ -1,4 +1,4 @@
-"""Windows that are no larger than what they draw from: others let one consumer hold all of a small destination."""
+"""Windows are made no larger than what they draw from: others let one consumer hold all of a small destination."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Elements of an XML file with the line of each: no entities, no document type, nothing from elsewhere, and bounds."""
+"""XML elements are read with their lines: no entities, no document type, nothing from elsewhere, and bounds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ MOST_DEEP: Final = 64
 
 @dataclass(slots=True)
 class Element:
-    """One element.
+    """An element has a name, attributes, children and text, and the line where it begins.
 
     Attributes:
         name: without its namespace.

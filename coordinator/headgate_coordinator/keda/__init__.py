@@ -1,1 +1,1 @@
-"""KEDA's external scaler: an autoscaler asks a node how much there is to do, and for how many workers there is room."""
+"""A node is KEDA's external scaler: it says how much there is to do, and for how many workers there is room."""

@@ -1,4 +1,4 @@
-"""The callers of the scaler: what each may see, by the user or the token that its trigger's metadata has."""
+"""The scaler knows its callers: what each may see, by the user or the token that its trigger's metadata has."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

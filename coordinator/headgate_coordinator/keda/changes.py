@@ -1,4 +1,4 @@
-"""Changes of keys: Redis remembers which keys a connection read, and reports once that one was written."""
+"""Redis reports changes of keys: it remembers which keys a connection read, and reports once that one was written."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ Dial = Callable[[], Awaitable[Any]]
 
 
 class KeyChanges:
-    """A connection to one server that hears when keys were written.
+    """`KeyChanges` holds a connection to one server that hears when keys were written.
 
     Args:
         dial: returns a client for one connection, that speaks RESP3.

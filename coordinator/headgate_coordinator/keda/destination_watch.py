@@ -1,4 +1,4 @@
-"""A watch on one destination: when what is measured there may be another."""
+"""A watch on one destination tells when what is measured there may be another."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ _log = logging.getLogger("headgate")
 
 
 class DestinationWatch:
-    """Tells when to look at a destination again: it was written, or what its workers work within has other settings.
+    """A destination watch tells when to look again: it was written, or what its workers work within has other settings.
 
     Args:
         client: connected; it stays the caller's.

@@ -1,4 +1,4 @@
-"""Levels: how much there is to do at a destination, by the settings and counters that all nodes share."""
+"""A level is how much there is to do at a destination, by settings and counters that all nodes share."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -22,7 +22,7 @@ _LIMITED: Final = {"gate": "limit_bytes", "bucket": "rate"}
 
 
 class Levels:
-    """Reads what triggers ask for.
+    """`Levels` reads what triggers ask for.
 
     Args:
         client: connected; it stays the caller's.

@@ -1,4 +1,4 @@
-"""The messages of KEDA's ``externalscaler.proto``, made from the table below: no package has them."""
+"""The messages of KEDA's ``externalscaler.proto`` are made from the table below: no package has them."""
 
 from typing import Any, Final
 

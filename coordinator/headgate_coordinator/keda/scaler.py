@@ -1,4 +1,4 @@
-"""The scaler: who asks, and what KEDA gets as an answer."""
+"""The scaler finds out who asks, and answers KEDA."""
 
 import contextlib
 import math
@@ -25,7 +25,7 @@ MOST_OF_ONE: Final = 192
 
 
 class Scaler:
-    """Answers KEDA.
+    """A scaler answers KEDA.
 
     Args:
         client: connected; it stays the caller's.

@@ -1,4 +1,4 @@
-"""Triggers: what the metadata of a ScaledObject asks for. Pure."""
+"""A trigger is what the metadata of a ScaledObject asks for. Pure."""
 
 import math
 import re
@@ -26,7 +26,7 @@ LONGEST: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """The metadata of one trigger.
+    """A trigger holds the metadata of one trigger of a ScaledObject.
 
     Attributes:
         destination: whose backlog or line is measured.

@@ -1,4 +1,4 @@
-"""Requests that say in their message who asks: strangers who begin many and say nothing keep nobody out."""
+"""Some requests say in their message who asks: strangers who begin many and say nothing keep nobody out."""
 
 import asyncio
 from collections import Counter

@@ -1,1 +1,1 @@
-"""Links of a policy, worked on by the nodes of a namespace."""
+"""The links of a policy are worked on by the nodes of a namespace."""

@@ -1,4 +1,4 @@
-"""The arithmetic of a link's rate: tokens that were taken ahead and not used yet. No I/O and no clock."""
+"""A link's rate is kept as tokens that were taken ahead and not used yet. No I/O and no clock."""
 
 from collections import deque
 from typing import Final
@@ -10,7 +10,7 @@ KEPT: Final = 1.0
 
 
 class Allowance:
-    """Tokens of one rate, used oldest first.
+    """An allowance holds tokens of one rate, used oldest first.
 
     One that is not used in time is lost: it would come on top of what the rate gives then.
     """
@@ -41,7 +41,10 @@ class Allowance:
 
 
 class LinkAllowance:
-    """Messages and bytes that one worker of a link may forward; ``quantum`` is how many to ask a rate for at a time."""
+    """A link allowance counts the messages and bytes that one worker of a link may forward.
+
+    ``quantum`` is how many to ask a rate for at a time.
+    """
 
     def __init__(self, quantum: tuple[int, int] | None) -> None:
         self.quantum = quantum

@@ -1,4 +1,4 @@
-"""One topic of a channel that this node sends, for as long as it has the lease."""
+"""A node sends one topic of a channel for as long as it has the lease."""
 
 import contextlib
 
@@ -14,7 +14,7 @@ from headgate_coordinator.links.spooled_reads import SpooledReads
 
 
 class ChannelJob(Job[Feed]):
-    """The work on one topic of a channel. The topic is made as the policy says.
+    """A channel job works on one topic of a channel. The topic is made as the policy says.
 
     Attributes:
         progress: how far it is.

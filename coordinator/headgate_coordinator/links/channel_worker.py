@@ -1,4 +1,4 @@
-"""The worker of one topic of a channel: reads what the topic has, sends it, and then lets the topic go of it.
+"""A feeder reads what one topic of a channel has, sends it, and then lets the topic release it.
 
 The group keeps no mark, so a worker begins at the last message that left the topic, and sends again what an earlier one
 sent and did not let go of: at most one batch. Readers drop by number what they had.

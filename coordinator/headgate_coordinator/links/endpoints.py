@@ -10,7 +10,7 @@ from headgate_coordinator.links.sites import Sites
 
 
 class LinkEndpoint(NamedTuple):
-    """A destination, and the client of the site where it lies."""
+    """A link endpoint is a destination, and the client of the site where it lies."""
 
     client: Client
     address: Address

@@ -1,4 +1,4 @@
-"""The worker of one link, as a state machine without I/O: it says which calls to make, and hears what was answered.
+"""A forwarder is the worker of one link, without I/O: it says which calls to make, and hears what was answered.
 
 A message goes through five steps: credit is **reserved** at the target, the message is **read** at the source, where it
 stays, it is **committed** at the target together with the mark, the commit is **secured** on replicas, and only then is
@@ -41,7 +41,7 @@ does it rest for longer where a rate is to let something go later than that."""
 
 
 class Forwarder:
-    """One worker of a link. Times are seconds of the caller's monotonic clock.
+    """A forwarder works on a link. Times are seconds of the caller's monotonic clock.
 
     Attributes:
         born: which destination the source is, None until it is open.

@@ -1,4 +1,4 @@
-"""The work of this node on one link: tried again until a later lease is found to be in force, or it is stopped."""
+"""A job works on one link: it tries again until a later lease is found to be in force, or it is stopped."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ AGAIN: Final = 0.5
 
 
 class LinkTotals(NamedTuple):
-    """Messages and bytes that went over a link.
+    """Link totals are the messages and bytes that went over a link.
 
     Attributes:
         messages: that were forwarded.
@@ -44,7 +44,7 @@ _Kind = TypeVar("_Kind", bound=Link | Feed)
 
 
 class Job(ABC, Generic[_Kind]):
-    """The work on one link under one lease.
+    """A job does the work on one link under one lease.
 
     Attributes:
         later: the number of the lease that was found to be in force, after which the job is done; 0 while this one is.

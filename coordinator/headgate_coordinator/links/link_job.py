@@ -1,4 +1,4 @@
-"""One link that this node works on, for as long as it has the lease."""
+"""A node works on one link for as long as it has the lease."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,9 @@ from headgate_coordinator.links.worker import LinkSide, LinkWorker
 
 
 class LinkJob(Job[Link]):
-    """The work on one link between two destinations. Its ends are made as the policy says, as any producer does.
+    """A link job works on one link between two destinations.
+
+    Its ends are made as the policy says, as any producer does.
 
     Args:
         client: connected.

@@ -1,4 +1,4 @@
-"""The links of a namespace as operators see them: who works on each, how far it got, and what it waits for."""
+"""The links of a namespace are listed for operators: who works on each, how far it got, and what it waits for."""
 
 import asyncio
 import re
@@ -31,7 +31,7 @@ _OWNER: Final = re.compile(rb"owner=(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """One link.
+    """A link state shows one link.
 
     Attributes:
         kind: ``bridge``, ``route`` or ``channel``; empty when the policy no longer names it.

@@ -1,4 +1,4 @@
-"""The socket of a channel: packets out by UDP multicast."""
+"""The socket of a channel sends packets out by UDP multicast."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ def address_in(interface: str) -> str:
 
 
 class Multicaster:
-    """Sends the packets of one channel.
+    """A multicaster sends the packets of one channel.
 
     Raises:
         OSError: its interface is none of this host's.

@@ -1,4 +1,4 @@
-"""The rates of links: buckets in Redis, shared by all nodes that work on the links of one table of the policy."""
+"""The rate of links is a bucket in Redis: all nodes that work on the links of one table of the policy share it."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Ends a link for good: its source lets go of what the target has, and gets back what the link had in hand."""
+"""A link is ended for good here: its source lets go of what the target has, and gets back what the link had in hand."""
 
 import asyncio
 import re

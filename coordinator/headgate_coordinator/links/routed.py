@@ -1,4 +1,4 @@
-"""The links of a namespace now: those of a policy, and one for each topic that a route by pattern matches."""
+"""A namespace's links now are those of a policy, and one for each topic that a route by pattern matches."""
 
 import asyncio
 from collections.abc import Mapping

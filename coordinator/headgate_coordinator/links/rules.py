@@ -122,7 +122,7 @@ class Forwarding:
 
 @dataclass(slots=True)
 class ReadMessage:
-    """A message that was read, and is not known to be at the target.
+    """A read message is one that was read, and is not known to be at the target.
 
     Attributes:
         entry: as it was read.
@@ -142,7 +142,7 @@ class ReadMessage:
 
 @dataclass(slots=True)
 class ReadAhead:
-    """The messages that a worker of a link has read, in order.
+    """`ReadAhead` keeps the messages that a worker of a link has read, in order.
 
     Attributes:
         items: all of it.

@@ -11,7 +11,7 @@ from headgate_coordinator.security.policy_reach import PolicyReach
 
 
 class Sites:
-    """The other sites that this node is connected to.
+    """`Sites` keeps the clients of the other sites that this node is connected to.
 
     Args:
         namespace: of this node, and of a site that names none.

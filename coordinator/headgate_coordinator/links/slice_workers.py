@@ -1,4 +1,4 @@
-"""The workers of one link: one at each slice of its source, and of most sources that is one."""
+"""A link has one worker at each slice of its source, and of most sources that is one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ _IDLE: Final = (Phase.IDLE, Phase.RESERVED)
 
 
 class SliceWorkers:
-    """Works at all slices of a source under one lease, and at those that it gets meanwhile.
+    """`SliceWorkers` works at all slices of a source under one lease, and at those that it gets meanwhile.
 
     Args:
         source: the whole of it.

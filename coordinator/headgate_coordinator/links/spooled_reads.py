@@ -1,4 +1,4 @@
-"""Reads of a link at a source that spools: messages with their payloads, no more of them than was asked for."""
+"""A link reads messages with their payloads at a source that spools, no more of them than was asked for."""
 
 import logging
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _log = logging.getLogger("headgate")
 
 
 class SpooledReads:
-    """Reads for the links of one client."""
+    """`SpooledReads` reads for the links of one client."""
 
     def __init__(self, spooling: Spooling) -> None:
         self._spooling = spooling

@@ -1,4 +1,4 @@
-"""Writes of a link into a target that spools: messages that find no room in memory go to a store of the target.
+"""A link writes into a target that spools: messages that find no room in memory go to a store of the target.
 
 The link takes room at the store, writes one segment, and commits references in the messages' place, with the same
 fence and mark as ever: so what is there is there once, and in order. The name of a segment has the number of the lease:
@@ -40,7 +40,7 @@ class NoRoomError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Messages that are in a store, and the references to them.
+    """A segment holds messages that are in a store, and the references to them.
 
     Attributes:
         spool: the store.
@@ -71,7 +71,7 @@ class Segment:
 
 
 class SpooledWrites:
-    """Writes of one link, one segment at a time.
+    """`SpooledWrites` writes for one link, one segment at a time.
 
     Args:
         parts: of the client of the target's site.

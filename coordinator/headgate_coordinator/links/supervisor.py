@@ -1,4 +1,4 @@
-"""The links that one node works on: its part of those in the policy, by leases that all nodes share.
+"""A supervisor runs the links that one node works on: its part of those in the policy, by leases that all nodes share.
 
 Each round reads which links there are, renews and claims leases, and begins or ends the work on each. Nothing hangs on
 it but speed: a node that believes to have a lease that is another's does no harm, its calls are refused by number.
@@ -45,7 +45,7 @@ CLOSING: Final = 2.0
 
 
 class Supervisor:
-    """The part of a node in the forwarding of its namespace.
+    """A supervisor does a node's part in the forwarding of its namespace.
 
     Args:
         client: connected; it stays the caller's.

@@ -1,4 +1,4 @@
-"""Notes of links that wait for room, for the search of deadlocks: their consumers are tied to that wait."""
+"""Notes are kept of links that wait for room, for the search of deadlocks: their consumers are tied to that wait."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ TELL_AFTER: Final = 0.3
 
 
 class LinkTies:
-    """Tells which of the links that a node works on (``jobs`` returns them) wait in line at their targets.
+    """`LinkTies` tells which of the links that a node works on (``jobs`` returns them) wait in line at their targets.
 
     Attributes:
         changed: set when a link begins or ceases to wait.

@@ -1,4 +1,4 @@
-"""One worker of a link: makes the calls that its :class:`~headgate_coordinator.links.forwarder.Forwarder` asks for."""
+"""One worker of a link makes the calls that its :class:`~headgate_coordinator.links.forwarder.Forwarder` asks for."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ SOON: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LinkSide:
-    """One end of a link.
+    """A link side is one end of a link.
 
     Attributes:
         store: of the server where it lies.

@@ -1,1 +1,1 @@
-"""Broker nodes: AMQP 1.0 for any client, under the limits that the whole cluster shares. A node holds no state."""
+"""A broker node serves AMQP 1.0 to any client, under the limits that the whole cluster shares. It holds no state."""

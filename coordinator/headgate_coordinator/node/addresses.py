@@ -1,4 +1,4 @@
-"""Addresses by which clients name destinations, and their meaning."""
+"""Clients name destinations by addresses, and this module finds their meaning."""
 
 import unicodedata
 from typing import Final

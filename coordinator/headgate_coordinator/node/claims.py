@@ -18,7 +18,10 @@ Key = tuple[str, str, bool, str]
 
 
 class LinkClaims:
-    """The links of one node. A user, a container, a direction and a name say which link is meant (2.6.1)."""
+    """`LinkClaims` keeps the links of one node.
+
+    A user, a container, a direction and a name say which link is meant (2.6.1).
+    """
 
     def __init__(self) -> None:
         self._ends: WeakValueDictionary[Key, LinkEnd] = WeakValueDictionary()

@@ -25,7 +25,7 @@ NOT_DURABLE: Final = "headgate:not-durable"
 
 
 class LinkQueueGone(HeadgateError):
-    """A queue that was made for one link, and went with it."""
+    """A queue was made for one link, and went with it."""
 
 
 class TooManyTopics(HeadgateError):

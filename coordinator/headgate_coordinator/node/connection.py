@@ -1,4 +1,4 @@
-"""One client's connection to a node: who it is, and which of the node's ends its links lead to."""
+"""A connection knows who its client is, and which of the node's ends its links lead to."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ REFUSED_WITH_ERROR: Final = 100
 
 
 class Connection(Wire):
-    """The node's knowledge of one client.
+    """A connection holds what the node knows of one client.
 
     Attributes:
         node: the node.

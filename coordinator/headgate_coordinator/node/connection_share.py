@@ -14,7 +14,7 @@ from headgate_coordinator.security import Action, Identity
 
 @dataclass(frozen=True, slots=True)
 class ConnectionShare:
-    """Limits of one connection.
+    """A connection share sets the limits of one connection.
 
     Attributes:
         calls: bytes of one AMQP message with calls of an SDK.

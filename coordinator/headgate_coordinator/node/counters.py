@@ -1,4 +1,4 @@
-"""Counters of a node since it started."""
+"""A node counts messages, bytes and refusals since it started."""
 
 from collections import Counter
 from dataclasses import dataclass, field

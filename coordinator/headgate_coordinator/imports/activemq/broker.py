@@ -1,4 +1,4 @@
-"""An activemq.xml: destination policies, system usage, redelivery, destinations; all else is noted."""
+"""An activemq.xml has destination policies, system usage, redelivery and destinations; all else is noted."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Settings of destinations: what the value of each becomes in a rule."""
+"""Each setting of a destination is turned into settings of a rule by its value."""
 
 import re
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Settings of addresses: what becomes of each in the rule of its pattern."""
+"""Settings of addresses are turned into settings of the rule of their pattern."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A broker.xml: its addresses, bridges, diverts and transports; all else is noted as what it is about."""
+"""A broker.xml has addresses, bridges, diverts and transports; all else is noted as what it is about."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings of the broker that are nothing to a policy: each is noted, with what to do instead."""
+"""Settings of the broker without a place in a policy are noted, each with what to do instead."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -29,7 +29,7 @@ _ON, _OFF = "on", "off"
 
 @dataclass(slots=True)
 class _Files(Reading):
-    """Files of one server.
+    """`_Files` reads the files of one server.
 
     Attributes:
         flow_control: ``on`` or ``off``, as tibemsd.conf says; empty where it is not among them.

@@ -1,4 +1,4 @@
-"""Definitions of a broker: policies and queues become rules, fanouts and shovels bridges, all else is noted."""
+"""A broker's definitions are read: policies and queues become rules, fanouts and shovels bridges, all else is noted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _NAMES: Final = ("name", "vhost")
 
 @dataclass(slots=True)
 class _Found:
-    """The objects of all files, each with its file."""
+    """`_Found` holds the objects of all files, each with its file."""
 
     parts: dict[str, list[tuple[str, Value]]] = field(default_factory=lambda: {part: [] for part in _PARTS})
     others: list[tuple[str, str, Value]] = field(default_factory=list)

@@ -44,7 +44,7 @@ def _closed(glob: str) -> Glob:
 
 @dataclass(slots=True)
 class _Reader:
-    """A walk over a regular expression; anchors stay in what it returns."""
+    """A reader walks over a regular expression; anchors stay in what it returns."""
 
     text: str
     at: int = 0

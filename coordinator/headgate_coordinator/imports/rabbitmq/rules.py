@@ -26,7 +26,7 @@ _ONE_POLICY: Final = "one policy holds for a queue there, as a whole"
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Exchanges and bindings of a virtual host, to find where dead letters and fanouts go."""
+    """`Routes` holds the exchanges and bindings of a virtual host, to find where dead letters and fanouts go."""
 
     exchanges: Sequence[Value]
     bindings: Sequence[Value]
@@ -65,7 +65,7 @@ class Routes:
 
 @dataclass(slots=True)
 class _Policy:
-    """One policy, or the queue of a name, for which something else holds than for those beside it.
+    """`_Policy` is one policy, or a queue by its name for which other settings hold than for those beside it.
 
     Attributes:
         patterns: of ours, that find the same names.
@@ -86,7 +86,7 @@ class _Policy:
 
 @dataclass(slots=True)
 class Rules:
-    """The rules that policies and queues become.
+    """`Rules` makes rules of policies and queues.
 
     Attributes:
         routes: of the same virtual host.

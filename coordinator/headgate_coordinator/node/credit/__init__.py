@@ -1,1 +1,1 @@
-"""The credit of one node at each destination, which all clients that send there through it share."""
+"""A node has credit at each destination, which all clients that send there through it share."""

@@ -1,4 +1,4 @@
-"""The part of a user's rates that one node has in hand: a slice is taken ahead, and the user's links send out of it."""
+"""A node has a part of a user's rates in hand: a slice is taken ahead, and the user's links send out of it."""
 
 import asyncio
 import contextlib
@@ -22,14 +22,14 @@ RETRY: Final = 1.0
 
 
 class Sender(Protocol):
-    """A link that waits for what its user may send."""
+    """A sender is a link that waits for what its user may send."""
 
     def look_soon(self) -> None:
         """See what credit is due."""
 
 
 class Waiter:
-    """A caller that waits for the same."""
+    """A waiter is a caller that waits for what its user may send."""
 
     def __init__(self) -> None:
         self.due = asyncio.Event()
@@ -40,7 +40,7 @@ class Waiter:
 
 
 class Allowance:
-    """Messages and bytes that one user may still send through this node.
+    """An allowance counts the messages and bytes that one user may still send through this node.
 
     More than that is owed, and paid before anything else. So at most a slice is taken ahead of what is sent, and at
     most what links had credit for comes beyond it.
