@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -115,6 +116,38 @@ async def tallies(client: headgate.Client, destination: str, file: str) -> None:
         async for message in receiver:
             os.write(tally, f"{message.headers['tenant']} {message.body!r}\n".encode())
             await message.accept(confirm=True)
+
+
+async def delays(client: headgate.Client, destination: str, seed: str) -> None:
+    """Send messages for later and work on what comes, half of which is given back for later, for ever.
+
+    The body of each is the ms at which it is due. It is said of each that it was stored, or is accepted, or came early.
+    """
+    dice = random.Random(int(seed))
+    async with client.session("worker", ttl=1) as session:
+        sender, receiver = await session.producer(destination), await session.consumer(destination, window=9)
+        _say("ready")
+
+        async def send() -> None:
+            for number in range(1 << 30):
+                wait = dice.choice((0.005, 0.05, 0.3))
+                name = f"{int((time.time() + wait) * 1000)}-{seed}-{number}"
+                await sender.send(name, delay=wait + 0.001, timeout=60)
+                _say("stored", name)
+                await asyncio.sleep(dice.random() / 50)
+
+        async def work() -> None:
+            async for message in receiver:
+                name = str(message.body)
+                if int(time.time() * 1000) < int(name.partition("-")[0]):
+                    _say("early", name)
+                if dice.random() < 0.5:
+                    await message.modify(failed=dice.random() < 0.5, after=dice.choice((None, 0.02, 0.2)))
+                else:
+                    _say("accepts", name)
+                    await message.accept(confirm=True)
+
+        await asyncio.gather(send(), work())
 
 
 async def iterates(client: headgate.Client, destination: str, count: str) -> None:
@@ -287,6 +320,7 @@ ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "sliced": sliced,
     "admits": admits,
     "tallies": tallies,
+    "delays": delays,
 }
 
 

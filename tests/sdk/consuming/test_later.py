@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import random
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +17,8 @@ from headgate.errors import InvalidValue, PolicyError
 from headgate.policy import loads
 from headgate.redis.keys import Address
 from tests.sdk.observing import GUARD, look
+from tests.sdk.workers import Worker
+from tests.support.audited import audit
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -92,6 +96,46 @@ async def test_a_failed_message_waits_and_becomes_a_dead_letter(client: headgate
         assert dead.body == "poison"
         assert waits[1] >= 40
         assert waits[2] >= 120
+
+
+@pytest.mark.parametrize(
+    ("seed", "rounds"), [(1, 1), *(pytest.param(seed, 3, marks=pytest.mark.soak) for seed in range(2, 7))]
+)
+async def test_whichever_process_is_killed_none_comes_early_and_none_is_lost(
+    seed: int, rounds: int, client: headgate.Client, redis_url: str
+) -> None:
+    """Two processes at a time send for later, and give back for later, until they are killed; the ledger is proven."""
+    await client.apply("jobs", kind="queue", retry_delay="50ms", retry_factor=2)
+    dice, said = random.Random(seed), list[list[str]]()
+    for number in range(rounds):
+        with ExitStack() as stack:
+            seeds = (10 * seed + number, 10 * seed + number + 100)
+            workers = [stack.enter_context(Worker("delays", redis_url, client.namespace, "jobs", one)) for one in seeds]
+            for worker in workers:
+                worker.ready()
+            for worker in workers:
+                said += [worker.next_line() for _ in range(dice.randrange(20, 60))]
+            for worker in workers:
+                worker.kill9()
+                assert worker.process.stdout is not None
+                said += map(str.split, worker.process.stdout.read().splitlines())
+    stored, done = ({name for what, name in said if what == word} for word in ("stored", "accepts"))
+    assert [name for what, name in said if what == "early"] == []
+    assert done
+    async with client.session("last") as session:
+        consumer = await session.consumer("jobs")
+        while (await look(client, "jobs")).fields["pending_messages"] != "0":
+            message = await consumer.receive(timeout=1)
+            if message is not None:
+                name = str(message.body)
+                assert await redis_ms(client) >= int(name.partition("-")[0])
+                done.add(name)
+                await message.accept(confirm=True)
+    assert stored <= done
+    key = Address.of(client.namespace, "jobs").shared[-1]
+    ledger = await client.store.server.command(key, "XRANGE", key, "-", "+")
+    assert sum(b";later:due" in text or b",later:due" in text for _, (_, text) in ledger) > 9
+    assert audit(ledger) == []
 
 
 async def test_a_consumer_says_how_long(client: headgate.Client) -> None:
