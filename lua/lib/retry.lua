@@ -6,7 +6,7 @@ local function retry_ms(retry, attempts)
     return 0
   end
   local grown = delay * math.max(1, tonumber(retry[2] or 1)) ^ (attempts - 1)
-  return math.min(grown, tonumber(retry[3] or MOST_LATER_MS), MOST_LATER_MS)
+  return math.min(grown, tonumber(retry[3] or MOST_LATER_MS))
 end
 
 -- Of deliveries that come back: those that are to be had at once. `attempts` counts the failed ones; `after` has the ms that

@@ -50,6 +50,20 @@ BANDS: Final = (
     ("P12", "hold_off", "by_band.save()\n", "", f"{_BANDS}::test_who_is_let_in_as_a_hold_off_ends_is_counted"),
     ("P12", "lib/aging", "  if d.blocked == 0 then", "  if false then",
      f"{_BANDS}::test_nothing_of_bands_is_kept_once_nobody_waits"),
+    ("P7", "lib/aging", "found and clock.places[found] - 1e-9 or clock.work", "clock.work",
+     f"{_BANDS}::test_of_those_that_were_passed_far_enough_the_one_that_was_so_first_goes"),
+    ("P1", "lib/reserve", "math.max(most, share + 0) or most", "share + 0 or most",
+     f"{_TERMS}::test_of_several_reserves_the_largest_is_kept"),
+    *(("P12", "lib/shedding", text, instead, f"{_TERMS}::test_a_band_is_shed_above_its_fill")
+      for text, instead in (
+          ("from + 0 > of then", "true then"), ("fill >= above then", "fill > above then"),
+          ("limit.most - tokens_left(limit.rate, limit.most, tat_of(limit, levels))", "0"),
+          ("taken = used_of(limit, levels)", "taken = 0"), ("        count_refusal(limit.name, whose)\n", ""),
+      )),
+    ("P12", "lib/refuse_late", "    count_refusal(limit, whose)\n", "",
+     f"{_TERMS}::test_what_would_be_too_late_is_refused_at_once_by_what_stands_before_it"),
+    *(("P12", "lib/refuse_late", text, "", f"{_TERMS}::test_what_joined_the_line_in_the_same_call_stands_before_it")
+      for text in ("    serve_line()\n", "  limiter.queues = nil\n")),
     ("P1", "lib/reserve", "upto + 0 < band and", "upto + 0 < 0 and",
      f"{_TERMS}::test_a_reserve_is_for_bands_up_to_its_own"),
     ("P1", "lib/holding", "i == 1 and d.reserve and kept_from(amounts))", "nil)",

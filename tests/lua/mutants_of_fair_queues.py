@@ -11,6 +11,8 @@ _BACK = f"{_Q}::test_what_comes_back_goes_before_the_rest_of_its_key_and_in_its_
 _EXPIRED = f"{_Q}::test_what_expires_is_in_no_ones_turn"
 _LINK = f"{_Q}::test_a_link_takes_them_in_order_and_misses_none"
 
+_PAST = f"{_Q}::test_a_link_takes_what_came_back_before_the_rule_and_looks_on_past_what_others_hold"
+
 _P = "test_priorities"
 _MODEL = f"{_P}::test_it_is_the_order_of_the_plain_model"
 _AGES = f"{_P}::test_one_that_was_overtaken_often_enough_goes_before"
@@ -69,6 +71,9 @@ FAIR_QUEUES: Final = (
     ("P3", "lib/next_in_order", "holder == IN_TURN or", "", _LINK),
     ("P2", "lib/next_in_order", "    in_turn().unfile(taken)\n", "", _LINK),
     ("P3", "link_read", "c.after = d.fair and c.sub == 'queue' and", "c.after = false and", _LINK),
+    ("P3", "lib/next_in_order", "holder == IN_TURN or holder == RETURNED then", "holder == IN_TURN then", _PAST),
+    ("P2", "lib/next_in_order", "(holder == RETURNED and 1 or 0)", "0", _PAST),
+    ("P6", "lib/next_in_order", "  d.more = true\n", "", _PAST),
     # By priority.
     ("P7", "lib/band_plan", "first = first or band", "first = band",
      f"{_P}::test_the_highest_goes_first_and_within_a_band_the_first"),

@@ -88,6 +88,31 @@ LIMITERS: Final = (
      f"{_ADAPTING}::test_each_decision_is_the_one_of_the_twin"),
     ("P1", "lib/adapting_step", "c.over * TOLERATED > finished", "c.over > 0",
      f"{_ADAPTING}::test_one_overload_among_many_does_not_count"),
+    *(("P1", "lib/adapting_step", text, instead, f"{_ADAPTING}::test_each_decision_is_the_one_of_the_twin")
+      for text, instead in (
+          ("c.waited < LONGEST_S then", "true then"), ("not congested and finished < few", "finished < few"),
+          ("    c.rest = c.rest - 1\n    return 'rest'", "    return 'rest'"), ("math.min(calm, 60)", "calm"),
+          ("math.floor(1000 * math.min(more, 48) / 48)", "1000"),
+          ("part < NEAR or held < FAR) and 500", "part < NEAR) and 500"),
+      )),
+    *(("P1", "lib/gradient", text, instead, f"{_ADAPTING}::test_each_decision_is_the_one_of_the_twin")
+      for text, instead in (
+          ("math.floor(goal * 920 / 1000)", "goal"), ("c.known - math.floor(c.known / 1000)", "c.known"),
+          ("elseif c.evidence < 6000 then", "elseif false then"), ("longer < -20 - 3 * off then", "false then"),
+          ("elseif whole == limiter.adapts.ceiling * 1000 then", "elseif false then"),
+          ("and whole < limiter.adapts.ceiling * 1000 then", "then"),
+      )),
+    ("P1", "lib/gradient", "math.min(c.calm, 1), 0\n    return 'unused'", "c.calm, 0\n    return 'unused'",
+     f"{_ADAPTING}::test_a_gradient_goes_back_to_a_capacity_that_it_knew_by_small_steps"),
+    *(("P1", "lib/sampling", text, instead,
+       f"{_ADAPTING}::test_what_is_too_little_to_decide_by_is_summed_up_for_some_seconds")
+      for text, instead in (
+          ("  if c.ok + c.over == 0 then\n    return\n  end\n", ""), ("  if reason ~= 'few' then", "  if true then"),
+      )),
+    ("P8", "lib/sampling", "s.us + s.late == 0 and read_hold(id)", "read_hold(id)",
+     f"{_ADAPTING}::test_what_a_session_says_of_a_time_goes_before_the_clock"),
+    ("P1", "lib/sampling", "us / 1000 * held", "us / 1000",
+     f"{_ADAPTING}::test_a_single_hold_tells_its_time_by_the_clock_of_redis_and_only_while_it_is_held"),
     ("P1", "lib/sampling", "  if second <= c.second then", "  if false then",
      f"{_ADAPTING}::test_it_is_decided_once_a_second_whoever_comes"),
     ("P1", "lib/gradient", "mean * 10 > worst * 8", "false",

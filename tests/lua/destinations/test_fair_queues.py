@@ -350,6 +350,28 @@ async def test_a_link_takes_them_in_order_and_misses_none(place: Place, namespac
         await route.close()
 
 
+async def test_a_link_takes_what_came_back_before_the_rule_and_looks_on_past_what_others_hold(
+    place: Place, namespace: str
+) -> None:
+    route = await Route.make(place.server, namespace)
+    source = route.source
+    try:
+        ann, bob, cid = source.producer("ann"), await source.consumer("bob"), await source.consumer("cid")
+        await send(ann, *"aaaaaaaa", size=2)
+        back = await bob.fetch(1)
+        await cid.fetch(5)
+        await bob.call(released=back)
+        await switch(source, "header:tenant")
+        first = await route.read(messages=1)
+        assert [entry.seq for entry in first.entries] == [1]
+        assert (await source.look()).number("returned") == 0
+        second = await route.read(1, messages=1)
+        assert (second.entries, second.again_ms) == ((), 1)
+        assert [entry.seq for entry in (await route.read(1, messages=1)).entries] == [7]
+    finally:
+        await route.close()
+
+
 async def test_what_a_link_brings_has_its_turn(place: Place, namespace: str) -> None:
     route = await Route.make(place.server, namespace, fair_by="producer")
     target = route.target

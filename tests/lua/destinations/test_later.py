@@ -236,12 +236,12 @@ async def test_each_subscription_of_a_topic_gets_it_at_its_time(place: Place) ->
     assert await dan.fetch() == [b"1-10", b"2-11"]
     await dan.call(failed=[b"1-10"])
     await bob.accept(b"1-10", b"2-11")
-    await cid.accept(b"1-10", b"2-11")
     assert await waiting(place) == {"green|1-10": 1000}
     assert await dan.fetch() == []
     await truth(place)
     await place.wait(1000)
     assert await dan.fetch() == [b"1-10"]
+    assert (await cid.call(accepted=[b"1-10", b"2-11"])).stale == 0, "it came back to nobody else"
     await dan.accept(b"1-10", b"2-11")
     assert (await place.look()).pending.bytes == 0
     await truth(place)
@@ -331,6 +331,21 @@ async def test_a_clock_that_is_set_back_lets_nothing_go_before_its_time(place: P
     await truth(place)
 
 
+async def test_what_was_due_and_not_read_waits_again_where_the_clock_is_set_back(place: Place) -> None:
+    await place.create("topic")
+    ann, bob = place.producer("ann"), await place.consumer("bob", "red")
+    await ann.send(10, later="500")
+    await place.wait(500)
+    await place.reap()
+    assert await waiting(place) == {}
+    await ann.send(11, later="9000")
+    await place.wait(-400)
+    assert await bob.fetch() == []
+    assert (await waiting(place))["1-10"] == 400
+    await place.wait(400)
+    assert await bob.fetch() == [b"1-10"]
+
+
 async def test_where_keys_take_turns_it_is_in_turn_when_it_is_due(place: Place) -> None:
     await place.create(fair_by="header:tenant", retry_delay_ms="1000")
     ann, bob = place.producer("ann"), await place.consumer("bob")
@@ -383,6 +398,16 @@ async def test_a_fetch_passes_over_what_is_not_due_and_over_no_more(place: Place
         seen += len(await bob.fetch())
     assert seen == 600
     await truth(place)
+
+
+async def test_a_fetch_passes_over_no_more_bytes_than_it_may(place: Place) -> None:
+    await place.create(limit="unlimited")
+    ann, bob = place.producer("ann"), await place.consumer("bob")
+    for _ in range(5):
+        await ann.send(1_000_000, later="500")
+    await ann.send(2)
+    assert await bob.fetch(1) == []
+    assert await bob.fetch(1) == [b"6-2"]
 
 
 async def test_messages_that_wait_are_not_taken_to_be_in_the_hands_of_others(place: Place) -> None:
@@ -516,6 +541,20 @@ async def test_a_link_takes_along_what_is_left(place: Place) -> None:
     await truth(place)
     await place.wait(400)
     assert await bob.fetch() == [b"1-10", b"3-10"]
+
+
+async def test_what_a_link_has_in_hand_does_not_come_back_as_it_is_due(place: Place) -> None:
+    await place.create()
+    links, link = LinkStore(place.server), link_id("orders -> stock")
+    ann, bob = place.producer("ann"), await place.consumer("bob")
+    opened = await links.open(place.address, link, fence=1, window="9/1000")
+    place.sessions.add(link)
+    await ann.send(10, later="500")
+    read = await links.read(place.address, link, fence=1, born=opened.born, mark=0, after=0, messages=9, size=1000)
+    assert len(read.entries) == 1
+    await place.wait(500)
+    assert await bob.fetch() == []
+    await truth(place)
 
 
 async def test_a_repair_puts_right_what_waits(place: Place) -> None:

@@ -202,6 +202,29 @@ async def test_new_bounds_hold_at_once_and_what_was_learnt_stays(limiter: Limite
     assert await limit(limiter) == 5
 
 
+async def test_what_is_too_little_to_decide_by_is_summed_up_for_some_seconds(limiter: Limiter) -> None:
+    await limiter.create(GRADIENT)
+    for _ in range(3):
+        await hear(limiter, ignored=1)
+    for _ in range(10):
+        await hear(limiter, ok=1, us=100_000)
+    events = [event.split(":") for _, event in await limiter.events() if event.startswith("adapted")]
+    assert [(reason, heard.split()[0]) for *_, reason, heard, _ in events] == [
+        *(("few", str(count)) for count in range(1, 9)), ("unused", "9"), ("few", "1"),
+    ]  # fmt: skip
+
+
+async def test_what_a_session_says_of_a_time_goes_before_the_clock(limiter: Limiter) -> None:
+    await limiter.create(AIMD)
+    await limiter.admit("ann.2", "slots=2")
+    await limiter.wait(250)
+    await limiter.call("bob", HoldCall("sample", "ann.2", amounts="ok=1,us=64000"), HoldCall("release", "ann.2"))
+    await limiter.wait(1000)
+    await limiter.store.sweep(limiter.address)
+    events = [event for _, event in await limiter.events() if event.startswith("adapted")]
+    assert events[0].split(":")[7] == "1 64000 0 0 0 0 0"
+
+
 async def test_after_a_failover_it_goes_on_where_it_was_and_where_all_is_lost_at_its_floor(limiter: Limiter) -> None:
     await limiter.create(AIMD)
     for _ in range(3):
@@ -254,6 +277,9 @@ async def test_each_decision_is_the_one_of_the_twin(limiter: Limiter, adapt: Any
     )
     story += [(400, 104_500, 0)] * 30 + [(400, 112_000, 0)] * 6
     story += [(400, 100_000, 0)] * 9 + [(300, 260_000, 0)] * 12 + [(300, 2_600_000, 0)] * 6
+    story += (
+        [(1, 100_000, 0)] * 12 + [(2, 100_000, 1)] + [(1, 100_000, 0)] * 3
+    )  # few for long, and few that are overloads
     for ok, us, over in story:
         await fill(limiter, 80)
         await hear(limiter, ok=ok, us=ok * us, squares=ok * (us // 64) ** 2, over=over, busy=ok * us // 1000)
@@ -280,7 +306,10 @@ async def test_a_gradient_goes_back_to_a_capacity_that_it_knew_by_small_steps(li
         assert any(0.9 <= one / capacity <= 1.1 for one in seen), (capacity, seen)
     assert highest[80] <= 1.1, "where it was before"
     assert highest[120] > 1.1, "where it never was"
-    assert await replay(limiter, "gradient") >= {"start", "slow", "keep", "grow"}
+    for is_used in (True, True, True, True, False, False, True, True):  # while it grows far, and again
+        await fill(limiter, 210 if is_used else 0)
+        await hear(limiter, ok=400, us=40_000_000, squares=400 * 1562**2, busy=40_000)
+    assert await replay(limiter, "gradient") >= {"start", "slow", "keep", "grow", "unused"}
 
 
 @pytest.mark.parametrize("adapt", ["aimd", "gradient"])

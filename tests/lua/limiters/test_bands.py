@@ -41,6 +41,21 @@ async def test_a_band_is_passed_as_far_as_may_be_and_then_has_its_turn(limiter: 
     assert 20 <= places[1] - places[0] <= 22
 
 
+async def test_of_those_that_were_passed_far_enough_the_one_that_was_so_first_goes(limiter: Limiter) -> None:
+    await limiter.create("calls rate 10 30")
+    assert await limiter.admit("ann.1", "calls=30~0") == "held"
+    assert (await limiter.admit("ann.2", "calls=25~0", wait_ms=99_000)).startswith("wait ")
+    for band in (2, 1):
+        assert (await limiter.admit(f"low.{band}", f"calls=5~{band}", wait_ms=99_000)).startswith("wait ")
+    for _ in range(7):
+        await limiter.wait(500)
+        await limiter.admit("ann.3", "calls=5~0", wait_ms=99_000)
+        await limiter.one("renew", "low.1")
+        await limiter.one("renew", "low.2")
+    order = [text.split(":")[1] for _, text in await limiter.events() if text.startswith("held:")]
+    assert order == ["ann.1", "ann.2", "low.1", "low.2"]
+
+
 async def test_who_waits_alone_in_its_band_is_served_at_once_and_owes_nothing_for_it(limiter: Limiter) -> None:
     await limiter.create("slots at_once 1")
     assert await limiter.admit("ann.1", "slots=1~0") == "held"

@@ -9,6 +9,11 @@ from tests.lua.limiters.trial import Limiter
 pytestmark = pytest.mark.one_server
 
 
+async def test_of_several_reserves_the_largest_is_kept(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 10", reserve="0=300;2=100")
+    assert await limiter.admit("ann.1", "slots=8") == "never 7 slots all"
+
+
 @pytest.mark.parametrize("limit", ["slots at_once 10", "slots rate 1 10", "slots quota 10 day 0"])
 async def test_a_reserve_is_for_bands_up_to_its_own(limiter: Limiter, limit: str) -> None:
     await limiter.create(limit, reserve="0=100;2=300")
@@ -90,6 +95,8 @@ async def test_a_band_is_shed_above_its_fill(limiter: Limiter) -> None:
     await limiter.wait(1001)
     await limiter.store.sweep(limiter.address)
     assert "refused:slots:key:1" in [text for _, text in await limiter.events()]
+    await limiter.change(shed="7=200;5=900")
+    assert await limiter.admit("bob.7", "mails=1~7") == "shed 7 400 mails all", "the nearest of its bands says"
 
 
 async def test_what_would_be_too_late_is_refused_at_once_by_what_stands_before_it(limiter: Limiter) -> None:
@@ -102,6 +109,17 @@ async def test_what_would_be_too_late_is_refused_at_once_by_what_stands_before_i
     assert await limiter.admit("bob.1", "calls=5~0", wait_ms=499) == "hopeless 500000 calls all"
     assert await limiter.admit("bob.1", "calls=5", key="t", wait_ms=999) == "hopeless 1000000 calls all"
     assert (await limiter.admit("bob.1", "calls=5", wait_ms=3500)).startswith("wait ")
+    await limiter.wait(1001)
+    await limiter.store.sweep(limiter.address)
+    assert "refused:calls:all:3" in [text for _, text in await limiter.events()]
+
+
+async def test_what_joined_the_line_in_the_same_call_stands_before_it(limiter: Limiter) -> None:
+    await limiter.create("calls rate 10 10", fail_if_late="yes")
+    assert await limiter.admit("ann.1", "calls=10") == "held"
+    calls = [HoldCall("admit", f"bob.{number}", amounts="calls=10", ttl_ms=5000, wait_ms=2500) for number in (1, 2, 3)]
+    first, second, third = (await limiter.call("bob", *calls)).answers
+    assert (first.split()[0], second.split()[0], third) == ("wait", "wait", "hopeless 3000000 calls all")
 
 
 async def test_a_caller_may_ask_for_it_alone(limiter: Limiter) -> None:
