@@ -1,4 +1,4 @@
-"""The gRPC port of a node: what proxies and autoscalers ask, at one address, behind one token and one certificate."""
+"""A node's gRPC port answers proxies and autoscalers at one address, behind one token and one certificate."""
 
 import asyncio
 import hmac
@@ -51,7 +51,7 @@ GRACE: Final = 2.0
 
 
 class RpcServer:
-    """Serves services at one address.
+    """An RPC server serves services at one address.
 
     Args:
         services: their handlers.

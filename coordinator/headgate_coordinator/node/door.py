@@ -1,4 +1,4 @@
-"""The door of a node: connections leave the kernel's line at once, and are taken on a few at a time, in turn."""
+"""A node's door accepts connections from the kernel at once, and admits a few at a time, in turn."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ _FULL: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Door:
-    """Takes connections on: one of each network after the other, and of a network the newest first.
+    """A door takes connections on: one of each network after the other, and of a network the newest first.
 
     The client of the newest most likely still waits. A turn of the loop takes some on and no more, because all who are
     in wait for the turn's end.

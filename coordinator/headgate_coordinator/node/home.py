@@ -1,4 +1,4 @@
-"""A node, as the connections of its clients use it."""
+"""A connection's home is its node, as the connections of the node's clients use it."""
 
 import asyncio
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from headgate_coordinator.node.log_throttle import LogThrottle
 
 
 class ConnectionHome(host.Node, Protocol):
-    """The node that a connection came to.
+    """A connection's home is the node that it came to.
 
     Attributes:
         connections: all that it has.

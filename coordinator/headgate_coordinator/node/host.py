@@ -21,7 +21,7 @@ from headgate_coordinator.security.creation_quota import CreationQuota
 
 
 class Node(Protocol):
-    """One broker node.
+    """A broker node offers this to connections, the ends of their links and the gateway.
 
     Attributes:
         client: of Redis.
@@ -73,7 +73,7 @@ class Node(Protocol):
 
 
 class Connection(Protocol):
-    """One client's connection.
+    """A client's connection offers this to the ends of its links and the gateway.
 
     Attributes:
         access: what its client may do.

@@ -1,4 +1,4 @@
-"""The log-in of one client: by nothing, a password, a certificate of its own, or a token."""
+"""A client logs in by nothing, a password, a certificate of its own, or a token."""
 
 from collections.abc import Mapping
 from typing import Any

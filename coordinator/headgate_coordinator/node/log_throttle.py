@@ -1,4 +1,4 @@
-"""Lines of a log that strangers cause: a few of them at a time, and then how many more there were."""
+"""A throttle bounds the lines of a log that strangers cause: it lets a few through, and then counts the others."""
 
 import logging
 import time
@@ -12,7 +12,7 @@ EVERY: Final = 10.0
 
 
 class LogThrottle:
-    """Warnings of one sort to a log, by a clock in seconds."""
+    """A throttle passes warnings of one sort to a log, by a clock in seconds."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log

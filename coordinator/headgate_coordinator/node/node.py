@@ -1,4 +1,4 @@
-"""One broker node: a socket that AMQP clients come to, before one client of Redis. It can be killed at any time."""
+"""A broker node has a socket that AMQP clients come to, before one client of Redis. It can be killed at any time."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ CLOSING: Final = 5.0
 
 
 class Node:
-    """Serves AMQP clients from one client of Redis, which is connected and stays the caller's."""
+    """A node serves AMQP clients from one client of Redis, which is connected and stays the caller's."""
 
     def __init__(self, client: Client, options: NodeOptions, users: Users) -> None:
         self.client = client

@@ -1,4 +1,4 @@
-"""Options that a node starts with."""
+"""A node starts with these options."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ def place(host: str, port: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """Settings of one node.
+    """Node options are the settings of one node.
 
     Attributes:
         host: interface to listen at.

@@ -1,4 +1,4 @@
-"""The part of a policy that a user is shown: what is about destinations that a grant is for."""
+"""A user is shown a part of a policy: the rules about destinations that one of its grants is for."""
 
 import asyncio
 from collections.abc import Iterable
@@ -62,7 +62,7 @@ def _part_of(policy: Policy, grants: tuple[Grant, ...]) -> bytes:
 
 
 class _Rules:
-    """Rules by their patterns."""
+    """`_Rules` finds rules by their patterns."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._index = PatternIndex()

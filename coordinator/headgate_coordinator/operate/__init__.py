@@ -1,1 +1,1 @@
-"""Looks at a namespace from a terminal: its status, its audit, and the live table of its destinations."""
+"""A terminal shows a namespace: its status, its audit, and the live table of its destinations."""

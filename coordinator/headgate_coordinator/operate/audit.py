@@ -1,4 +1,4 @@
-"""Implements `headgate audit`: the counters of every destination against what its messages and sessions add up to."""
+"""`headgate audit` compares every destination's counters with what its messages and sessions add up to."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _STYLES: Final = {"equal": "green", "repaired": "yellow", "differs": "bold red",
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The finding of one destination's recount.
+    """A finding says how one destination's counters compare with a recount.
 
     Attributes:
         verdict: ``equal``, ``differs``, ``repaired`` or ``not counted`` (it has too much to count in one go).

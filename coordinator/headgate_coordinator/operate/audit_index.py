@@ -1,4 +1,4 @@
-"""Implements `headgate audit` of the index of topics and wildcard subscriptions: it finds what no client can read."""
+"""`headgate audit` checks the index of topics and wildcard subscriptions: it finds entries that no client can read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from headgate import Client
 
 @dataclass(frozen=True, slots=True)
 class IndexFinding:
-    """One entry that cannot be read.
+    """An index finding names one entry that cannot be read.
 
     Attributes:
         entry: as Redis has it.

@@ -29,7 +29,7 @@ _STYLES: Final = {"equal": "green", "repaired": "yellow"}
 
 @dataclass(slots=True)
 class StoreFinding:
-    """The finding of one store's audit. Segments are ``<encoded destination>/<name>``.
+    """A store finding says what the audit of one store found. Segments are ``<encoded destination>/<name>``.
 
     Attributes:
         store: its name.
@@ -68,7 +68,7 @@ class StoreFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One destination: its segments ``<store>/<name>``, and how many messages refer to each."""
+    """A place is one destination: its segments ``<store>/<name>``, and how many messages refer to each."""
 
     address: Address
     segments: frozenset[str]

@@ -1,4 +1,4 @@
-"""Finds out whether Redis deletes keys when its memory is full: then counters and messages go unnoticed."""
+"""A check finds whether Redis deletes keys when its memory is full: counters and messages then go unnoticed."""
 
 import asyncio
 from typing import Final

@@ -1,4 +1,4 @@
-"""Sections of a picture in the lines of a terminal: each has as many rows as fit, and says how many more there are."""
+"""A picture is fitted into a terminal's lines: each section has as many rows as fit, and says how many are left out."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ LEAST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a picture.
+    """A section is a part of a picture.
 
     Attributes:
         what: its items are called.
@@ -39,7 +39,7 @@ class Section:
 
 
 class Fitted:
-    """Sections in so many lines; those that come first are the last ones to be left out."""
+    """`Fitted` draws sections in so many lines; those that come first are the last ones to be left out."""
 
     def __init__(self, sections: Sequence[Section], lines: int) -> None:
         self._sections = [section for section in sections if section.items]

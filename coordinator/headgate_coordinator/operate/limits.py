@@ -1,4 +1,4 @@
-"""Limiters on the command line: `headgate state`, also of gates and buckets, and the table of limiters in `status`."""
+"""The command line shows limiters: in `headgate state`, with gates and buckets, and in the table of `status`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace

@@ -1,4 +1,4 @@
-"""Implements `headgate status`: all destinations, pools and spool stores of a namespace at a glance."""
+"""`headgate status` shows all destinations, pools and spool stores of a namespace at a glance."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ AT_ONCE: Final = 32
 
 
 class LinkLine(Protocol):
-    """A link, as far as a line of a table needs it."""
+    """A link line is a link as far as a line of a table needs it."""
 
     @property
     def source(self) -> str:

@@ -1,4 +1,4 @@
-"""Prints for the command line: sizes for people, and tables that are not cut when they go into a file."""
+"""The command line prints sizes for people, and tables that are not cut when they go into a file."""
 
 import sys
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ WIDE: Final = 200
 
 
 class _Console(Console):
-    """A console that prints nothing of what it is given that a terminal would obey: names are others' words."""
+    """This console prints nothing of what it is given that a terminal would obey: names are others' words."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Yield the pieces of what is printed, without what others slipped in."""
@@ -24,7 +24,7 @@ class _Console(Console):
 
 
 class InertStream:
-    """A stream on which a terminal obeys nothing but the ends of lines."""
+    """An inert stream writes texts so that a terminal obeys nothing in them but the ends of lines."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream

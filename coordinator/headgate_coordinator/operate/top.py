@@ -1,4 +1,4 @@
-"""Implements `headgate top`: the destinations of a namespace, live."""
+"""`headgate top` shows the destinations of a namespace, live."""
 
 import asyncio
 import contextlib

@@ -1,1 +1,1 @@
-"""Commands report on a policy: the traps in it, and what it would change."""
+"""`headgate policy` reports on a policy: the traps in it, and what it would change."""

@@ -1,11 +1,11 @@
-"""Findings of the linter."""
+"""A finding of the linter names a trap, where it is and what to do."""
 
 from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One trap.
+    """A finding names one trap in a policy.
 
     Attributes:
         code: of the rule.

@@ -1,4 +1,4 @@
-"""The known traps: policies that are right by the letter, and stall.
+"""The linter knows traps: policies that are right by the letter, and stall.
 
 A rule of this linter looks at what holds for names (see :func:`headgate.policy.check.examples`), never at
 one rule of the document alone: traps come from what several of them add up to.
@@ -32,7 +32,7 @@ DEFAULT_WINDOW: Final = (float(Window().messages), float("inf"))
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Facts that traps depend on and the document does not have.
+    """A setup holds facts that traps depend on and the document does not have.
 
     Attributes:
         producers: that send to one destination at the same time.
@@ -47,7 +47,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The settings in force at one name."""
+    """A place has the settings in force at one name."""
 
     example: Example
     policy: Policy

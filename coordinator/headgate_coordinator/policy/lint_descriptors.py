@@ -1,4 +1,4 @@
-"""Traps of descriptors: what proxies ask in vain, or are not held to."""
+"""Descriptors have traps: what proxies ask in vain, or are not held to."""
 
 from collections.abc import Iterator
 from typing import Final

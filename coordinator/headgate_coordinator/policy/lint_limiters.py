@@ -1,4 +1,4 @@
-"""Traps of limiters: limits that can never be reached, never be kept, or keep somebody out for ever."""
+"""Limiters have traps: limits that can never be reached, never be kept, or keep somebody out for ever."""
 
 import math
 from collections.abc import Iterator, Sequence

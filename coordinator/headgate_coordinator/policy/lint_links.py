@@ -1,4 +1,4 @@
-"""The known trap of links: pressure that does not cross, since only one side has a limit."""
+"""Links have one known trap: pressure that does not cross, since only one side has a limit."""
 
 from collections.abc import Iterator
 

@@ -27,7 +27,7 @@ _LIMITS: Final = (("limit_bytes", "bytes"), ("limit_messages", "messages"))
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One setting that would change; ``old`` and ``new`` are empty where it has its default.
+    """A difference is one setting that would change; ``old`` and ``new`` are empty where it has its default.
 
     Attributes:
         field: as the state calls it.
@@ -91,7 +91,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The effect of a policy.
+    """A plan lists what a policy would change.
 
     Attributes:
         version: in force now; 0 for none.

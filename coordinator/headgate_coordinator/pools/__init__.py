@@ -1,1 +1,1 @@
-"""Pools over sites: the work of nodes at both ends."""
+"""Pools may span sites: nodes at both ends do the work."""

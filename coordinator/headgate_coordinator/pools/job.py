@@ -1,4 +1,4 @@
-"""The work of this node on one pool over sites: rounds, as something is heard of and at least every second."""
+"""A job does this node's work on one pool over sites: rounds, as something is heard of and at least every second."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ AT_LEAST: Final = 0.005
 
 
 class PoolJob(ABC):
-    """The work on one pool under one lease. Two at once do no harm, for all that they say is totals."""
+    """A job does the work on one pool under one lease. Two at once do no harm, for all that they say is totals."""
 
     def __init__(self, client: Client, pool: PoolAddress) -> None:
         self.client, self.pool = client, pool

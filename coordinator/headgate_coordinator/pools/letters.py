@@ -1,4 +1,4 @@
-"""Letters of a site to a pool at another, and back: all that it does there."""
+"""A site leaves letters at a pool of another site and reads its answers: it does nothing else there."""
 
 from headgate.redis.backend import Backend
 from headgate.redis.keys import PoolAddress

@@ -1,4 +1,4 @@
-"""A pool here that is a part of one at another site: what it lacks is drawn there, and what it does not use goes back.
+"""A pool here may be a part of one at another site: it draws there what it lacks, and gives back the unused.
 
 Nothing but letters of totals goes to the other site, to a key that is for this purpose alone; see docs/pools.md.
 """
@@ -23,7 +23,7 @@ IDLE: Final = 2.0
 
 
 class PoolPartJob(PoolJob):
-    """The work on one such pool.
+    """A part's job does the work on one such pool.
 
     Args:
         client: of this site.

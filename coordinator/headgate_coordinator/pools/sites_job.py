@@ -1,4 +1,4 @@
-"""A pool here of which sites have parts: their reports are answered, and members give back what they wait for."""
+"""A pool here may have parts at sites: their reports are answered, and members give back what they wait for."""
 
 from headgate.client import Client
 from headgate.redis.keys import PoolAddress
@@ -7,7 +7,7 @@ from headgate_coordinator.pools.job import PoolJob
 
 
 class PoolSitesJob(PoolJob):
-    """The work on one such pool."""
+    """A pool's job for its sites does the work on one such pool."""
 
     def __init__(self, client: Client, pool: PoolAddress, sites: tuple[str, ...]) -> None:
         self._store = PoolSiteStore(client.store.server)

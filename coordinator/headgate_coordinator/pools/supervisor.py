@@ -1,4 +1,4 @@
-"""The pools over sites that one node works on: those of the policy, and those that have something to give back.
+"""A node works on pools over sites: those of the policy, and those that have something to give back.
 
 Each has a lease of its own. When a node dies, another goes on after the lease; until then nothing is lent to sites, and
 nothing is lost.
@@ -36,7 +36,7 @@ Plan = dict[str, tuple[tuple[object, ...], Begin]]
 
 
 class PoolSupervisor:
-    """The part of a node in pools over sites.
+    """A pool supervisor runs this node's part of the work on pools over sites.
 
     Args:
         client: connected; it stays the caller's.

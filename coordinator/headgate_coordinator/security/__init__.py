@@ -1,4 +1,4 @@
-"""Users of a node and their rights; and the users of Redis itself that Headgate's parts need."""
+"""A node has users with rights; and Redis itself has users, one for each part of Headgate that needs one."""
 
 from headgate_coordinator.security.grants import EVERYTHING, Action, Grant, Identity
 from headgate_coordinator.security.users import Users

@@ -1,4 +1,6 @@
-"""Rights of the client of one connection. Every gate of a node asks here, at each action, and nowhere else.
+"""Access decides what the client of one connection may do.
+
+Every gate of a node asks here, at each action, and nowhere else.
 
 There are six: a link when it begins, and again whenever users change; a relay for each message; the gateway for each
 call; the gateway for each channel that is listened to; the HTTP of limits, and admin HTTP, for each request. A name is

@@ -1,4 +1,4 @@
-"""Users of Redis for each part of Headgate, with the commands that it calls and no others."""
+"""Each part of Headgate has a user of Redis, with the commands that it calls and no others."""
 
 import hashlib
 import re

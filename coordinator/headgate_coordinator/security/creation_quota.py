@@ -36,7 +36,7 @@ class TooManyDestinations(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """A count of what one user made: under which key, at most how many, and how to find those that are gone."""
+    """A count tells what one user made: under which key, at most how many, and how to find those that are gone."""
 
     key: bytes
     most: int

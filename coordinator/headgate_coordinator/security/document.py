@@ -30,7 +30,7 @@ def check_user(name: str) -> str:
 
 
 class GrantTable(Table):
-    """Some actions on the destinations that a pattern matches."""
+    """A grant permits some actions on the destinations that a pattern matches."""
 
     actions: list[Action] = Field(min_length=1)
     match: str
@@ -48,7 +48,7 @@ class GrantTable(Table):
 
 
 class User(Table):
-    """The stored part of a user beside the name."""
+    """A user holds what is stored beside the name."""
 
     password_hash: str | None = Field(default=None, repr=False)
     grants: list[GrantTable] = Field(default_factory=list)
@@ -62,7 +62,7 @@ class User(Table):
 
 
 class NamedUser(User):
-    """A user with its name, as in a file."""
+    """A named user is a user with its name, as in a file."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
     name: str
@@ -79,7 +79,7 @@ class NamedUser(User):
 
 
 class UsersDocument(Table):
-    """All users of a namespace."""
+    """A users document holds all users of a namespace."""
 
     user: list[NamedUser] = Field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Users written into the text of a file, with the comments that are there."""
+"""Users are written into the text of a file, and the comments that are there stay."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Users in a TOML file: read with the line of each error, written whole."""
+"""A TOML file holds users: it is read with the line of each error, and written whole."""
 
 import contextlib
 import os

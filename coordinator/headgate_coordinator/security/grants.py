@@ -1,4 +1,4 @@
-"""Grants, and the identity that a connection acts under. Pure; see ``docs/security.md``."""
+"""A grant permits actions to the identity that a connection acts under. Pure; see ``docs/security.md``."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ LONGEST: Final = 1024
 
 
 class Action(StrEnum):
-    """Actions that a grant permits; none implies another.
+    """An action is what a grant permits; none implies another.
 
     Attributes:
         PRODUCE: send, take permits of gates and tokens of buckets.
@@ -36,7 +36,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Some actions on the destinations that a pattern matches.
+    """A grant permits some actions on the destinations that a pattern matches.
 
     Attributes:
         actions: that it permits.

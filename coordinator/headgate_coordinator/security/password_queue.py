@@ -1,4 +1,4 @@
-"""The line before the check of passwords: bounded, fair to each peer and name, and rid of those who went."""
+"""A line of passwords to check is bounded, fair to each peer and name, and rid of those who went."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ UNSERVED: Final = 4096
 
 
 class PasswordQueueFull(HeadgateError):
-    """Too many passwords wait to be checked; nothing is known of this one."""
+    """There are too many passwords in line to be checked; nothing is known of this one."""
 
 
 def network_of(peer: str) -> Network:
@@ -46,7 +46,7 @@ class _Check:
 
 
 class PasswordQueue:
-    """Checks of passwords in turn: one of each group after the other, and of a group the newest first.
+    """A password queue checks passwords in turn: one of each group after the other, and of a group the newest first.
 
     The newest is the one whose client most likely still waits: under a flood, first come first served would serve none
     of those in time. Before the newest comes one that was asked before and got no answer: who has a password comes

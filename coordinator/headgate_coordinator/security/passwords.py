@@ -1,4 +1,4 @@
-"""Passwords as scrypt hashes: ``scrypt$<n>$<r>$<p>$<salt>$<hash>``, salt and hash in base64."""
+"""Passwords are kept as scrypt hashes: ``scrypt$<n>$<r>$<p>$<salt>$<hash>``, salt and hash in base64."""
 
 import base64
 import binascii

@@ -24,7 +24,7 @@ _NO_PORT: Final = 65_535
 
 @dataclass(frozen=True, slots=True)
 class PolicyReach:
-    """Places that a policy may name at one node.
+    """A policy's reach lists the places that the policy may name at one node.
 
     Attributes:
         secrets: the folder whose files ``[[site]]`` may name: URLs, passwords, certificates; None for none.

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Source(Protocol):
-    """Something that has users."""
+    """A source has users, and tells when they change."""
 
     async def read(self) -> Users:
         """Return the users there are."""
@@ -35,7 +35,7 @@ class Source(Protocol):
 
 
 class FollowedFile(Generic[T]):
-    """A file that is looked at each second.
+    """A followed file is looked at each second.
 
     Args:
         path: of the file.
@@ -82,7 +82,7 @@ class FollowedFile(Generic[T]):
 
 
 class RedisSource:
-    """A namespace's hash in Redis: heard of when it changes, looked at each second, put back when it is lost."""
+    """A Redis source follows a namespace's hash: heard of as it changes, looked at each second, put back when lost."""
 
     def __init__(self, client: Client) -> None:
         server = client.store.server

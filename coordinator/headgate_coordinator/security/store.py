@@ -1,4 +1,4 @@
-"""Users in Redis: one hash a namespace, changed by one script over the version that was seen."""
+"""Redis stores users: one hash a namespace, changed by one script over the version that was seen."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class StoredUsers:
 
 
 class UserStore:
-    """The users of one namespace."""
+    """A user store holds the users of one namespace."""
 
     def __init__(self, server: Backend, namespace: str) -> None:
         self._server = server

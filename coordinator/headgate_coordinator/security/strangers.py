@@ -1,4 +1,4 @@
-"""Strangers at a port whose connections a library takes on: there are so many, and the largest crowd goes first."""
+"""Strangers at a library's port are cut off: there may be only so many, and the largest crowd goes first."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ Place = tuple[str, int]
 
 
 class UnauthenticatedConnections:
-    """Cuts off connections at a port from which nobody came who is known.
+    """This watch cuts off connections at a port, when they are too many, from which nobody came who is known.
 
     The library that reads them says nothing of a connection before there is a request. So they are found among the
     open files of the process, and one is shut as its peer would do.

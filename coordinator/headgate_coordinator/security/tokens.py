@@ -1,4 +1,4 @@
-"""Tokens (JWT) that others sign for users of nodes: a file has the keys, and whoever holds a right token is a user.
+"""A client with a right token (JWT) is a user of nodes: others sign tokens, and a file has their keys.
 
 Source: RFC 7519 (claims), RFC 7517 (the key set), RFC 8725 (what to refuse).
 """
@@ -32,7 +32,7 @@ class TokenRefused(InvalidValue):
 
 @dataclass(frozen=True, slots=True)
 class TokenOptions:
-    """Settings for the tokens of one issuer.
+    """Token options are the settings for the tokens of one issuer.
 
     Attributes:
         keys: file with its public keys, a JSON Web Key Set; looked at each second.
@@ -49,7 +49,7 @@ class TokenOptions:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedToken:
-    """A token that is right.
+    """A verified token is one that was found right.
 
     Attributes:
         user: whom it names.
@@ -64,7 +64,7 @@ class VerifiedToken:
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """The keys of a file.
+    """`KeyFile` holds the keys of a file.
 
     Attributes:
         held: what the library made of them.
@@ -76,7 +76,7 @@ class KeyFile:
 
 
 class TokenVerifier:
-    """Checks tokens by the keys that the file has at that moment.
+    """A verifier checks tokens by the keys that the file has at that moment.
 
     Raises:
         InvalidValue: the library that it takes is not there.

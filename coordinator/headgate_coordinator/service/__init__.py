@@ -1,1 +1,1 @@
-"""A node as a process: everything that runs in it, its sweeps, and `headgate up`."""
+"""A node runs as a process: with everything that runs in it, its sweeps, and `headgate up`."""

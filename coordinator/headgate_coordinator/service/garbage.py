@@ -1,4 +1,4 @@
-"""Garbage collections of a node: a full one goes through all that the node keeps, and everything waits meanwhile."""
+"""A node's full garbage collection goes through all that the node keeps, and everything waits meanwhile."""
 
 import gc
 import time
@@ -17,7 +17,7 @@ for every hundred messages, a twelfth of its time, and find nothing.
 
 
 class ShortCollections:
-    """Leaves out of full collections what survived a slow one, such as the thousands of links of a large policy.
+    """A full collection is short: it leaves out what survived a slow one, such as a large policy's many links.
 
     Objects that are left out are freed as ever when nobody refers to them. Those that refer to each other and to which
     nobody else does wait for the next collection of everything, at most one every :data:`THOROUGH` seconds. Young

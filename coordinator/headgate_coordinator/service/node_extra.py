@@ -1,4 +1,4 @@
-"""Says whether a node can run here at all."""
+"""A check finds whether a node can run here at all."""
 
 from headgate import HeadgateError
 

@@ -1,4 +1,4 @@
-"""A node from its start to its end: SIGTERM drains it, a second one, or SIGINT, ends it at once.
+"""A node runs from its start to its end: SIGTERM drains it, a second one, or SIGINT, ends it at once.
 
 A worker gets the same from its supervisor.
 """

@@ -1,4 +1,4 @@
-"""All of a node in one process: AMQP, admin HTTP, its place in the registry, its share of the sweeping and of links."""
+"""One process runs all of a node: AMQP, admin HTTP, its place in the registry, its share of sweeps and of links."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # it takes an extra of its own
 
 @dataclass(frozen=True, slots=True)
 class AdminOptions:
-    """Settings of admin HTTP.
+    """Admin options are the settings of admin HTTP.
 
     Attributes:
         host: interface to listen at.
@@ -50,7 +50,7 @@ class AdminOptions:
 
 @dataclass(frozen=True, slots=True)
 class RpcOptions:
-    """Settings of the gRPC port, for proxies and autoscalers.
+    """RPC options are the settings of the gRPC port, for proxies and autoscalers.
 
     Attributes:
         envoy: whether proxies are answered, as the descriptors of the policy have it.

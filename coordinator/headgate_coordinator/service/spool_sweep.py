@@ -1,4 +1,4 @@
-"""Segments that nobody else deletes: spent ones of destinations that are left alone, and those that belong to nobody.
+"""A sweep deletes segments that nobody else does: spent ones of destinations left alone, and those that are nobody's.
 
 The users of a destination sweep it, so this is for those that nobody uses; nodes share them as they do when they reap
 leases. For orphans one node at a time looks; two at once do no harm.

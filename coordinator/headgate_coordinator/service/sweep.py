@@ -40,7 +40,7 @@ def within(parts: Collection[int], names: Iterable[str]) -> list[str]:
 
 
 class SweepTurn:
-    """The parts of a sweep that fell to a node, until it takes them."""
+    """A sweep turn holds the parts of a sweep that fell to a node, until it takes them."""
 
     def __init__(self) -> None:
         self._parts: set[int] = set()
@@ -56,7 +56,7 @@ class SweepTurn:
 
 
 class Sweep:
-    """Rounds over the destinations of a namespace.
+    """A sweep goes in rounds over the destinations of a namespace.
 
     Args:
         client: connected.

@@ -1,4 +1,4 @@
-"""Durable subscriptions whose client has come back to another node: the link that is left here ends."""
+"""A durable subscription's client may come back to another node: the link that is left here then ends."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Implements `headgate up`: a private Redis with a broker node and its page, for as long as the command runs."""
+"""`headgate up` runs a private Redis with a broker node and its page, for as long as the command runs."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ _FURTHER: Final = 100  # ports that are looked at
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The parts to run.
+    """`Options` says which parts to run.
 
     Attributes:
         port: of Redis; None for a socket only.
@@ -53,7 +53,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class RunningParts:
-    """The parts that run; ``amqp`` and ``page`` are None where there is no node, and ``no_node`` says why."""
+    """`RunningParts` names what runs; ``amqp`` and ``page`` are None without a node, and ``no_node`` says why."""
 
     redis: EmbeddedRedis
     namespace: str

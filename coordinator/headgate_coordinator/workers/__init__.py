@@ -1,1 +1,1 @@
-"""Workers: processes at one address, and the supervisor that begins, replaces and ends them."""
+"""Workers are processes at one address, and a supervisor begins, replaces and ends them."""

@@ -1,4 +1,4 @@
-"""Decides which worker begins, drains or is ended next.
+"""A machine decides which worker begins, drains or is ended next.
 
 No I/O and no clock: ``now`` is in seconds of one that never goes back.
 
@@ -45,7 +45,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """A worker ended by itself; another one begins in that many seconds."""
+    """A worker has ended by itself; another one begins in that many seconds."""
 
     worker: int
     place: int

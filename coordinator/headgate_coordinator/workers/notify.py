@@ -1,4 +1,4 @@
-"""Notes for systemd, of a service of `Type=notify`; none where nobody asks for them."""
+"""A service of `Type=notify` sends notes to systemd; none where nobody asks for them."""
 
 import contextlib
 import os

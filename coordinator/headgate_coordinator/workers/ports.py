@@ -1,4 +1,4 @@
-"""Ports that several processes share: the supervisor has them bound and listens at none, its workers listen."""
+"""Several processes share a port: the supervisor has it bound and does not listen, its workers listen."""
 
 import contextlib
 import socket
@@ -7,7 +7,7 @@ from headgate import InvalidValue
 
 
 class Port:
-    """A port that stays ours while workers come and go; nothing else may have it, not even another node.
+    """A port is kept while workers come and go; nothing else may have it, not even another node.
 
     Args:
         host: name or address; all its addresses get the same port.

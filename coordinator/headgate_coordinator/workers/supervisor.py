@@ -1,4 +1,4 @@
-"""The supervisor of the workers at one address: it begins, replaces and ends them, and passes on what they ask.
+"""The supervisor of the workers at one address begins, replaces and ends them, and passes on what they ask.
 
 It serves nobody and knows nothing of Redis. It remembers the counts of workers that have ended, so that sums never
 fall.
@@ -37,7 +37,7 @@ OPTION: Final = "--worker"
 
 @dataclass(frozen=True, slots=True)
 class ServedAddress:
-    """An address that is to be served, and by how many.
+    """A served address says where workers are to listen, and how many there are to be.
 
     Attributes:
         workers: how many.
@@ -55,7 +55,7 @@ class ServedAddress:
 
 
 class Supervisor:
-    """Keeps workers at an address.
+    """A supervisor keeps workers at an address.
 
     Args:
         command: whose process is to be a worker; it gets :data:`OPTION` as well.

@@ -1,4 +1,4 @@
-"""The line between the supervisor and a worker: a pair of sockets, over which both say JSON, one message a frame.
+"""The line between the supervisor and a worker is a pair of sockets: both say JSON over it, one message a frame.
 
 The supervisor says ``begin`` (first of all), ``tell``, ``answer``, ``drain`` and ``end``; a worker says ``beats`` each
 second, ``listens``, ``told``, ``ask`` and ``left`` (its last counts). The end of the line says that the other side is
@@ -21,7 +21,7 @@ Message = dict[str, Any]
 
 
 class PipeEnd:
-    """One end of it, in the event loop."""
+    """A pipe's end reads and writes one end of the line, in the event loop."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer

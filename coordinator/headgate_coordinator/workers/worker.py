@@ -1,4 +1,4 @@
-"""A worker's end of the line: what it is to do, what it says of itself, and what it asks about the others."""
+"""A worker hears over its line what it is to do, says how it is, and asks about the others."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ About = Literal["figures", "links", "ready"]
 
 @dataclass(frozen=True, slots=True)
 class WorkerAssignment:
-    """Facts that a worker is given as it begins.
+    """An assignment holds facts that a worker is given as it begins.
 
     Attributes:
         place: its number among the workers, from 1 on.

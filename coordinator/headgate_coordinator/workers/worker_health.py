@@ -1,4 +1,4 @@
-"""Judges from outside whether a worker still works: by its process as the system sees it, and by its beats.
+"""A worker's health is judged from outside: by its process as the system sees it, and by its beats.
 
 No clock judges, for on a busy machine a worker may rightly be silent for long. A look counts against one that could
 have gone on: it is stopped, or it slept, or it ran and sent nothing. One that is ready to run and gets no processor
@@ -23,7 +23,7 @@ Verdict = Literal["is stopped", "does not answer"]
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """Facts of a process at one moment.
+    """A sample holds facts of a process at one moment.
 
     Attributes:
         state: the system's letter; `T` is stopped by a signal, and `t` held by a debugger, which we leave alone.

@@ -1,4 +1,4 @@
-"""Calls by which consumers take messages, as they go to Redis: each is counted in its user's quota."""
+"""A consumer's calls that take messages go to Redis through here, and each counts in its user's quota."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -13,7 +13,7 @@ COUNTED: Final = frozenset({"settle", "detach"})
 
 
 class CountingBackend:
-    """Redis for the consumers of one user's links: what they fetch counts in the user's quota, where there is one.
+    """A counting backend takes the calls of one user's consumers to Redis: what they fetch counts in the user's quota.
 
     Args:
         server: of Redis.

@@ -19,7 +19,7 @@ SWEEP: Final = 5.0
 
 
 class DestinationCredits:
-    """Accounts of the node's own session at each destination that clients send to."""
+    """`DestinationCredits` holds the accounts of the node's own session, at each destination that clients send to."""
 
     def __init__(self, client: Client, session: Session, options: NodeOptions) -> None:
         self._client = client

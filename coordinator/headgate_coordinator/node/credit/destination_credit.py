@@ -1,4 +1,4 @@
-"""The credit of one node at one destination, shared by all clients that send there through it.
+"""A node's credit at one destination is shared by all clients that send there through it.
 
 Their messages of one turn of the loop go to Redis in one script. A link's credit counts messages, ours counts bytes:
 how large the messages here are is learnt as they come, and what was misjudged waits for its credit like any other, not
@@ -20,7 +20,7 @@ LEARN: Final = 1 / 64
 
 
 class SendingLink(Protocol):
-    """A link that sends, as far as its credit needs it.
+    """A sending link is the end of a link that sends, as far as its credit needs it.
 
     Attributes:
         link: the link.
@@ -40,7 +40,7 @@ class SendingLink(Protocol):
 
 
 class DestinationCredit:
-    """All links through which clients of this node send to one destination."""
+    """A destination's credit is shared out among all links through which clients of this node send there."""
 
     def __init__(self, inflow: Inflow, credit: int, low_credit: int) -> None:
         self.inflow = inflow

@@ -1,4 +1,4 @@
-"""Messages in flight to one user, and their bytes: no more than its quota allows over all nodes.
+"""Messages in flight to one user, and their bytes, stay within what its quota allows over all nodes.
 
 This node holds its part of that.
 """
@@ -43,7 +43,7 @@ Tell = Callable[[str, list[str]], None]
 
 @dataclass(slots=True, eq=False)
 class _Consumer:
-    """A consumer of the user that comes through this node.
+    """A consumer of the user comes through this node, and has messages that it has not settled.
 
     Attributes:
         keys: of its destination.
@@ -65,7 +65,7 @@ class _Consumer:
 
 
 class InFlight:
-    """The messages that a user's consumers have, and have not settled, through one node.
+    """`InFlight` bounds the messages that a user's consumers have, and have not settled, through one node.
 
     Each is a part of a hold at the quota's limiter, taken before it is fetched and given back after it is settled. So
     the sum over all nodes is what the limiter has, and that of a node that dies comes back with its lease. Where

@@ -1,4 +1,4 @@
-"""The rate of one sending client: the settings of a destination bound each producer, and each link is one.
+"""Each sending client keeps to a rate: the settings of a destination bound each producer, and each link is one.
 
 A message is known only afterwards, so it is booked then: the link has no credit until that is paid off. At most
 :data:`AHEAD` seconds' worth of the rate come at once.
@@ -14,7 +14,7 @@ AHEAD: Final = 0.05
 
 
 class LinkPace:
-    """The rates of one link, in messages and in bytes a second; None is no bound.
+    """A link's pace holds its rates, in messages and in bytes a second; None is no bound.
 
     Attributes:
         is_waiting: whether somebody will look again once what came is paid off.

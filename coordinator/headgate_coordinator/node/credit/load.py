@@ -1,4 +1,4 @@
-"""The load of a user: messages in flight to it, or that may be, and their bytes."""
+"""A user's load counts the messages in flight to it, or that may be, and their bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ NAMES: Final = (IN_FLIGHT, IN_FLIGHT_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A number of messages, and their bytes.
+    """A load is a number of messages, and their bytes.
 
     >>> Load(3, 100) - Load(1, 40)
     Load(messages=2, size=60)

@@ -1,4 +1,4 @@
-"""Quotas of users over all nodes: what of them this node holds for its clients."""
+"""Users have quotas over all nodes, and this node holds a part of each for its clients."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ REMEMBERED: Final = 10_000
 
 
 class Connection(Protocol):
-    """A connection, as quotas count it."""
+    """A connection shows its user and its links, which is all that quotas need of it."""
 
     @property
     def identity(self) -> Identity | None:
@@ -75,7 +75,7 @@ def _counted_anew(limit: UserLimit, seconds: float) -> str:
 
 
 class Quotas:
-    """Asks the limiters of quotas for the connections of this node's users, what they send and what they receive.
+    """`Quotas` asks the limiters of quotas: for this node's connections, and for what their users send and receive.
 
     Each connection that is counted is a hold of the node's session: those of a node that dies come back with the end of
     its lease. Of users without a quota nothing is asked.

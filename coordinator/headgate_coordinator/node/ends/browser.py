@@ -1,4 +1,4 @@
-"""A client's link that only looks: stored messages, oldest first, settled as they are sent and left where they are."""
+"""A browser only looks: its link gets stored messages, oldest first, settled as sent and left where they are."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The node's end of a client's link."""
+"""A link's end is the node's side of a client's link."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ _log = logging.getLogger("headgate.node")
 
 
 class LinkEnd:
-    """One link of one connection; its events come here, and none of them after :meth:`gone`.
+    """A link's end gets the events of one link of one connection, and none of them after :meth:`gone`.
 
     Attributes:
         connection: whose it is.

@@ -1,4 +1,4 @@
-"""A client's link that receives from every topic that a pattern matches, under one credit and one window."""
+"""A pattern's receiver gets messages from every topic that the pattern matches, under one credit and one window."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -49,7 +49,7 @@ def as_meant(client: Client, address: str) -> str:
 
 
 class TopicSink(ClientSink):
-    """The sink of the feed of one topic, which fetches when it is its turn."""
+    """A topic's sink takes what the feed of one topic fetches, which it does when it is its turn."""
 
     def __init__(self, receivers: "PatternReceiver", feed: Feed) -> None:
         super().__init__(receivers.receiver, feed, receivers.rotation.lane())
@@ -94,7 +94,7 @@ class TopicSink(ClientSink):
 
 
 class PatternReceiver:
-    """A receiver on all topics of a pattern, whose feeds share the link's credit.
+    """A pattern's receiver is on all topics of the pattern, and their feeds share the link's credit.
 
     Attributes:
         receiver: the link's end.

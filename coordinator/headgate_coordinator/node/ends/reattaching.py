@@ -1,4 +1,4 @@
-"""A client's link to a durable subscription whose topic it does not say: it comes back to close it, as JMS does."""
+"""A client may come back to a durable subscription without saying its topic, to close it, as JMS does."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,10 @@ TRIES: Final = 60
 
 
 class SubscriptionCloser(LinkEnd):
-    """Finds the patterns and topics that have the subscription; a close of the link ends it. It delivers nothing."""
+    """The closer finds the patterns and topics that have the subscription; a close of the link ends it.
+
+    It delivers nothing.
+    """
 
     def __init__(self, connection: Connection, link: Link, subscription: str) -> None:
         super().__init__(connection, link, "")

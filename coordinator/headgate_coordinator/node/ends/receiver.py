@@ -1,4 +1,4 @@
-"""A client's link that receives: messages of one subscription, under the link's credit and a window."""
+"""A receiver's link gets the messages of one subscription, under the link's credit and a window."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

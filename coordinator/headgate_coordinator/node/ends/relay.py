@@ -1,4 +1,4 @@
-"""A client's link without an address of its own: each message says where it goes (``ANONYMOUS-RELAY``)."""
+"""A relay is a link without an address of its own: each message says where it goes (``ANONYMOUS-RELAY``)."""
 
 import asyncio
 from typing import Any, Final
@@ -19,7 +19,7 @@ LINES: Final = 256
 
 
 class Relay(LinkSender):
-    """Takes messages for any destination. A line to each is opened when the first message asks for it.
+    """A relay takes messages for any destination. A line to each is opened when the first message asks for it.
 
     Messages keep their order for each destination; while one of them is full, what is for others goes on, as far as the
     link's credit reaches.

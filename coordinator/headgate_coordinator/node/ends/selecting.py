@@ -1,4 +1,4 @@
-"""The selector of a client's link, which takes little of a node's time however it and the messages are written."""
+"""A link's selector takes little of a node's time however it and the messages are written."""
 
 import asyncio
 import time
@@ -34,7 +34,7 @@ def looks_only(source: Terminus) -> bool:
 
 
 class LinkSelector:
-    """Says whether messages are for a link.
+    """A link's selector decides which messages are for the link.
 
     Args:
         text: the selector, as the client wrote it.

@@ -1,4 +1,4 @@
-"""A client's link that sends to one destination."""
+"""A sender's link takes a client's messages for one destination."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ def _sooner(raw: bytes, ttl_ms: int | None) -> int | None:
 
 
 class Arrival:
-    """A message on its way to Redis: given its fate, as a future would be, it passes it on to the client."""
+    """An arrival is a message on its way to Redis: given its fate, as a future would be, it tells the client."""
 
     __slots__ = ("delivery", "inflow", "item", "over", "sender", "size")
 
@@ -103,7 +103,7 @@ class TracedArrival(Arrival):
 
 
 class LinkSender(LinkEnd):
-    """Takes messages for one destination: each is accepted once Redis has it."""
+    """A sender takes messages for one destination: each is accepted once Redis has it."""
 
     __slots__ = ("_container", "_held", "_kind", "_line", "_looks", "_loop", "_over", "_since", "_tracing", "pace")
 

@@ -1,4 +1,4 @@
-"""The sinks of a client's link that receives, and its source: one feed, or one for each slice of its destination."""
+"""A receiving link has sinks and a source: one feed, or one for each slice of its destination."""
 
 from collections import deque
 from functools import partial
@@ -13,7 +13,7 @@ from headgate.session.opening import ConsumerOpener, ConsumerRequest
 
 
 class Backlog(list[Message]):
-    """Messages on their way to a client, a fetch of them at the most: a deque takes 0.7 KiB while it is empty."""
+    """A backlog holds messages on their way to a client, at most one fetch: an empty deque takes 0.7 KiB."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ Buffer = Backlog | deque[Message]
 
 
 class MessageSource(Protocol):
-    """A source of a link's messages: the feed of one destination, or those of all topics that a pattern matches."""
+    """A link's messages have a source: the feed of one destination, or those of all topics that a pattern matches."""
 
     address: Address
     subscription: str
@@ -53,7 +53,7 @@ class MessageSource(Protocol):
 
 
 class ReceivingLink(Protocol):
-    """The end of a client's link, as far as its sinks need it."""
+    """A receiving link is the end of a client's link, as far as its sinks need it."""
 
     buffer: Buffer
     supply: MessageSource | None
@@ -85,7 +85,7 @@ class ReceivingLink(Protocol):
 
 
 class ClientSink:
-    """A sink of a client's link, whose credit says how much is wanted."""
+    """A client's sink hands messages on to its link, whose credit says how much is wanted."""
 
     __slots__ = ("_buffer", "_feed", "_receiver", "clear", "deliver")
 
@@ -123,7 +123,7 @@ class ClientSink:
 
 
 class LinkSink(ClientSink):
-    """The sink of a link's only feed: it fetches within the link's credit, and delivers at once."""
+    """A link's sink is that of its only feed: it fetches within the link's credit, and delivers at once."""
 
     __slots__ = ()
 
@@ -163,7 +163,7 @@ class LinkSink(ClientSink):
 
 
 class SliceSink(LinkSink):
-    """The sink of the feed of one slice, of all of which the link has one: they fill one buffer."""
+    """A slice's sink is that of the feed of one of a link's slices: all of them fill one buffer."""
 
     __slots__ = ("_unseen",)
 
@@ -191,7 +191,7 @@ class SliceSink(LinkSink):
 
 
 class LinkSlices:
-    """A source of a link's messages: the feeds of all slices of a destination; most have one."""
+    """A link's slices are the source of its messages: the feeds of all slices of a destination; most have one."""
 
     __slots__ = ("_receiver", "_slices", "_unseen", "address", "durable", "subscription")
 
@@ -226,7 +226,7 @@ class LinkSlices:
 
 
 class LinkReceivers:
-    """The link, as the window that the feeds of all slices share sees it."""
+    """`LinkReceivers` shows the link to the window that the feeds of all slices share."""
 
     __slots__ = ("_receiver",)
 

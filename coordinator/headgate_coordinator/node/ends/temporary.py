@@ -1,4 +1,4 @@
-"""Destinations that a node makes for one link, at either end of it; JMS calls a sender's a temporary queue or topic."""
+"""A node makes a temporary destination for one link, at either end of it; JMS has temporary queues and topics."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ async def remove(connection: Connection, name: str) -> None:
 
 
 class TemporarySender(LinkSender):
-    """Makes a queue or a topic for one link, whose client may send there, and removes it with the link."""
+    """A temporary sender makes a queue or a topic for its link, where the client may send; it goes with the link."""
 
     async def open(self) -> None:
         """Make the queue and answer the client's attach with its name.

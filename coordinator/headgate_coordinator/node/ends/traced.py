@@ -7,7 +7,7 @@ from headgate.spans import Span, Tracing
 
 
 class Deliveries(dict[Any, Message]):
-    """The unsettled deliveries of a link, by their ids: a span begins with each, and ends when it is taken out."""
+    """`Deliveries` holds a link's unsettled deliveries by id: a span begins with each, and ends as it is taken out."""
 
     def __init__(self, tracing: Tracing) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""The gateway for SDKs: each of their calls is checked, done and answered over one link."""
+"""The gateway serves SDKs: each of their calls is checked, done and answered over one link."""

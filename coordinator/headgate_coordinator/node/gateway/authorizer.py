@@ -1,4 +1,4 @@
-"""Rights of a user at a node's gateway: each call is checked here before it runs.
+"""An authorizer checks each call of a user at a node's gateway before it runs.
 
 Nothing of what a client says is passed on unseen: its keys are not even carried but follow from the first one, values
 are of the types that the script's header declares, and a session must be one of the user's own.
@@ -90,7 +90,7 @@ def place_of(key: bytes) -> Address | PoolAddress | str:
 
 
 class Authorizer:
-    """One user's rights at a gateway; the connection's access is asked for each call."""
+    """An authorizer knows one user's rights at a gateway, and asks the connection's access at each call."""
 
     def __init__(self, access: Access, namespace: str) -> None:
         self.access = access

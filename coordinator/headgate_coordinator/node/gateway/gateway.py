@@ -1,4 +1,4 @@
-"""The link over which an SDK makes its calls: each is checked, done, and answered over the link for answers.
+"""An SDK makes its calls over one link: each is checked, done, and answered over the link for answers.
 
 It is presettled both ways, for an answer says more than a settlement. The calls under way of a connection are bounded
 by the credit of this link: it is renewed when calls are answered.
@@ -30,7 +30,7 @@ CHANNELS: Final = 20_000
 
 
 class Gateway(LinkEnd):
-    """Calls of one connection."""
+    """A gateway does the calls of one connection."""
 
     def __init__(self, connection: Connection, link: Link) -> None:
         super().__init__(connection, link, GATEWAY)

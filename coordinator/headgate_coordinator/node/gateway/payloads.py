@@ -24,7 +24,7 @@ LOOK: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class PayloadReferences:
-    """References in an answer.
+    """`PayloadReferences` lists where in an answer references stand for payloads.
 
     Attributes:
         address: the destination.
@@ -38,7 +38,7 @@ class PayloadReferences:
 
 
 class PayloadReader:
-    """Reads for the clients of one connection."""
+    """A payload reader reads spooled payloads for the clients of one connection."""
 
     def __init__(self, spooling: Spooling) -> None:
         self._spooling = spooling

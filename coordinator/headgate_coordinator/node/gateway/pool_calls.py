@@ -1,4 +1,4 @@
-"""Calls at pools that a node makes itself for users who manage a destination and not the namespace."""
+"""A node makes some calls at pools itself, for users who manage a destination and not the namespace."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The link over which answers and hints go back to an SDK, as far as it gives credit and reads."""
+"""Answers and hints go back to an SDK over this link, as far as it gives credit and reads."""
 
 import asyncio
 from collections import deque
@@ -15,7 +15,7 @@ HINTS_AHEAD: Final = 64 << 10
 
 
 class Replies(LinkEnd):
-    """Answers of one connection."""
+    """`Replies` sends the answers of one connection."""
 
     def __init__(self, connection: Connection, link: Link) -> None:
         super().__init__(connection, link, GATEWAY)

@@ -1,4 +1,4 @@
-"""Needs of each call through a node's gateway: a right for each script and read, and the form of its values."""
+"""A table holds the right that each call through a node's gateway needs, and the form of the call's values."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

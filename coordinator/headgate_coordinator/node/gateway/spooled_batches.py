@@ -1,4 +1,4 @@
-"""Batches that an SDK has marked: their payloads go to a spool store, and references to them into the stream.
+"""An SDK may mark batches: their payloads go to a spool store, and references to them into the stream.
 
 The node takes room in the store, writes one segment, and calls the script with references in the payloads' place; only
 what that answers says whether they are stored. A node that dies before leaves an orphan, which a sweep finds; a call
@@ -56,7 +56,7 @@ class NoRoomError(Exception):
 
 @dataclass(slots=True)
 class _Written:
-    """A segment, under way or written.
+    """A written segment is on its way to its store, or there.
 
     Attributes:
         batch: what it is of: numbers of the account and of the batch, and a checksum.
@@ -81,7 +81,7 @@ class _Written:
 
 
 class _Sender:
-    """One session at one destination: at most one batch of it is under way."""
+    """A sender is one session at one destination: at most one batch of it is under way."""
 
     def __init__(self, address: Address, session: str) -> None:
         self.address, self.session = address, session
@@ -149,7 +149,7 @@ class _Sender:
 
 
 class SpooledBatches:
-    """Marked batches of one connection.
+    """`SpooledBatches` stores the marked batches of one connection.
 
     Args:
         parts: of the node's client.

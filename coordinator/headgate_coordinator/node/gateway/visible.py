@@ -1,4 +1,4 @@
-"""Lists of a namespace show a client of a node those entries that a grant of its user is for.
+"""A client of a node sees those entries of a namespace's lists that a grant of its user is for.
 
 A manager of the namespace sees them as they are.
 """
@@ -30,7 +30,7 @@ E = TypeVar("E")
 
 
 class VisibleNamespace:
-    """The view of one connection."""
+    """A visible namespace is what the user of one connection may see of it."""
 
     def __init__(self, access: Access, policies: ShownPolicies) -> None:
         self._access = access
