@@ -1,4 +1,4 @@
-"""Runs `python -m headgate_pipeline`, which is `headgate pipeline` where only this package is installed."""
+"""`python -m headgate_pipeline` runs `headgate pipeline` where only this package is installed."""
 
 import sys
 

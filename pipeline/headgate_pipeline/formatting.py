@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers are shown as people read them."""
 
 from datetime import UTC, datetime
 from typing import Final

@@ -11,7 +11,7 @@ from headgate.redis.keys import Address
 
 @dataclass(frozen=True, slots=True)
 class SettingsInForce:
-    """Holds settings as the state spells them.
+    """`SettingsInForce` holds settings as the state spells them.
 
     Attributes:
         fields: of each destination, by name, ``kind`` among them.

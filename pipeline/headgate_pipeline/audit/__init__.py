@@ -1,1 +1,1 @@
-"""The proof: each ledger is replayed, and a verdict says whether every promise held."""
+"""An audit replays each ledger, and its verdict says whether every promise held."""

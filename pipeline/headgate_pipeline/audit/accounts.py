@@ -14,7 +14,7 @@ Say = Callable[[str, str, object, object], None]
 
 
 class Account:
-    """Totals of one session. None: not known, since the account is older than the period.
+    """An account has the totals of one session. None: not known, since the account is older than the period.
 
     ``doubted``: opened or held while a destination may have learnt: a claim that changes no counter leaves no event, so
     its totals may be higher than the entries say. Its holdings are as they say.

@@ -1,4 +1,4 @@
-"""Steps of a limit that adapts, replayed: each follows from what was heard, and from where the limit was.
+"""An adaptive limit is replayed: each step follows from what was heard, and from where the limit was.
 
 Scripts of other versions decide by other rules: their steps are taken as they are written, within the limit's bounds.
 """
@@ -14,7 +14,7 @@ Violated = Callable[[str, str, object, object], None]
 
 
 class AdaptiveSteps:
-    """The course of the one limit of a limiter that adapts.
+    """`AdaptiveSteps` follows the one limit of a limiter that adapts.
 
     Args:
         violated: is called with the promise, what is wrong, what was expected, and what was found.

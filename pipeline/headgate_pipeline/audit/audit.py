@@ -1,4 +1,4 @@
-"""The audit: replays the ledgers of destinations and proves their promises for the period, or names who broke them."""
+"""An audit replays the ledgers of destinations and proves their promises for the period, or names who broke them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

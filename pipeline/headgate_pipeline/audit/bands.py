@@ -1,4 +1,4 @@
-"""Bands of a limiter that wait, judged from its ledger: none is passed for longer than its aging says."""
+"""A limiter's ledger shows how its bands wait: none may be passed for longer than its aging says."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from headgate_pipeline.ledger.limiter_course import NO_KEY, read_amounts, read_l
 
 @dataclass(slots=True)
 class _Passed:
-    """A band that waits for one limit: how many do, and what was admitted of it when its last had its turn."""
+    """A passed band waits for one limit: how many do, and what was admitted of it when its last had its turn."""
 
     waiting: int
     since: float
 
 
 class Bands:
-    """Bands that wait for one limit of all keys, and how much of that went before them.
+    """`Bands` follows the bands that wait for one limit of all keys, and how much of that went before them.
 
     A caller that asks for several limits, or has limits of its key, may wait elsewhere meanwhile: it is not followed.
 

@@ -37,7 +37,7 @@ MISSING: Final = "malformed: a column is missing"
 
 
 class Acts(NamedTuple):
-    """Acts on credit, in order: of a row first what it uses, then its events, then its totals or its end.
+    """`Acts` holds acts on credit, in order: of a row first what it uses, then its events, then its totals or its end.
 
     Attributes:
         row: of which.
@@ -55,7 +55,7 @@ class Acts(NamedTuple):
 
 
 class Events(NamedTuple):
-    """Events of one meaning, in order; ``kind`` tells them apart."""
+    """`Events` holds events of one meaning, in order; ``kind`` tells them apart."""
 
     row: Numbers
     kind: Numbers
@@ -64,7 +64,9 @@ class Events(NamedTuple):
 
 
 class Columns:
-    """A batch of one destination, in order, read once; columns as :data:`~headgate_pipeline.audit.findings.ROW`.
+    """`Columns` holds a batch of one destination, in order, read once.
+
+    Its columns are those of :data:`~headgate_pipeline.audit.findings.ROW`.
 
     Attributes:
         odd: rows that must be replayed one by one: of a rare operation, with a rare event, or no entry.

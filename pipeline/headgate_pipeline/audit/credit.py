@@ -1,4 +1,4 @@
-"""The accounts of sessions over a run of entries, as columns; see :mod:`~headgate_pipeline.audit.proof`."""
+"""Accounts of sessions are followed over a run of entries, as columns; see :mod:`~headgate_pipeline.audit.proof`."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -27,7 +27,7 @@ UNKNOWN: Final = -(1 << 62)
 
 @dataclass(slots=True)
 class _Life:
-    """An account from its opening, or from the first entry of the run, to its end, or the last one."""
+    """A life is an account from its opening, or the run's first entry, to its end, or the last entry."""
 
     session: str
     granted: int = 0
@@ -39,7 +39,7 @@ class _Life:
 
 
 class Credit:
-    """Effects on accounts of entries from ``first`` to before ``last``: their acts by session, each of its lives apart.
+    """`Credit` computes what entries from ``first`` to before ``last`` do to accounts: by session, each life apart.
 
     A session's grant is the difference of its totals; leased is the sum of what all hold.
 

@@ -1,4 +1,4 @@
-"""Messages that wait for their time, as the ledger has them: none goes before it, and no more than waited. Pure."""
+"""A ledger shows messages that wait for their time: none goes before it, and no more than waited. Pure."""
 
 from collections import Counter
 from collections.abc import Callable

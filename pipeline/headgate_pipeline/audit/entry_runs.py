@@ -1,4 +1,6 @@
-"""Runs: entries of one destination that follow each other, as one value that Spark moves. Pure but for reading files.
+"""A run is made of entries of one destination that follow each other, as one value that Spark moves.
+
+Pure but for reading files.
 
 Rows that Spark shuffles and sorts one by one cost more than all that is then asked of them. A run costs what its bytes
 do.

@@ -1,4 +1,4 @@
-"""Findings of an audit, and its input beside the destinations' ledgers."""
+"""An audit writes findings, and takes settings as input beside the destinations' ledgers."""
 
 from typing import Final, Literal, NamedTuple
 
@@ -12,7 +12,7 @@ ROW: Final = (
 
 
 class Finding(NamedTuple):
-    """One row of an audit.
+    """A finding is one row of an audit.
 
     Attributes:
         finding: ``violated``: the promise was broken by this entry. ``unproven``: no judgement is possible, and why.
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Settings that a ledger does not tell. Rates are those in force since the last ``apply``.
+    """`Settings` holds what a ledger does not tell. Rates are those in force since the last ``apply``.
 
     Attributes:
         enforce: ``always``, ``with-consumers`` or ``off``; of a ledger that says nothing about it, as the next two.

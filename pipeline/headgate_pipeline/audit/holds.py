@@ -1,4 +1,4 @@
-"""Holds of a limiter, judged from its ledger: each once, none above what may be held, none faster than a rate."""
+"""A limiter's ledger shows its holds: each comes once, none above what may be held, none faster than a rate."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ MOST_KEYS: Final = 100_000
 
 
 class Holds:
-    """Holds of one limiter as the events of its ledger tell them, in order.
+    """`Holds` follows the holds of one limiter as the events of its ledger tell them, in order.
 
     Of rates it follows the earliest moment at which a burst can be whole again: where even that was too late for what
     was admitted, the rate was broken.

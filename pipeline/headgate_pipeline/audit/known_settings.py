@@ -1,4 +1,4 @@
-"""Further input of an audit beside the ledgers: settings of the destinations as they are now."""
+"""An audit reads further input beside the ledgers: settings of the destinations as they are now."""
 
 import headgate
 from headgate.redis.keys import Address

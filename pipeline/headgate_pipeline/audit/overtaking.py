@@ -1,4 +1,4 @@
-"""Queues that deliver by priority, judged from their ledger: what is next in a band is overtaken so often, and no more.
+"""A queue may deliver by priority: its ledger shows that what is next in a band is overtaken so often, and no more.
 
 The audit counts by itself what waits in each band: what came (`filed`) and what went (`banded`, `unfiled`). Pure: no
 Spark, no I/O.
@@ -15,7 +15,7 @@ _ANEW: Final = frozenset({"apply", "recount"})
 
 
 class Overtaking:
-    """The bands of one queue.
+    """`Overtaking` follows the bands of one queue, and counts how often each is overtaken.
 
     Args:
         violated: is called with the promise, what is wrong, what was expected, and what was found.

@@ -34,7 +34,7 @@ SHORT: Final = 100
 
 
 class DestinationAudit:
-    """The audit of one destination: batches in, findings out."""
+    """An audit of one destination takes batches in and gives findings out."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.replay = Replay(settings)
@@ -92,7 +92,10 @@ class DestinationAudit:
 
 
 class _Run:
-    """Entries of a batch from ``first`` to before ``last``, none of them odd. Rows are counted from ``first`` on."""
+    """A run holds the entries of a batch from ``first`` to before ``last``, none of them odd.
+
+    Rows are counted from ``first`` on.
+    """
 
     def __init__(self, replay: Replay, columns: Columns, first: int, last: int) -> None:
         self.replay, self.columns, self.first, self.last = replay, columns, first, last

@@ -16,7 +16,7 @@ SLACK_MS: Final = 2
 
 
 class BucketRate:
-    """A bucket: every token costs the same time, and that time is the rate."""
+    """A bucket's rate is found from its takes: every token costs the same time, and that time is the rate."""
 
     def __init__(self) -> None:
         self.forget()
@@ -63,7 +63,7 @@ class BucketRate:
 
 
 class SendRate:
-    """The rate of all senders, as GCRA over the entries since the last `apply`: before it other rates held."""
+    """The rate of all senders is checked as GCRA over the entries since the last `apply`: earlier, other rates held."""
 
     def __init__(self, settings: Settings) -> None:
         self.buckets = [

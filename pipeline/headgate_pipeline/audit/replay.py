@@ -30,7 +30,7 @@ ABOVE: Final = "granted above the limit"
 
 
 class Replay:
-    """One destination. Give entries in order of (epoch, seq); those that could not be read come first."""
+    """A replay follows one destination. Entries come in order of (epoch, seq); those that cannot be read come first."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.findings: list[Finding] = []

@@ -13,7 +13,7 @@ _LINES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict of the audit of the same period.
+    """A verdict sums up the audit of the same period.
 
     Attributes:
         held: no promise was seen broken.

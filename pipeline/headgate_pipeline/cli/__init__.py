@@ -1,4 +1,4 @@
-"""Implements `headgate pipeline`: one file a command, and the options they share."""
+"""`headgate pipeline` has one file a command, and the options that these share."""
 
 from headgate_pipeline.cli.main import app
 

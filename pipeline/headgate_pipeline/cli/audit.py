@@ -1,4 +1,4 @@
-"""Implements `headgate pipeline audit`."""
+"""`headgate pipeline audit` proves that the promises held, or names the entry that broke one."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Implements `headgate pipeline ingest`: ledgers to Parquet."""
+"""`headgate pipeline ingest` writes ledgers to Parquet."""
 
 from typing import Annotated
 

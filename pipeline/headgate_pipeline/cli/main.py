@@ -1,4 +1,4 @@
-"""Implements `headgate pipeline`: the jobs, on this machine by default.
+"""`headgate pipeline` runs the jobs, on this machine by default.
 
 Spark is loaded by the job alone, not by `--help`.
 """

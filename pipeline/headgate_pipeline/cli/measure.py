@@ -1,4 +1,4 @@
-"""Implements `headgate pipeline measure`."""
+"""`headgate pipeline measure` writes throughput per time window, with waits and fairness."""
 
 from typing import TYPE_CHECKING, Annotated
 

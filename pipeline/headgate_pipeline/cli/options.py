@@ -1,4 +1,4 @@
-"""Options that commands share: where entries come from."""
+"""Each job takes these options, which say where entries come from."""
 
 from pathlib import Path
 from typing import Annotated

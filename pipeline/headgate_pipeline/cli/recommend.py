@@ -1,4 +1,4 @@
-"""Implements `headgate pipeline recommend`."""
+"""`headgate pipeline recommend` proposes limits, windows and rates."""
 
 import asyncio
 from pathlib import Path

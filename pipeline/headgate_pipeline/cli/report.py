@@ -1,4 +1,4 @@
-"""Implements `headgate pipeline report`."""
+"""`headgate pipeline report` writes a page about a period."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final

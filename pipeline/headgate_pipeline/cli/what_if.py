@@ -1,4 +1,4 @@
-"""Implements `headgate pipeline what-if`."""
+"""`headgate pipeline what-if` replays a period under other rules."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Spark jobs under flow control: ``format("headgate")`` writes, reads and streams through the SDK.
+"""A Spark job sends and receives under flow control: ``format("headgate")`` writes, reads and streams through the SDK.
 
     headgate_pipeline.exchange.register(spark)
     frame.write.format("headgate").mode("append").option("url", ...).option("destination", "orders").save()

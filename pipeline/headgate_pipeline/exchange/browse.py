@@ -1,4 +1,4 @@
-"""Reading in a batch: a look at what is stored. It takes nothing, holds nothing and settles nothing.
+"""Spark reads in a batch by a look at what is stored. It takes nothing, holds nothing and settles nothing.
 
 Spark does not tell a batch read how its job ended, so what it took could be settled too early, and lost. To take
 messages use :func:`~headgate_pipeline.exchange.drain.drained`, or a stream with the trigger ``availableNow``.
@@ -41,13 +41,13 @@ class MessageRange:
 
 @dataclass
 class BrowsePartition(InputPartition):
-    """Messages that one task looks at; mostly one span."""
+    """A browse partition lists the messages that one task looks at; mostly one span."""
 
     spans: list[MessageRange]
 
 
 class BrowseReader(DataSourceReader):
-    """Reads messages that are stored as the job begins, unless they are settled before their task looks."""
+    """A browse reader reads messages that are stored as the job begins, unless they are settled before a task looks."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""A process' connection to Headgate: made once, for Spark uses its Python workers again and again."""
+"""A process makes its connection to Headgate once, for Spark uses its Python workers again and again."""
 
 import os
 from collections.abc import Coroutine
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """A client on an event loop in a thread of its own, which keeps leases while the task computes."""
+    """A connection runs a client on an event loop in its own thread, which keeps leases while the task computes."""
 
     def __init__(self, url: str, namespace: str) -> None:
         self._thread = LoopThread()

@@ -1,4 +1,4 @@
-"""Taking messages in a batch: they are settled when the job has succeeded, and come again when it has not."""
+"""A read in a batch may take messages: they are settled when the job has succeeded, and come again when it has not."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

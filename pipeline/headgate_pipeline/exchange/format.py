@@ -1,4 +1,4 @@
-"""Gives Spark the name under which it finds all of this: ``format("headgate")``."""
+"""Spark finds all of this under the name that is given here: ``format("headgate")``."""
 
 import uuid
 from typing import TYPE_CHECKING
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class HeadgateDataSource(DataSource):
-    """Queues and topics of Headgate. For options see :class:`~headgate_pipeline.exchange.options.Options`."""
+    """A data source reads and writes the queues and topics of Headgate.
+
+    For options see :class:`~headgate_pipeline.exchange.options.Options`.
+    """
 
     @classmethod
     def name(cls) -> str:

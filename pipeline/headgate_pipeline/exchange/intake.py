@@ -1,4 +1,4 @@
-"""A query's messages of a destination: received under a window, given out in batches, settled when they are done."""
+"""A query takes in a destination's messages: received under a window, given out in batches, settled when done."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,10 @@ _PAGE: Final = 1000
 
 
 class Intake:
-    """One consumer. A message is known by its number at the destination, whoever it is delivered to, and how often."""
+    """An intake is one consumer of a query.
+
+    A message is known by its number at the destination, whoever it is delivered to, and how often.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""Functions of Spark jobs that call something fragile: each row is admitted by a limit that all executors share."""
+"""Functions of Spark jobs may call something fragile: each row is admitted by a limit that all executors share."""
 
 import contextlib
 import functools
@@ -75,7 +75,7 @@ def limited(
 
 
 class _Each:
-    """The amount of a part, by that of a row."""
+    """The amount of a part is that of a row, times its rows."""
 
     def __init__(self, amount: int) -> None:
         self._amount = amount

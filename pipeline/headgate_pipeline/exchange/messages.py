@@ -1,4 +1,4 @@
-"""Messages as rows."""
+"""Spark gets a message as a row."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ Stored = tuple[str, int, bytes]
 
 @dataclass
 class Messages(InputPartition):
-    """Messages for one task."""
+    """`Messages` holds the messages for one task."""
 
     stored: list[Stored]
 

@@ -16,7 +16,7 @@ CONSUMER_WINDOW: Final = "1000"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Holds the options of a read or a write.
+    """`Options` holds the options of a read or a write.
 
     Attributes:
         destination: a queue or a topic.

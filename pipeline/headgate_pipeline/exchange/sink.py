@@ -1,4 +1,4 @@
-"""Writing: each task sends its rows with credit that the whole cluster shares, and sends none of them twice.
+"""Each task sends its rows with credit that the whole cluster shares, and sends none of them twice.
 
 A task is one session, whose id is a hash of what the task has to do: (query, batch, partition), or (job, partition). An
 attempt that begins anew resumes that session. It learns how many messages the earlier attempts stored, leaves out as
@@ -43,7 +43,7 @@ Row = tuple[bytes | str, dict[str, str] | None]
 
 @dataclass
 class TaskReport(WriterCommitMessage):
-    """A task's report to the driver.
+    """A task report tells the driver what one task did.
 
     Attributes:
         rows: that it had.
@@ -93,7 +93,7 @@ def rows_of(batches: "Iterator[pa.RecordBatch]", body: str, headers: str) -> Ite
 
 
 class Sending:
-    """One attempt of a task, on the event loop; ``key`` names what the task has to do."""
+    """A sending is one attempt of a task, on the event loop; ``key`` names what the task has to do."""
 
     def __init__(self, options: Options, key: str) -> None:
         self._options = options
@@ -153,7 +153,7 @@ class Sending:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the rows of ``write``.
+    """A batch writer sends the rows of ``write``.
 
     A job is done when every row is stored; a job that failed has sent some, and says so.
     """
@@ -170,7 +170,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of ``writeStream``; arguments as :class:`BatchWriter`."""
+    """A stream writer sends the rows of ``writeStream``; arguments as :class:`BatchWriter`."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""Reading in a stream: what a query has of a destination is bounded by a window, and settled when it is done with.
+"""A query reads a destination in a stream: a window bounds what it has, and what is done with is settled.
 
 A batch is a list of the numbers of its messages. That list is the offset, which Spark writes down before the batch
 begins. So after a crash the batch is the same messages again, as soon as the lease of who died is over; and those of
@@ -27,7 +27,7 @@ Offset = dict[str, Any]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads for ``readStream``; all but :meth:`read` runs in one process beside the driver.
+    """A stream reader reads for ``readStream``; all but :meth:`read` runs in one process beside the driver.
 
     Spark asks for the next batch before it says that the last was committed, and says nothing of the very last, so
     what is settled goes by :meth:`latestOffset`: a batch that begins after another has that one behind it.

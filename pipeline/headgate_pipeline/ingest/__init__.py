@@ -1,1 +1,1 @@
-"""The job that copies ledgers to Parquet, each entry once, and what publishes its files."""
+"""A job writes ledgers to Parquet, each entry once, and a publisher puts its files in place."""

@@ -1,4 +1,6 @@
-"""Ledgers to Parquet, each entry once: ``<output>/entries/date=<day>/`` and ``<output>/problems/date=<day>/``.
+"""An ingest writes ledgers to Parquet, each entry once.
+
+The folders are ``<output>/entries/date=<day>/`` and ``<output>/problems/date=<day>/``.
 
 How far it got is in a checkpoint. A run that dies anywhere is continued by the next one, with nothing lost or doubled.
 """
@@ -37,7 +39,7 @@ _STARTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """The source and the target of a copy.
+    """An ingest holds the source and the target of a copy.
 
     Attributes:
         source: options of ``headgate-ledger``.
@@ -68,7 +70,7 @@ class Ingest:
 
 
 class IngestFailed(HeadgateError):
-    """The query failed. Nothing is lost: the next run goes on from the checkpoint."""
+    """The query has failed. Nothing is lost: the next run goes on from the checkpoint."""
 
 
 class _LateError(Exception):

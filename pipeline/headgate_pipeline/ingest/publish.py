@@ -15,7 +15,10 @@ DONE: Final = "_SUCCESS"
 
 
 class Published:
-    """A folder of tables on a file system that renames: ``<output>/<table>/date=<day>/<batch>-<n>.parquet``."""
+    """`Published` adds files to a folder of tables, on a file system that renames.
+
+    They are ``<output>/<table>/date=<day>/<batch>-<n>.parquet``.
+    """
 
     def __init__(self, spark: SparkSession, output: str) -> None:
         self.output = output.rstrip("/")

@@ -1,4 +1,4 @@
-"""Finds a job's entries: in Parquet that was ingested, or in the ledgers of a Redis as they are now."""
+"""A job finds its entries in ingested Parquet, or in the ledgers of a Redis as they are now."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

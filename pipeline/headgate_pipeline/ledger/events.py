@@ -1,4 +1,4 @@
-"""Contents of entries beside their counters: limits in force, events of ``detail``, waits and their causes."""
+"""An entry holds more than counters: limits in force, events of ``detail``, waits and their causes."""
 
 from typing import Final
 

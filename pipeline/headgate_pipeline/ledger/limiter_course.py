@@ -1,4 +1,4 @@
-"""The course of a limiter, from its ledger: who asked, waited, held and settled, and what was taken of each limit."""
+"""A limiter's ledger tells its course: who asked, waited, held and settled, and what was taken of each limit."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ Row = tuple[int, int, str]
 
 @dataclass(slots=True)
 class Admission:
-    """One admission, from being asked for to its end; times are ms.
+    """An admission goes from being asked for to its end; times are ms.
 
     Attributes:
         hold: its id.
@@ -56,7 +56,7 @@ class Admission:
 
 @dataclass(slots=True)
 class LimiterHistory:
-    """All that happened at one limiter.
+    """A limiter's history holds all that happened at one limiter.
 
     Attributes:
         first_ms: time of its first entry.

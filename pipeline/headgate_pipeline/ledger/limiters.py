@@ -1,4 +1,4 @@
-"""The courses of limiters in a frame of entries: one task follows one limiter."""
+"""A frame of entries has the courses of limiters: one task follows one limiter."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final

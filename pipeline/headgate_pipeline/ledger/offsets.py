@@ -16,7 +16,7 @@ Offset = dict[str, Position]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The extent of one ledger.
+    """`Bounds` says how far one ledger goes.
 
     Attributes:
         first: number of its oldest entry.
@@ -33,7 +33,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers of one ledger to read, the last one included.
+    """A range has the numbers of one ledger to read, the last one included.
 
     Attributes:
         back: the number that the ledger had before it went back; None when it did not.

@@ -1,4 +1,4 @@
-"""Entries of a ledger to columns. Pure: no Redis, no Spark session.
+"""A parser turns the entries of a ledger into columns. Pure: no Redis, no Spark session.
 
 An entry is ``[b"<seq>-0", [b"e", b"<text>"]]``, as Redis answers XRANGE; its text is of one of the layouts of
 :mod:`headgate.core.ledger`. Plain entries are read by Arrow's CSV parser, a batch at a time; a

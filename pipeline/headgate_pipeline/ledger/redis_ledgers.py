@@ -1,4 +1,4 @@
-"""Ledgers in Redis: which there are, how far they go, what they say. Reading must not hurt those who send.
+"""Ledgers are read from Redis: which there are, how far they go, what they say. Reading must not hurt those who send.
 
 Replies are of 500 entries at most, one at a time a task: a longer one keeps Redis from its other callers.
 """
@@ -49,7 +49,7 @@ def disconnect() -> None:
 
 
 class Ledgers:
-    """The ledgers of a namespace.
+    """`Ledgers` reads the ledgers of a namespace.
 
     Raises:
         InvalidName: it is no namespace.

@@ -1,4 +1,7 @@
-"""The columns of a ledger entry in a DataFrame. Every job reads and writes these, and adds columns at the end only."""
+"""A ledger entry has these columns in a DataFrame.
+
+Every job reads and writes these, and adds columns at the end only.
+"""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Offers the entries of ledgers as rows of ENTRY: `spark.read.format("headgate-ledger")` and `spark.readStream...`.
+"""A Spark source offers ledgers as rows of ENTRY: `spark.read.format("headgate-ledger")`, `spark.readStream...`.
 
 Options:
 
@@ -45,7 +45,7 @@ _OPTIONS: Final = ("url", "urlFile", "namespace", "destination", "rowsPerPartiti
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a source, checked; they travel to the tasks."""
+    """`Options` holds the options of a source, checked; they travel to the tasks."""
 
     url: str | None = field(repr=False)
     url_file: str | None
@@ -108,7 +108,7 @@ def _count(name: str, text: str, least: int = 1) -> int:
 
 
 class Ranges(InputPartition):
-    """One task's part of a ledger."""
+    """`Ranges` is one task's part of a ledger."""
 
     def __init__(self, ranges: list[Range]) -> None:
         super().__init__([(part.destination, part.first, part.last, part.back) for part in ranges])
@@ -123,7 +123,7 @@ def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatc
 
 
 class LedgerReader(DataSourceReader):
-    """All that is in the ledgers when the query begins."""
+    """A ledger reader reads all that is in the ledgers when the query begins."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -233,7 +233,7 @@ def _base(ledgers: Ledgers, name: str, there: Bounds, since: dict[str, int] | No
 
 
 class LedgerSource(DataSource):
-    """The data source: ``spark.dataSource.register(LedgerSource)``, or :func:`register`."""
+    """A ledger source is registered with Spark: ``spark.dataSource.register(LedgerSource)``, or :func:`register`."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)

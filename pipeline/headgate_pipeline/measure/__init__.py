@@ -1,1 +1,1 @@
-"""Measurements of ledgers: flow, waits and stalls, by window and by day."""
+"""Ledgers are measured here: flow, waits and stalls, by window and by day."""

@@ -84,7 +84,7 @@ _COUNTS: Final = ("admitted", "amount", "refunded", "owed", "unserved", "refused
 
 @dataclass(slots=True)
 class _Cell:
-    """One limit in one window."""
+    """A cell counts what happened at one limit in one window."""
 
     counts: Counter[str] = field(default_factory=Counter)
     waits: list[int] = field(default_factory=list)

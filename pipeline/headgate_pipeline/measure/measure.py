@@ -1,4 +1,4 @@
-"""Flows in windows of event time: pure transforms of entries. Those with ``delay`` run on streams too.
+"""Flows are measured in windows of event time: pure transforms of entries. Those with ``delay`` run on streams too.
 
 Windows are of Redis' clock. Rows that could not be read are left out; an audit tells of them.
 """

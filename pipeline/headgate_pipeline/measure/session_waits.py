@@ -1,4 +1,7 @@
-"""Waits of sessions, with causes. A pure transform of a batch, as it depends on earlier entries."""
+"""Waits of sessions are computed here, with their causes.
+
+A pure transform of a batch, as it depends on earlier entries.
+"""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812, as everybody calls them

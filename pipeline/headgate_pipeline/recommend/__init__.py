@@ -1,1 +1,1 @@
-"""Limits proposed from measured demand, written as a policy document."""
+"""Limits are proposed from measured demand, and written as a policy document."""

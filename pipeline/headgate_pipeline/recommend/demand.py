@@ -24,7 +24,9 @@ _SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DestinationDemand:
-    """Holds the measured demand at one destination. Where nothing was seen of something, it is None.
+    """`DestinationDemand` holds the measured demand at one destination.
+
+    Where nothing was seen of something, it is None.
 
     Attributes:
         name: of the destination.

@@ -1,4 +1,4 @@
-"""Needs of limiters in a period: of each limit, of all keys together and of the key that needs most."""
+"""Limiters' needs in a period are computed here: of each limit, of all keys together and of the key that needs most."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ _SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LimitDemand:
-    """Holds the measured demand on one limit of a limiter; of ``holds``, the times of all holds.
+    """`LimitDemand` holds the measured demand on one limit of a limiter; of ``holds``, the times of all holds.
 
     Where nothing was seen of something, it is None.
 

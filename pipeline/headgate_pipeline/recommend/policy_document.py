@@ -1,4 +1,4 @@
-"""Proposed settings as a policy document, each with its reason: nothing of it is put in force."""
+"""A policy document has the proposed settings, each with its reason: nothing of it is put in force."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

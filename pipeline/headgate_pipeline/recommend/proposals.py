@@ -1,4 +1,4 @@
-"""Proposals for a destination: each setting with its reason, and the reason where none is made."""
+"""A destination gets proposals: each setting with its reason, and the reason where none is made."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ Fields = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds that no proposal goes beyond.
+    """`Bounds` holds limits that no proposal goes beyond.
 
     Attributes:
         step: how much larger or smaller than now, at most.
@@ -50,7 +50,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One setting.
+    """A proposal is for one setting.
 
     Attributes:
         key: in the rule, as TOML has it, such as ``producer.window``.

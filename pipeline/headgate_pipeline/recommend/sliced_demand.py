@@ -1,4 +1,4 @@
-"""Demand of a destination with slices: each slice has a ledger of its own, and one limit is for all of them."""
+"""A destination with slices has one demand: each slice has a ledger of its own, and one limit is for all of them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace

@@ -1,1 +1,1 @@
-"""One page of figures and charts that a browser shows without a network."""
+"""A report is one page of figures and charts that a browser shows without a network."""

@@ -1,4 +1,4 @@
-"""Advice from the figures of a report, in words."""
+"""A report gives advice from its figures, in words."""
 
 from collections.abc import Iterator
 

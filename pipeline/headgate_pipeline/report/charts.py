@@ -1,4 +1,4 @@
-"""The pictures of a report, as plotly figures of what :mod:`~headgate_pipeline.report.report_data` computed."""
+"""A report has pictures: plotly figures of what :mod:`~headgate_pipeline.report.report_data` computed."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Pages that need nothing else, no network and no other file: the templates beside this file, filled in."""
+"""A page is made of the templates beside this file, and needs nothing else, no network and no other file."""
 
 import hashlib
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The report: what happened in a period, with pictures, as one HTML file."""
+"""A report tells what happened in a period, with pictures, as one HTML file."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
