@@ -148,7 +148,7 @@ class PoolSupervisor:
         plan[f"pool-share:{address.key}:{of}"] = (name, own, sites[site], there), begin
 
     async def _find_leftovers(self, policy: Policy) -> None:
-        """Note pools with something of a site, and sites with something of a pool, that the policy does not name so."""
+        """Note pools with something of a site, and sites with something of a pool, not named so in the policy."""
         again = policy is self._looked
         names = {*self._leftovers, *self._unnamed} if again else await pool_names(self._client.parts.pools)
         settings = {pool.name: pool.fields for pool in policy.pools}
