@@ -164,6 +164,7 @@ def test_a_panel_asks_for_what_is_exported(panel: Any) -> None:
             "band",
             "store",
             "pool",
+            "site",
             "source",
             "target",
             "namespace",
