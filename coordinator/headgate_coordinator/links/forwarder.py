@@ -1,4 +1,4 @@
-"""A forwarder is the worker of one link, without I/O: it says which calls to make, and hears what was answered.
+"""A forwarder is one link's worker, a state machine without I/O: it says which calls to make, and hears the answers.
 
 A message goes through five steps: credit is **reserved** at the target, the message is **read** at the source, where it
 stays, it is **committed** at the target together with the mark, the commit is **secured** on replicas, and only then is

@@ -1,4 +1,4 @@
-"""A link has one worker at each slice of its source, and of most sources that is one."""
+"""A link has one worker at each slice of its source; most sources have one slice."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping

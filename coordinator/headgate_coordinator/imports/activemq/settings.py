@@ -1,4 +1,4 @@
-"""Each setting of a destination is turned into settings of a rule by its value."""
+"""A setting of a destination is turned into our words for a rule, by what its value says."""
 
 import re
 from typing import Any, Final
