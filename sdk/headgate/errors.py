@@ -1,4 +1,4 @@
-"""Errors, as one tree.
+"""The errors are one tree.
 
 HeadgateError
 ├── CreditTimeout           the credit did not come in time (also a TimeoutError)
@@ -32,11 +32,11 @@ from typing import Any
 
 
 class HeadgateError(Exception):
-    """Something that Headgate was asked for could not be done."""
+    """Headgate could not do something that it was asked for."""
 
 
 class CreditTimeout(HeadgateError, TimeoutError):
-    """No credit came within the timeout; nothing was sent.
+    """No credit was granted within the timeout; nothing was sent.
 
     Attributes:
         destination: its name.
@@ -202,7 +202,7 @@ class DeadlockDetected(HeadgateError):
 
 
 class SessionExpired(HeadgateError):
-    """The session's lease ran out, or that of a hold; what it held was given to others.
+    """The session's lease has run out, or that of a hold; what it held was given to others.
 
     Attributes:
         destination: its name.
@@ -267,7 +267,7 @@ class _SettingError(ValueError):
 
 
 class PolicyError(HeadgateError, _SettingError):
-    """Settings that contradict each other, or the destination as it is."""
+    """These settings contradict each other, or the destination as it is."""
 
 
 class UnknownDestination(PolicyError):
@@ -362,11 +362,11 @@ class PolicyConflict(HeadgateError):
 
 
 class InvalidName(HeadgateError, _SettingError):
-    """A namespace, destination, session or subscription name that cannot be used."""
+    """A namespace, destination, session or subscription name cannot be used."""
 
 
 class InvalidValue(HeadgateError, _SettingError):
-    """A size, duration, rate, URL or option that cannot be read."""
+    """A size, duration, rate, URL or option cannot be read."""
 
 
 class MessageFormatError(InvalidValue):
@@ -463,7 +463,7 @@ class SpoolUnavailable(HeadgateError, OSError):
 
 
 class AccessDenied(HeadgateError):
-    """Redis refused the credentials, or a command that a script needs; or a node refused, and says what.
+    """Redis has refused the credentials, or a command that a script needs; or a node has refused, and says what.
 
     Attributes:
         user: whom a node refused; empty where Redis did.

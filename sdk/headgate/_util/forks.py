@@ -1,4 +1,4 @@
-"""An object opened before a fork belongs to the parent: in the child it refuses, and touches nothing of the parent's.
+"""An object opened before a fork is the parent's: in the child it refuses, and touches nothing of the parent's.
 
 Credit that both would spend is twice the credit, and sockets that both would write to carry nonsense.
 """

@@ -95,7 +95,7 @@ _AT: Final = _found()
 
 
 class Buffers:
-    """A connection's two buffers are made small at once.
+    """A connection has buffers that are made small at once.
 
     Attributes:
         is_small: whether they are small now.

@@ -1,1 +1,1 @@
-"""The arithmetic of flow control: no I/O, no clock, no waiting. The caller passes the time."""
+"""The arithmetic of flow control is done here: no I/O, no clock, no waiting. The caller passes the time."""

@@ -1,4 +1,4 @@
-"""A session's credit at one destination, as arithmetic on cumulative totals, and the lease for which it is good.
+"""A session's credit at one destination is arithmetic on cumulative totals, and a lease says how long it is good.
 
 ``granted`` is what Redis granted so far, ``spent`` what was taken from it here: used for a message, or given back. Both
 only grow, but for what is put back unused. Credit in hand is their difference, so taking it costs no round trip, and an
@@ -22,7 +22,7 @@ USE_UNTIL: Final = 0.8
 
 @dataclass(slots=True)
 class CreditLine:
-    """Credit in bytes and messages (``_m``) of one incarnation of an account.
+    """A credit line counts the bytes and messages (``_m``) of credit of one incarnation of an account.
 
     Attributes:
         inc: incarnation; raised when Redis no longer knows the account, and all totals start anew.
@@ -134,7 +134,7 @@ class CreditLine:
 
 @dataclass(slots=True)
 class Lease:
-    """A lease of ``ttl`` seconds on the caller's monotonic clock."""
+    """A lease is good for ``ttl`` seconds on the caller's monotonic clock."""
 
     ttl: float
     renew_at: float = 0.0

@@ -17,7 +17,7 @@ Kind = Literal["session", "link", "queue", "topic", "gate", "limiter"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Party:
-    """One that others may wait for.
+    """A party is one that others may wait for.
 
     Attributes:
         kind: what it is.
@@ -36,7 +36,7 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A party's wait: any one of the parties it needs.
+    """A wait is over once, of each group of parties, any one goes on.
 
     Attributes:
         needs: of each group, any one; an empty group is nobody's to fulfil and holds nothing up here: who may come and
@@ -56,7 +56,7 @@ Graph = Mapping[Party, Wait]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One wait of a cycle: ``who`` waits for ``what``; ``others`` would do as well, and are as stuck."""
+    """A step is one wait of a cycle: ``who`` waits for ``what``; ``others`` would do as well, and are as stuck."""
 
     who: Party
     what: Party
@@ -165,7 +165,7 @@ def unchanged(before: Graph, now: Graph) -> dict[Party, Wait]:
 
 @dataclass(slots=True)
 class ConfirmedDeadlocks:
-    """Deadlocks that are certain: in two looks one after the other, nothing about them changed."""
+    """A deadlock is confirmed once two looks, one after the other, show nothing about it changed."""
 
     _before: Graph = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Times for which messages wait before they are delivered, as a call to Redis says them."""
+"""A message may have a time before which it is not delivered; a call to Redis says it in this form."""
 
 import math
 from collections.abc import Callable

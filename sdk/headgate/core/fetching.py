@@ -25,7 +25,7 @@ FIRST_PAGE: Final = b"0"
 
 
 class Delivery(Protocol):
-    """A message that is held, as far as the machine needs it."""
+    """A delivery is a message that is held, as far as the machine needs it."""
 
     raw_id: bytes
     size: int
@@ -36,7 +36,7 @@ T = TypeVar("T", bound=Delivery)
 
 @dataclass(slots=True)
 class WindowUse:
-    """A consumer's use of its window, and the part of it that is open for more.
+    """A consumer has its window in use by what it holds, and a part of it open for more.
 
     The window opens to its whole free room once ``top_up`` of it was settled; what is open stays open until filled.
     """
@@ -131,7 +131,7 @@ class WindowUse:
 
 
 class Call(Enum):
-    """A call without arguments of the machine's own."""
+    """These calls have no arguments of the machine's own."""
 
     ATTACH = auto()
     """Attach anew: what was held is others' now."""
@@ -144,7 +144,7 @@ class Call(Enum):
 
 @dataclass(slots=True)
 class Exchange(Generic[T]):
-    """A call that settles and fetches.
+    """An exchange is a call that settles and fetches.
 
     Attributes:
         going: the settlements that it carries.

@@ -1,4 +1,4 @@
-"""Hints for unknown words: ours for words of other brokers, and for near misses of our own.
+"""An unknown word gets a hint: our word for one of another broker's, or for a near miss of our own.
 
 A setting has one name by hand (``limit_messages``) and a place in a policy (``limit.messages``). Settings of other
 brokers are in the tables of :mod:`headgate.brokers`, which importers read too; they are read at the first unknown word.
@@ -21,7 +21,7 @@ Door = Literal["policy", "settings", "url", "producer", "consumer", "gate", "ses
 
 @dataclass(frozen=True, slots=True)
 class ForeignTerm:
-    """The meaning of another broker's word here.
+    """A foreign term says what another broker's word means here.
 
     Attributes:
         setting: its name by hand; empty where it is none, and ``note`` says what there is instead.

@@ -1,4 +1,4 @@
-"""Entries of a ledger as scripts write them: the columns of their text, and the events that its ``detail`` lists.
+"""A ledger's entries have columns of text, as scripts write them, and events that ``detail`` lists.
 
 The data dictionary (``lua/README.md``, "Ledger") describes both, and a test compares it with these tables. A new layout
 is a row there and here; those before stay for ever, for ledgers outlive a release.

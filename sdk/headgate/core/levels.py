@@ -1,4 +1,4 @@
-"""Settings that exclude one another: levels of a destination that are in an order, and what a kind does not have."""
+"""Settings are checked here that exclude one another: a destination's levels have an order, and a kind lacks some."""
 
 from collections.abc import Mapping
 from typing import Final

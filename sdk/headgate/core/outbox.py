@@ -1,4 +1,4 @@
-"""Messages on their way out: waiting for credit, paid and ready, or in a batch that is being published.
+"""An outbox holds messages on their way out: waiting for credit, paid and ready, or in a batch being published.
 
 Order is the order of :meth:`Outbox.add`, whatever happens in between. No clock and no I/O here: the caller says what
 time it is, and what became of a batch.
@@ -22,7 +22,9 @@ PRUNE_AT: Final = 1024
 
 @dataclass(eq=False)
 class Outgoing:
-    """One message. Attributes that few messages have stay on the class until they are set: that makes one cheaper.
+    """An outgoing message is one that a caller sends.
+
+    Attributes that few messages have stay on the class until they are set: that makes one cheaper.
 
     Attributes:
         payload: as it will be stored; its length is its size.
@@ -80,7 +82,9 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Batch:
-    """Messages published together, of one ``ttl_ms``; ``seq`` numbers the first, counted by the session from 1.
+    """A batch holds messages published together, of one ``ttl_ms``.
+
+    ``seq`` numbers the first, counted by the session from 1.
 
     ``beyond``: they go up to the hard limit, and were paid with credit that may not be in hand. ``segment``: these are
     references to that segment, ``<name> <bytes>``, which cost no bytes of credit.
@@ -95,7 +99,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Outbox:
-    """The line of messages of one account: in flight, ready, spooling, waiting, the oldest first.
+    """An outbox keeps the line of messages of one account: in flight, ready, spooling, waiting, the oldest first.
 
     ``holds_messages`` is False for a gate: whoever is paid there has what he waits for, and nothing is to be sent.
     ``served`` hears of each message that waited and is paid, where somebody times waits.

@@ -1,4 +1,4 @@
-"""A compiled policy: which rules are for a destination, and what they add up to.
+"""A compiled policy says which rules are for a destination, and what they add up to.
 
 Rules are merged field by field, and the most specific rule that says something about a field wins; of rules with the
 same pattern the later one. Every value keeps its origin: the rule and the line that it came from.
@@ -35,7 +35,7 @@ SHARED: Final = "shared_pool"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of a policy: its settings for the destinations that a pattern matches.
+    """A rule gives settings to the destinations that a pattern matches.
 
     Attributes:
         match: the pattern.
@@ -60,7 +60,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A limit that several destinations share, with the origin of each field."""
+    """A pool is a limit that several destinations share, with the origin of each field."""
 
     name: str
     fields: Mapping[str, str]
@@ -69,7 +69,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A spool store: where payloads go for which memory has no room, with the origin of each field."""
+    """A spool store takes payloads for which memory has no room; each of its fields has an origin."""
 
     name: str
     fields: Mapping[str, str]
@@ -78,7 +78,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The settings that a policy has for one destination.
+    """A policy has these settings for one destination.
 
     Attributes:
         kind: the kind that was asked about, or that the rules give; None when neither.

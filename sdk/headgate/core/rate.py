@@ -1,11 +1,11 @@
-"""A rate of one producer or consumer, kept by itself (GCRA): no bursts above ``burst``, one number of state."""
+"""A rate of one producer or consumer is kept by itself (GCRA): no bursts above ``burst``, one number of state."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class Rate:
-    """At most ``rate * T + burst`` in any T seconds."""
+    """A rate lets go at most ``rate * T + burst`` in any T seconds."""
 
     rate: float
     burst: float = 1.0

@@ -1,4 +1,4 @@
-"""Segments: payloads of several messages as one object of a spool store, and the references that stand for them.
+"""A segment holds payloads of several messages as one object of a spool store; references stand for them.
 
 A reference is what the stream of a destination keeps in a message's place: a mark that no message begins with, the name
 of the segment, and where in it the payload is, with its checksum.

@@ -1,4 +1,4 @@
-"""The table of settings: what can be set for one destination. A setting is a row here, and all else follows from it.
+"""The table of settings lists what can be set for one destination. A setting is a row here; all else follows from it.
 
 A row has its name by hand, its field of the state, its path in a policy, the kinds that have it, its form and what it
 means: from these come its spelling, its key in policy documents, in their schema, in hints and in ``docs/settings.md``.
@@ -81,7 +81,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """A setting: its name, spelling, place and kinds.
+    """A setting's row holds its name, spelling, place and kinds.
 
     Attributes:
         form: of its values; None where :meth:`Settings.fields` spells it together with others.
@@ -113,7 +113,7 @@ def _row(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a destination; None leaves a setting as it is, ``"default"`` sets it back to its default."""
+    """A destination has these settings; None leaves one as it is, ``"default"`` sets it back to its default."""
 
     # fmt: off
     kind: Kind | None = _row(word(*KINDS), kinds=EVERY, governed=False, doc=

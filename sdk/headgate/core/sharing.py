@@ -1,4 +1,4 @@
-"""One window over several destinations, whose fetches take turns, and one buffer from which each is served in turn."""
+"""A shared window is one for several destinations, whose fetches take turns; each is served in turn from one buffer."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
@@ -12,7 +12,7 @@ _NONE: Final = (0, 0)
 
 
 class WindowUsers(Protocol):
-    """Uses a shared window: the messages of all destinations are for it."""
+    """A shared window is used here: the messages of all destinations are for it."""
 
     @property
     def asked(self) -> int:
@@ -25,7 +25,7 @@ class WindowUsers(Protocol):
 
 
 class SharedWindow:
-    """A window that several takers share; one that has fetched goes to the end of the line.
+    """A window can be shared by several takers; one that has fetched goes to the end of the line.
 
     Attributes:
         total: what they hold, under the window that they share.
@@ -67,7 +67,7 @@ class SharedWindow:
 
 
 class Share:
-    """One destination's part of a shared window.
+    """A share is one destination's part of a shared window.
 
     Attributes:
         messages: what it holds of it.
@@ -175,7 +175,7 @@ class FirstShare(Share):
 
 
 class RoundRobin(deque[T]):
-    """A buffer that takes one item from each of its lanes in turn."""
+    """A round robin is a buffer that takes one item from each of its lanes in turn."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ class RoundRobin(deque[T]):
 
 
 class Lane(deque[T]):
-    """One destination's part of a :class:`RoundRobin`."""
+    """A lane is one destination's part of a :class:`RoundRobin`."""
 
     def __init__(self, queue: Callable[["Lane[T]"], None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The forms of settings' values: how each is checked, and spelled as a field of the state."""
+"""A setting's values have a form, by which each is checked, and spelled as a field of the state."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ Spell = Callable[[Any, str], str]
 
 @dataclass(frozen=True, slots=True)
 class ValueForm:
-    """A form of values.
+    """A form checks values, spells them for the state, and says how a policy writes them.
 
     Attributes:
         spell: checks a value of this form, and returns it as the state keeps it.

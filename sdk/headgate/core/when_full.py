@@ -1,4 +1,4 @@
-"""Choices for a send that finds no room: wait, fail, fail after a while, drop its message, or spool it."""
+"""A full destination leaves a send these choices: wait, fail, fail after a while, drop its message, or spool it."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""A consumer's window: how many messages and bytes it may hold unsettled; and what a fetch is bounded by beside it."""
+"""A window says how many messages and bytes a consumer may hold unsettled; a fetch has other bounds beside it."""
 
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
@@ -17,7 +17,7 @@ FETCH_BYTES: Final = 4 << 20
 
 
 class _Preset:
-    """A window that is a word: ``Window.pull``, ``Window.paused``, ``Window.unlimited``."""
+    """A preset is a window that is a word: ``Window.pull``, ``Window.paused``, ``Window.unlimited``."""
 
     def __init__(self, mode: Mode) -> None:
         self._mode: Mode = mode
@@ -28,7 +28,7 @@ class _Preset:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Window:
-    """The messages and bytes that a consumer may hold unsettled.
+    """A window bounds the messages and bytes that a consumer may hold unsettled.
 
     >>> Window(messages=1000, bytes="1MiB")
     Window(messages=1000, bytes=1048576)
@@ -125,7 +125,7 @@ class Window:
 
 
 class Demand(Protocol):
-    """Asks for the messages that are fetched."""
+    """A demand asks for the messages that are fetched."""
 
     @property
     def asked(self) -> int:
@@ -148,7 +148,7 @@ class Demand(Protocol):
 
 
 class Allowance(Protocol):
-    """Room of a consumer: a window of its own, or a share of one."""
+    """An allowance is a consumer's room: a window of its own, or a share of one."""
 
     messages: int
     bytes: int

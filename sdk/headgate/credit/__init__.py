@@ -1,1 +1,1 @@
-"""The account of a session at one destination, in which all its producers wait."""
+"""A session has one account at each destination, in which all its producers wait."""

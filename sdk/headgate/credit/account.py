@@ -1,4 +1,4 @@
-"""One session's account at one destination, kept by one task: all credit and all sends of it go through here.
+"""One task keeps a session's account at one destination: all credit and all sends of it go through here.
 
 Which call is due, and what an answer means, is decided in :mod:`headgate.core.account.machine`. Here are the task that
 has the calls made, the hints, and what producers, gates and nodes ask of an account.
@@ -37,7 +37,7 @@ HINTS: Final = frozenset(
 
 
 class CreditAccount:
-    """Credit and outgoing messages of a session at a destination.
+    """An account has the credit and outgoing messages of a session at a destination.
 
     Args:
         store: the scripts.

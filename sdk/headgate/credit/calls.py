@@ -41,7 +41,7 @@ def any_incarnation() -> int:
 
 
 class AccountCalls:
-    """The task that has one account's calls made, and what their answers lead to.
+    """One task makes an account's calls here, and does what their answers lead to.
 
     Args:
         store: the scripts.

@@ -1,4 +1,4 @@
-"""Receipts that wait: a message to a topic of a channel is confirmed once the channel has sent it.
+"""Receipts may have to wait: a message to a topic of a channel is confirmed once the channel has sent it.
 
 The message is stored already, and so nothing here ever fails: a receipt whose time is over is given all the same, and
 so is one whose channel is gone. Hints tell how far the channel is; each second a look heals one that was lost.
@@ -25,7 +25,7 @@ LOOK_EVERY: Final = 1.0
 
 
 class Confirmations:
-    """Keeps the receipts of one account that wait for a channel, in the order of their numbers.
+    """An account keeps its receipts that wait for a channel here, in the order of their numbers.
 
     Args:
         observer: what is known of the destination.

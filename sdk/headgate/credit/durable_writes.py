@@ -32,7 +32,7 @@ PAUSE: Final = 0.1
 
 @dataclass(slots=True, eq=False)
 class WrittenPart:
-    """One message or settlement of what a call wrote.
+    """A written part is one message or settlement of what a call wrote.
 
     Attributes:
         confirm: says that it is done.
@@ -94,7 +94,7 @@ def secured_by(
 
 
 class DurableWrites:
-    """The line of one session at one destination.
+    """Writes of one session at one destination stand in this line until they are as safe as asked for.
 
     Args:
         store: the scripts.

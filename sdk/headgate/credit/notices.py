@@ -21,7 +21,7 @@ log: Final = logging.getLogger("headgate")
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Sends to a destination, or admissions at a gate, wait.
+    """Sends to a destination, or admissions at a gate, are waiting.
 
     Attributes:
         destination: its name.
@@ -43,7 +43,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Unblocked:
-    """The end of a wait that :class:`Blocked` reported; ``waited`` are its seconds."""
+    """A wait has ended that :class:`Blocked` reported; ``waited`` are its seconds."""
 
     destination: str
     session: str

@@ -1,4 +1,4 @@
-"""An account's view of its destination beside its credit: what to do without room, why it waits, what it drops."""
+"""An observer sees an account's destination beside its credit: what to do without room, why it waits, what it drops."""
 
 import asyncio
 import functools
@@ -42,7 +42,7 @@ FEW: Final = 500
 
 
 class Observer:
-    """One session's view of one destination.
+    """An observer has one session's view of one destination.
 
     Attributes:
         when_full: what they say of a send that finds no room.

@@ -1,4 +1,4 @@
-"""The window, weight and durability that one user of an account asks for; the settings decide the rest."""
+"""A user of an account asks for a window, a weight and a durability; the settings decide the rest."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from headgate.core.durability import MEMORY, Durability
 
 
 class RequestedTerms:
-    """One user's wish for an account's window, weight and durability; None leaves it to the settings."""
+    """One user asks for an account's window, weight and durability; None leaves it to the settings."""
 
     __slots__ = ("_heed", "durability", "weight", "window")
 

@@ -1,4 +1,4 @@
-"""Room at a store for one session: credit as at any destination, spent when a segment is entered there."""
+"""A session has room at a store, as credit at any destination, and spends it when it enters a segment."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ def _nobody() -> None:
 
 
 class SpoolQuota:
-    """One session's credit at one store.
+    """A spool quota keeps one session's credit at one store.
 
     Args:
         account: of a store, without messages.

@@ -19,7 +19,7 @@ from headgate.explain.self_wait import CONFIRM_AFTER
 
 
 class WaitTimer:
-    """The timer of those who wait, and the news they get meanwhile.
+    """A wait timer ends waits whose time is over, and gives those who wait the news meanwhile.
 
     Args:
         account: at which they wait.

@@ -1,1 +1,1 @@
-"""Explanations: why somebody waits, for whom, and how long it may take."""
+"""An explanation says why somebody waits, for whom, and how long it may take."""

@@ -1,4 +1,4 @@
-"""Causes that hold a destination up, the most important first. No I/O and no clock: all is judged from facts."""
+"""A destination is held up by causes, judged from facts, the most important first. No I/O and no clock."""
 
 from collections.abc import Iterator
 from typing import Final

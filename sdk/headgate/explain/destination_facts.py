@@ -1,4 +1,4 @@
-"""Facts read of a destination at one instant, by which its causes are judged. No I/O, and no clock."""
+"""A destination's facts are read at one instant, and its causes are judged by them. No I/O, and no clock."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ LOOK_BACK_MS: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class SettleRate:
-    """Settlements of the last few seconds: bytes and messages freed a second, and messages by consumer."""
+    """Settlements of the last few seconds are counted: bytes and messages freed a second, and messages by consumer."""
 
     freed: float
     freed_messages: float

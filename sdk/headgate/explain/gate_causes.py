@@ -1,4 +1,4 @@
-"""Causes that only gates and buckets have: a hold-off, and a bucket's own rate. Judged from facts."""
+"""Only gates and buckets have these causes: a hold-off, and a bucket's own rate. Judged from facts."""
 
 from collections.abc import Iterator
 

@@ -27,7 +27,7 @@ _AMOUNT: Final = re.compile(r"(\w+):(\d+)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """Holders of a gate or a limiter, read beside its snapshot.
+    """A gate or a limiter has these holders, read beside its snapshot.
 
     Attributes:
         levels: of a limiter, with all its holds; None of a gate.
@@ -114,7 +114,7 @@ def _limit(
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A hold's record, or that of a waiter, as ``lua/lib/hold.lua`` writes it."""
+    """A hold, or a waiter, has this record, as ``lua/lib/hold.lua`` writes it."""
 
     state: str
     key: str

@@ -1,4 +1,4 @@
-"""Consumers that have nothing while others of their subscription hold messages. No I/O and no clock."""
+"""An idle consumer has nothing while others of its subscription hold messages. No I/O and no clock."""
 
 from typing import Final
 

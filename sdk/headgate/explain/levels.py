@@ -1,4 +1,4 @@
-"""Levels of a limiter, as callers see them."""
+"""A limiter has levels, here as callers see them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -94,7 +94,7 @@ class LimitState:
 
 @dataclass(frozen=True, slots=True)
 class ShadowState:
-    """A shadow limit: its level, and how often it would have kept somebody waiting.
+    """A shadow limit has a level, and counts how often it would have kept somebody waiting.
 
     Attributes:
         level: of it, as if it bound; below zero remains what is above it.
@@ -111,7 +111,7 @@ class ShadowState:
 
 @dataclass(frozen=True, slots=True)
 class LimiterState:
-    """A limiter at one instant.
+    """A limiter is shown at one instant by this state.
 
     Attributes:
         name: of the limiter.

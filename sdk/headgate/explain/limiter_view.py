@@ -1,4 +1,4 @@
-"""A limiter as people see it: its limits, whoever holds most of them, and whoever waits for which."""
+"""A limiter is shown as people see it: its limits, whoever holds most of them, and whoever waits for which."""
 
 import re
 from collections import Counter
@@ -25,7 +25,7 @@ _WINDOW_MS: Final = {"hour": 3_600_000, "day": 86_400_000, "week": 604_800_000, 
 
 @dataclass(slots=True)
 class KeyUse:
-    """One key's part of a limiter; ``key`` is None for admissions without one.
+    """A key has this part of a limiter; ``key`` is None for admissions without one.
 
     Attributes:
         key: its name.
@@ -52,7 +52,7 @@ class KeyUse:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Admissions of one key that wait for the same limits, and the limit that keeps the first of them waiting.
+    """Admissions of one key are waiting for the same limits; one limit keeps the first of them waiting.
 
     Attributes:
         key: its name; None for admissions without one.
@@ -106,7 +106,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class BandUse:
-    """The admissions of one band, as they ended or wait.
+    """A band's admissions are counted as they ended or wait.
 
     Attributes:
         band: 0 goes first, 7 last.
@@ -126,7 +126,7 @@ class BandUse:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Holds of one session for one key: its amounts by limit, and the seconds since the oldest was admitted."""
+    """A session has these holds for one key: its amounts by limit, and the seconds since the oldest was admitted."""
 
     session: str
     key: str | None
@@ -149,7 +149,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class LimiterView:
-    """A limiter at one instant. Of many keys and holds some are looked at; how many says ``keys_seen``, ``holds_seen``.
+    """A limiter is seen at one instant here.
+
+    Of many keys and holds some are looked at; how many say ``keys_seen`` and ``holds_seen``.
 
     Attributes:
         limits: of all keys together.

@@ -1,4 +1,4 @@
-"""Explains why admissions of a limiter wait: which limit, of which key, who holds it, when the next is let in."""
+"""An explanation says why admissions of a limiter wait: which limit, of which key, who holds it, when the next goes."""
 
 from collections.abc import Mapping
 from typing import Final

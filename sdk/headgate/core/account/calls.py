@@ -28,7 +28,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class NoStore:
-    """A node's word that payloads found no room in a spool store.
+    """A node answers with this where payloads found no room in a spool store.
 
     Attributes:
         why: a sentence.
@@ -43,7 +43,7 @@ class NoStore:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The answer to acquire and publish.
+    """Redis answers acquire and publish with this.
 
     ``first`` is the number of the batch's first entry, 0 where there is none; to acquire with ``resume``, the number of
     the last message that was published before; ``stored`` how many of it were stored:

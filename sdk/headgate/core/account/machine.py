@@ -1,4 +1,4 @@
-"""One account, as a state machine without I/O: it says which call to make, and hears what was answered.
+"""An account is a state machine without I/O: it says which call to make, and hears what was answered.
 
 At most one call is under way, so calls never overtake each other, and whatever is not known to be stored is asked about
 again before its number is used for anything else. Between calls everything is arithmetic. Times are seconds of the
@@ -29,7 +29,7 @@ BUSY: Final = 0.05
 
 
 class Account:
-    """The credit and the outgoing messages of one session at one destination.
+    """An account keeps the credit and the outgoing messages of one session at one destination.
 
     Args:
         name: the destination's.

@@ -1,4 +1,4 @@
-"""Ports of an account to its surroundings: its destination, a spool store, and those who wait for it."""
+"""An account has ports to its surroundings: its destination, a spool store, and those who wait for it."""
 
 from collections.abc import Collection
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ class WhenFullSettings(Protocol):
 
 
 class Spooling(Protocol):
-    """A writer to a spool store of messages without room in memory."""
+    """A spooling writes messages that have no room in memory to a spool store."""
 
     store: str
     prepared: Any
@@ -86,7 +86,7 @@ class WaitFailures(Protocol):
 
 
 class Destination(WhenFullSettings, Protocol):
-    """The known state of the account's destination."""
+    """A destination holds what its account knows of it."""
 
     unreported: bool
     report_at: float

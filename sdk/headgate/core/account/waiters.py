@@ -1,4 +1,4 @@
-"""Waiters at one account, for credit, for a rate, or for Redis: who is paid, who fails, and when to look again.
+"""A waiter stands in line at one account for credit, a rate or Redis: who is paid, who fails, and when to look again.
 
 No clock and no I/O here. Errors and their words are made elsewhere; the listener is a future or anything like it.
 """
@@ -29,7 +29,7 @@ RATE_POLL: Final = 1.0
 
 
 class Waiters:
-    """The line of one account.
+    """One account keeps its callers in this line while they wait.
 
     Args:
         credit: that they are paid with.

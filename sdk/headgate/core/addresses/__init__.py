@@ -1,1 +1,1 @@
-"""Addresses: patterns of names, an index of them, and the options a URL may carry."""
+"""An address has a name that patterns match, found by an index, and options that a URL may carry."""

@@ -1,4 +1,4 @@
-"""An index of patterns by their words, which finds those for a name, and those that overlap."""
+"""An index keeps patterns by their words; it finds those for a name, and those that overlap."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class _Node:
 
 
 class PatternIndex:
-    """Patterns, each once."""
+    """An index holds patterns, each once."""
 
     def __init__(self) -> None:
         self._top = _Node()

@@ -1,4 +1,4 @@
-"""Address patterns: which destinations a rule is for.
+"""An address pattern says which destinations a rule is for.
 
 A name is words separated by ``.``. In a pattern ``*`` stands for exactly one word, and a last word ``#`` or ``>`` for
 the rest: ``#`` for zero or more words, as in Artemis and AMQP, ``>`` for one or more, as in TIBCO EMS.
@@ -32,7 +32,7 @@ def with_parent(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One pattern, taken apart.
+    """A pattern is taken apart into its words.
 
     Attributes:
         text: as it was written.

@@ -1,4 +1,4 @@
-"""Options that a connection, or an address, has for producers and consumers, in our words or other brokers'.
+"""A connection, or an address, has options for producers and consumers, in our words or other brokers'.
 
     redis://host:6379?consumer_window=pull&producer_window=64KiB          ours
     redis://host:6379?consumerWindowSize=0&producerMaxRate=10             Apache Artemis: bytes, -1 unlimited, 0 pull
@@ -22,7 +22,7 @@ from headgate.units import parse_rate, parse_size
 
 @dataclass(frozen=True, slots=True)
 class UrlOptions:
-    """Options of a URL or an address; None where unset.
+    """A URL or an address has these options; None where unset.
 
     Attributes:
         consumer_window: of consumers of any kind.

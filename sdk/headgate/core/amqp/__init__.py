@@ -1,1 +1,1 @@
-"""AMQP 1.0 messages as values and bytes, without connections."""
+"""AMQP 1.0 messages are values and bytes here, without connections."""

@@ -1,4 +1,4 @@
-"""A message of AMQP 1.0, taken apart and put together again."""
+"""A message of AMQP 1.0 is taken apart and put together again here."""
 
 import datetime as dt
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ BodyKind = Literal["none", "data", "sequence", "value"]
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The standard properties of a message; None is what is not given.
+    """A message has these standard properties; None is what is not given.
 
     Attributes:
         message_id: text, bytes, a number from 0 or a UUID.
@@ -63,7 +63,7 @@ NO_PROPERTIES: Final = Properties()
 
 @dataclass(slots=True)
 class AmqpMessage:
-    """A message of AMQP 1.0.
+    """An AMQP 1.0 message has these sections.
 
     Attributes:
         header: how it is to be transported.

@@ -1,4 +1,4 @@
-"""The SDK's own form of a message: a msgpack array of body and, where there are any, headers."""
+"""A message has a form of the SDK's own: a msgpack array of body and, where there are any, headers."""
 
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation

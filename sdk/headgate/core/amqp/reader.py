@@ -1,4 +1,4 @@
-"""Reads AMQP 1.0 values from bytes. For any bytes it returns or raises ``MessageFormatError``."""
+"""A reader takes AMQP 1.0 values from bytes. For any bytes it returns or raises ``MessageFormatError``."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -87,7 +87,7 @@ _PLAIN: Final[dict[int, Callable[[bytes], Any]]] = {
 
 
 class Reader:
-    """A place in the bytes of a message, from ``at`` to ``end``, or to their end where that is None.
+    """A reader stands at a place in a message's bytes, from ``at`` to ``end`` (by default their end).
 
     At most ``most`` values are read that are inside of others.
 

@@ -1,4 +1,4 @@
-"""The sections of an AMQP 1.0 message as bytes: a node reads and changes some, and leaves the others as they are."""
+"""An AMQP 1.0 message has sections, here as bytes: a node reads and changes some, and leaves the others as they are."""
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping

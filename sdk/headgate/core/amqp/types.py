@@ -1,4 +1,4 @@
-"""AMQP 1.0 types that Python has not, and how much of it one message may hold.
+"""AMQP 1.0 has types that Python lacks: they are here, and how much of AMQP one message may hold.
 
 Null, booleans, integers, floats, binary, strings, uuids, lists and maps are what they are called in Python. An array is
 a list, a decimal a :class:`decimal.Decimal`, a timestamp a :class:`datetime.datetime` in UTC. The others are here.
@@ -14,26 +14,26 @@ MAX_VALUES: Final = 1 << 20
 
 
 class Symbol(str):
-    """Text of ASCII characters from some vocabulary, such as a content type or the name of an annotation."""
+    """A symbol is text of ASCII characters from some vocabulary, such as a content type or an annotation's name."""
 
     __slots__ = ()
 
 
 class Char(str):
-    """One character."""
+    """A char is one character."""
 
     __slots__ = ()
 
 
 class Timestamp(int):
-    """A moment that no :class:`datetime.datetime` can say: ms since 1970, UTC."""
+    """A timestamp is a moment that no :class:`datetime.datetime` can say: ms since 1970, UTC."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A value of a type that is not AMQP's own.
+    """A described value has a type that is not AMQP's own.
 
     Attributes:
         descriptor: names the type: a symbol or a number.

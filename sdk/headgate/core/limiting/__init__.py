@@ -1,1 +1,1 @@
-"""Limiters without I/O: amounts and keys, holds in line and held, and slices in hand."""
+"""A limiter is kept here without I/O: amounts and keys, holds in line and held, and slices in hand."""

@@ -60,7 +60,7 @@ def check_amounts(amounts: Mapping[str, int | str], known: Iterable[str] = ()) -
 
 
 class RequestedAmounts(NamedTuple):
-    """Amounts of an admission that were found to be right.
+    """An admission has these amounts, which were found to be right.
 
     Attributes:
         amounts: as whole numbers; not to be changed, for many admissions share them.
@@ -72,7 +72,7 @@ class RequestedAmounts(NamedTuple):
 
 
 class AmountChecker:
-    """Checks amounts of admissions, once for all that ask for the same.
+    """An amount checker reads amounts of admissions, once for all that ask for the same.
 
     Args:
         known: the names of limits that there are; nothing where they are not known yet.

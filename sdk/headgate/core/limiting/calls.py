@@ -88,7 +88,7 @@ class Refusal:
 
 
 class Asker(Protocol):
-    """An asker for an admission, which hears what becomes of it."""
+    """An asker wants an admission, and hears what becomes of it."""
 
     def admitted(self, reservation: "Reservation") -> None:
         """Take what was admitted."""
@@ -101,7 +101,7 @@ class Asker(Protocol):
 
 
 class _NoAsker:
-    """Hears nothing."""
+    """This asker hears nothing: it stands for the taker of what is over."""
 
     def admitted(self, reservation: "Reservation") -> None: ...
 
@@ -116,7 +116,7 @@ NOBODY: Final[Asker] = _NoAsker()
 
 @dataclass(eq=False, slots=True)
 class Reservation:
-    """One admission, from being asked for to its end.
+    """A reservation is one admission, from being asked for to its end.
 
     Attributes:
         id: of the hold, as Redis knows it.
@@ -200,7 +200,7 @@ class Reservation:
 
 
 class Operation(NamedTuple):
-    """One thing to be done for one admission.
+    """An operation is one thing to be done for one admission.
 
     Attributes:
         verb: ``admit``, ``settle``, ``release``, ``renew``, ``claim`` or ``sample``.
@@ -253,7 +253,7 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer to :class:`Decide`; ``answers`` has one for each operation where the code is ``OK``."""
+    """A decision answers :class:`Decide`; ``answers`` has one for each operation where the code is ``OK``."""
 
     code: str
     epoch: int = 0

@@ -1,4 +1,4 @@
-"""One session at one limiter, as a state machine without I/O: it says which call to make, and hears what was answered.
+"""A limiter is a state machine for one session: it says which call to make, and hears the answer, without I/O.
 
 At most one call is under way. It has a number, and is repeated word for word until it is answered: Redis keeps the
 last answer under that number, so that a call which was applied and whose answer was lost is not applied again. Times

@@ -39,7 +39,7 @@ def one_sample(outcome: Outcome) -> str:
 
 
 class Samples:
-    """The sum of what ended since the last call that carried it: of one size, however many they are.
+    """Ended holds are summed here since the last call that carried them: of one size, however many they are.
 
     Args:
         session: whose holds these are.

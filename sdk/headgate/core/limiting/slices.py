@@ -1,4 +1,4 @@
-"""Slices in hand: amounts that a session was admitted ahead for a key, handed out and taken back without a call.
+"""A slice in hand is admitted ahead for a key: a session hands it out and takes it back without a call.
 
 A slice is a hold of many admissions' amounts. It is taken only where many admissions come at a time and nobody waits,
 hands out for a quarter of a second at the most, and then says what was used: what is held at once goes back with every
@@ -41,7 +41,7 @@ HandKey = str | None | tuple[str | None, int]
 
 @dataclass(slots=True, eq=False)
 class Slice:
-    """Amounts in hand for one key, or for a band of it.
+    """A slice holds amounts in hand for one key, or for a band of it.
 
     Attributes:
         total: what was admitted, by the names of limits.
@@ -108,7 +108,7 @@ class Slice:
 
 @dataclass(slots=True)
 class Demand:
-    """Counts how many admissions come for one key, and what for.
+    """A demand counts how many admissions come for one key, and what for.
 
     Attributes:
         ahead: how many admissions the next slice is for.
@@ -130,7 +130,7 @@ class Demand:
 
 
 class LimiterSlices:
-    """The slices of one session at one limiter.
+    """One session holds these slices at one limiter.
 
     Args:
         machine: has them admitted.

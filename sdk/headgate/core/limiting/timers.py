@@ -1,4 +1,4 @@
-"""Moments at which something is due for one of many: set anew and cancelled without a search."""
+"""A timer says when something is due for one of many: it is set anew and cancelled without a search."""
 
 import heapq
 import math
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Timers(Generic[T]):
-    """Moments, each of which counts as long as its owner still says so; those that are the same come in turn.
+    """A moment is kept here as long as its owner still says so; those that are the same come in turn.
 
     Args:
         moment: returns the moment of one; infinite where nothing is due for it.

@@ -1,4 +1,4 @@
-"""Bands of those who wait: 0 goes first, 7 last; whoever names none has 3, as an ``urgency`` of RFC 9218 does."""
+"""A waiter has a band: 0 goes first, 7 last; by default it is 3, as an ``urgency`` of RFC 9218 is."""
 
 from collections.abc import Mapping
 from typing import Any, Final

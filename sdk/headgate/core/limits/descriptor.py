@@ -1,4 +1,4 @@
-"""Descriptors: which limiter the entries that a proxy sends ask, for what and for which key."""
+"""A descriptor says which limiter the entries that a proxy sends ask, for what and for which key."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MOST_OF_A_HIT: Final = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """One rule for proxies: descriptors with these entries ask this limiter.
+    """A descriptor is one rule for proxies: descriptors with these entries ask this limiter.
 
     Attributes:
         domain: of the proxy's filter.

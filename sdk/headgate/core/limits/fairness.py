@@ -1,4 +1,4 @@
-"""Keys that take turns at a queue: what a message is delivered by, where the setting ``fair_by`` says so."""
+"""A queue delivers messages by keys that take turns, where the setting ``fair_by`` says so."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

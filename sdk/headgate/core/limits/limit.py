@@ -57,7 +57,7 @@ _SHOWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit of a limiter, of all keys together or of each.
+    """A limit bounds what a limiter admits, of all keys together or of each.
 
     Attributes:
         name: what calls say an amount of.

@@ -1,4 +1,4 @@
-"""The forms of a limiter's settings, as callers give them by name: checked, and spelled as the state keeps them."""
+"""A limiter's settings have forms, by name as callers give them: checked, and spelled as the state keeps them."""
 
 from collections.abc import Mapping
 from typing import Any, Final

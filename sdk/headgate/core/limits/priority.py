@@ -1,4 +1,4 @@
-"""Priorities of messages (0 to 9, as in AMQP), and the bands that a queue delivers in turn."""
+"""A message has a priority (0 to 9, as in AMQP), and a queue delivers bands of them in turn."""
 
 from typing import Any, Final
 

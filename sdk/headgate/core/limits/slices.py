@@ -1,4 +1,4 @@
-"""Slices of a destination: what can be set beside them, because all slices together keep it and not each one alone."""
+"""A destination with slices takes only some settings beside them: those that all slices keep together."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

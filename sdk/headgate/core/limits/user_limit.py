@@ -1,4 +1,4 @@
-"""Quotas of users over all nodes: whom they are for, and the limiter that holds them."""
+"""Users may have quotas over all nodes: here is whom they are for, and the limiter that holds them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ BYTES: Final = "bytes"
 
 @dataclass(frozen=True, slots=True)
 class UserLimit:
-    """A quota of users.
+    """A user limit is a quota for some users.
 
     Attributes:
         name: of the quota.

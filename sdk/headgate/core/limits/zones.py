@@ -1,4 +1,4 @@
-"""The offsets of a time zone from UTC, as text: Redis, by whose clock windows are reckoned, knows no zones.
+"""A time zone has offsets from UTC, here as text: Redis, by whose clock windows are reckoned, knows no zones.
 
 >>> offsets_text("UTC")
 '0 0'

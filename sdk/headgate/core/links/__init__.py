@@ -1,1 +1,1 @@
-"""Links and channels as values: their settings, their calls, their packets."""
+"""Links and channels are values here: their settings, their calls, their packets."""

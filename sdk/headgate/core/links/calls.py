@@ -29,7 +29,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A message for the target, with the place that it comes from on its path."""
+    """A put holds a message for the target, with the place that it comes from on its path."""
 
     seq: int
     body: bytes
@@ -40,14 +40,14 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A message that the target is not to have; its mark goes past it."""
+    """A skip passes over a message that the target is not to have; its mark goes past it."""
 
     seq: int
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The source's answer to :class:`Open`.
+    """The source answers :class:`Open` with this.
 
     Attributes:
         code: as ``lua/link_open.lua`` names it.
@@ -64,7 +64,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The source's answer to :class:`Fetch`.
+    """The source answers :class:`Fetch` with this.
 
     Attributes:
         code: as ``lua/link_read.lua`` names it.
@@ -85,7 +85,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The target's answer to :class:`Commit`, :class:`Secure` and :class:`Copy`.
+    """The target answers :class:`Commit`, :class:`Secure` and :class:`Copy` with this.
 
     Attributes:
         code: as ``lua/link_commit.lua`` names it.
@@ -110,7 +110,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class NoStore:
-    """The worker's answer to a :class:`Commit` that was to spool, of which nothing is at the target.
+    """The worker answers a :class:`Commit` that was to spool with this, and nothing of it is at the target.
 
     Attributes:
         why: the store takes nothing, or the target does not spool; empty where a store can never hold the message.

@@ -1,4 +1,4 @@
-"""Channels of a policy: which topics are sent to which multicast group, and how fast."""
+"""A policy has channels: which topics are sent to which multicast group, and how fast."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -19,7 +19,7 @@ _MARK: Final = ">>"
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One multicast group, and the topics whose messages are sent to it.
+    """A channel sends the messages of its topics to one multicast group.
 
     Attributes:
         name: as the policy calls it.
@@ -85,7 +85,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """The link from one topic to a channel.
+    """A feed is the link from one topic to a channel.
 
     Attributes:
         source: the topic.

@@ -1,4 +1,4 @@
-"""Links of a policy: which destination forwards to which, here or at another site."""
+"""A policy has links: which destination forwards to which, here or at another site."""
 
 import functools
 import re
@@ -21,7 +21,7 @@ def is_site_variable(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Another deployment that links lead to.
+    """A site is another deployment that links lead to.
 
     Attributes:
         name: as it is called by all sites.
@@ -45,7 +45,7 @@ class Site:
 
 
 class LinkNameParts(NamedTuple):
-    """The parts of a link's name.
+    """A link's name is made of these parts.
 
     Attributes:
         source: name of the destination that it takes from.
@@ -84,7 +84,7 @@ def known_by(source: str, target: str, here: str = "", site: str = "", *, copies
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link between two destinations. A table of a policy with several targets or topics is several of these.
+    """A link leads from one destination to another. A policy's table with several targets or topics is several links.
 
     Attributes:
         name: as the policy calls the table that it comes from.

@@ -1,4 +1,4 @@
-"""Packets of channels: how they are written and read. docs/links.md describes the format.
+"""A channel's packets are written and read here. docs/links.md describes the format.
 
 A message goes in one packet or several. Each says its number at the source and the number before it, so that a reader
 knows what it missed though numbers have gaps; a heartbeat says the last number when there is nothing else to say.
@@ -20,7 +20,7 @@ LARGEST: Final = 65507
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A piece of a message, or a heartbeat: that has no parts.
+    """A packet has a piece of a message, or is a heartbeat, and then it has no parts.
 
     Attributes:
         channel: its name.

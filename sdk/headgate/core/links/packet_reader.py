@@ -22,7 +22,7 @@ Stream = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A message, whole."""
+    """A message has arrived whole."""
 
     channel: str
     topic: str
@@ -33,7 +33,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Messages of a topic that did not get here.
+    """A loss is a range of messages of a topic that did not get here.
 
     Attributes:
         channel: by which they were sent.
@@ -69,7 +69,7 @@ class _State:
 
 
 class Reception:
-    """The topics of the channels of one group and port, since the reader began: what went before is not missing.
+    """A reception follows the topics of the channels of one group and port; nothing before it began is missing.
 
     Attributes:
         lost: messages that did not get here, by topic.

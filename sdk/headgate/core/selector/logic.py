@@ -1,4 +1,4 @@
-"""The parts of a selector as conditions on a message, in the three-valued logic of SQL: ``None`` is unknown.
+"""A selector has parts that are conditions on a message, in the three-valued logic of SQL: ``None`` is unknown.
 
 Each function makes a part from smaller ones. A part is called with the headers of a message, and returns what it is for
 that message: text, a number, a truth value, ``None``, or a header's value of another type, which equals nothing.

@@ -1,4 +1,4 @@
-"""Decides which stored messages a selector matches. Of a message its headers are read, never its body."""
+"""A stored message is matched with a selector by its headers, which are read, and never by its body."""
 
 from collections.abc import Callable
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Message selectors: conditions on the headers of a message, as JMS has them: a part of the conditions of SQL-92.
+"""A message selector is a condition on a message's headers, as JMS has them: a part of the conditions of SQL-92.
 
 >>> urgent = Selector.parse("region IN ('eu', 'us') AND (priority > 4 OR kind LIKE 'alarm.%')")
 >>> [urgent.matches(headers) for headers in ({"region": "eu", "priority": 7}, {"region": "eu"}, {"priority": 7})]
@@ -25,7 +25,7 @@ Kind = Literal["boolean", "number", "text", "any"]
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A condition on the headers of a message.
+    """A selector judges the headers of a message by one condition.
 
     Attributes:
         text: as it was written.
@@ -54,7 +54,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """The condition that was read.
+    """A term is a condition, or a part of one, that was read.
 
     Attributes:
         part: as it is evaluated.
@@ -70,7 +70,7 @@ class _Term:
 
 
 class _Reader:
-    """Reads a condition: each method one operator, the loosest first, from terms of the next."""
+    """A reader takes a condition apart: each method reads one operator, the loosest first, from terms of the next."""
 
     def __init__(self, text: str, tokens: Iterator[Token]) -> None:
         self._text = text

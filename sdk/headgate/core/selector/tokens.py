@@ -1,4 +1,4 @@
-"""The words of a selector: names, texts, numbers, operators. Any text is read or refused."""
+"""A selector is made of words: names, texts, numbers, operators. Any text is read or refused."""
 
 import re
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _GLUED: Final = re.compile(r"[\w$.]")
 
 
 class Token(NamedTuple):
-    """One word of a selector.
+    """A token is one word of a selector.
 
     Attributes:
         kind: ``end`` comes last.

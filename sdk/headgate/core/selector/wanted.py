@@ -1,4 +1,4 @@
-"""Decides which subscriptions of a topic want a message before it is stored, by the selectors that the topic lists.
+"""A topic decides, before a message is stored, which subscriptions want it, by the selectors that it lists.
 
 Receivers judge again what reaches them, so that nothing here has to be known in time, or complete: a message that
 nobody judged is stored for every subscription.
@@ -42,7 +42,7 @@ def word_of(selector: str | None) -> str:
 
 
 class TopicSelectors:
-    """The selectors that a topic lists, each with the subscription that it is of.
+    """A topic lists these selectors, each with the subscription that it is of.
 
     Args:
         clock: returns seconds of processor time of this thread.
