@@ -159,8 +159,8 @@ class PoolSupervisor:
             fields = await store.fields(pool)
             if "share" in fields and (of := record(fields["share"].encode())["of"]) != known.get("part_of", ""):
                 shares[name] = of
-            members = await store.members(pool)
-            if sites := tuple(one.site for one in members if one.site and one.site not in _sites_of(known)):
+            members = await store.members(pool, match="@*")
+            if sites := tuple(one.site for one in members if one.site not in _sites_of(known)):
                 unnamed[name] = sites
         self._leftovers, self._unnamed = shares, unnamed
 

@@ -9,7 +9,7 @@ from headgate.redis.backend import Backend
 from headgate.redis.keys import PoolAddress
 from headgate.redis.replies import record
 from headgate.redis.stores.pool_sites import SILENT, PoolSiteStore, now_ms
-from headgate.redis.stores.pools import UNLIMITED, Share
+from headgate.redis.stores.pools import UNLIMITED, PoolStore, Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,15 @@ async def forget_site(server: Backend, pool: PoolAddress, site: str) -> int:
     little; what it uses meanwhile comes on top of the limit.
 
     Raises:
-        PolicyError: there is no such pool.
+        PolicyError: there is no such pool, or no such site has a part of it.
         CoordinatorUnavailable: Redis does not answer.
     """
+    store = PoolStore(server)
+    if not (fields := await store.fields(pool)):
+        raise PolicyError(f"there is no pool {pool.name!r}")
+    parts = [part.site for part in await site_parts(server, pool, fields, await store.members(pool, match="@*"))]
+    if site not in parts:
+        raise PolicyError(f"no site {site!r} has a part of pool {pool.name!r}; {', '.join(parts) or 'none'} has")
     code, _, size, _, _ = await PoolSiteStore(server).account(pool, site, mode="forget")
     if code == "UNKNOWN":
         raise PolicyError(f"there is no pool {pool.name!r}")

@@ -220,12 +220,20 @@ class PoolStore:
         flat = await self.server.command(pool.keys[0], "HGETALL", pool.key)
         return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
 
-    async def members(self, pool: PoolAddress, *, most: int = 1000) -> list[Share]:
-        """Return about ``most`` members, the largest slices first; reads a piece at a time, changes nothing."""
+    async def members(self, pool: PoolAddress, *, most: int = 1000, match: str = "*") -> list[Share]:
+        """Return about ``most`` members, the largest slices first; reads a piece at a time, changes nothing.
+
+        Args:
+            pool: whose.
+            most: members to read.
+            match: pattern of Redis for their names; of sites it is ``@*``.
+        """
         found: dict[str, Share] = {}
         cursor = b"0"
         while True:
-            cursor, flat = await self.server.command(pool.keys[0], "HSCAN", pool.keys[1], cursor, "COUNT", 500)
+            cursor, flat = await self.server.command(
+                pool.keys[0], "HSCAN", pool.keys[1], cursor, "MATCH", match, "COUNT", 500
+            )
             for i in range(0, len(flat), 2):
                 name, values = flat[i].decode(), record(flat[i + 1])
                 found[name] = Share(
