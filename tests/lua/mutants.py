@@ -30,7 +30,6 @@ from tests.lua.mutants_of_rules import RULES
 from tests.lua.mutants_of_selectors import SELECTORS
 from tests.lua.mutants_of_shadows import SHADOWS
 from tests.lua.mutants_of_spool import SPOOL
-from tests.lua.mutants_of_user_quotas import USER_QUOTAS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COPIED: Final = ("sdk", "lua", "tests", "pyproject.toml")
@@ -74,7 +73,6 @@ MUTANTS: Final = tuple(
         *LIMITERS,
         *SELECTORS,
         *SHADOWS,
-        *USER_QUOTAS,
         *BANDS,
         *POOLS_OVER_SITES,
         *SPOOL,

@@ -9,6 +9,11 @@ _LEDGER = "test_limiter_ledger"
 _BATCHES = "test_batches"
 _TOGETHER = "test_of_many_that_have_no_room_together_as_many_are_held_as_have"
 _MANY = "test_many_that_all_have_room_take_and_give_back_as_much_as_each_by_itself"
+_QUOTAS = "test_user_quotas"
+_AT_ONCE = f"{_QUOTAS}::test_each_user_has_so_many_at_once_and_those_that_go_make_room"
+_OF_ALL = f"{_QUOTAS}::test_users_together_share_what_they_have_at_once"
+_RATES = f"{_QUOTAS}::test_what_each_user_sends_is_charged_to_it_alone"
+_CLAIMED = f"{_QUOTAS}::test_what_is_claimed_after_a_loss_is_held_and_its_rates_are_not_paid_again"
 
 LIMITERS: Final = (
     ("P1", "lib/together", " or not together.is_room_for(limit, levels, of[amount[1]])", "",
@@ -331,4 +336,16 @@ LIMITERS: Final = (
      f"{_LEVELS}::test_admissions_and_refusals_are_counted_once"),
     ("P12", "admit", "(answer and answer ~= 'held' and 1 or 0)", "0",
      f"{_LEVELS}::test_admissions_and_refusals_are_counted_once"),
+    # Quotas of users; those of what users make are among those of links.
+    ("P1", "lib/taking", "(levels.held[limit.name] or 0) + amount > math.min", "0 > math.min", _AT_ONCE),
+    ("P1", "lib/holding", "math.max(0, (k.levels.held[name] or 0) + number)", "0", _AT_ONCE),
+    ("P2", "lib/holding", "      add_held(k, amount[1], -amount[3] * times)\n", "", _AT_ONCE),
+    ("P1", "lib/holding", "return k.forms[name], k.levels", "return k.forms[name], limiter.levels", _AT_ONCE),
+    ("P1", "lib/holding", "math.max(0, (limiter.levels.held[name] or 0) + number)", "0", _OF_ALL),
+    ("P8", "lib/taking", "amount, limit.rate) - tolerance - now_us)", "0, limit.rate) - tolerance - now_us)", _RATES),
+    ("P8", "lib/taking", "amount, limit.rate) - tolerance - now_us)", "amount, limit.rate) - now_us)", _RATES),
+    ("P8", "lib/holding", "return k.forms[name], k.levels", "return k.forms[name], limiter.levels", _RATES),
+    ("P3", "lib/admitting", "take_amounts(key, amounts, 1, true)", "take_amounts(key, amounts, 1)", _CLAIMED),
+    ("P3", "lib/admitting", "take_amounts(key, amounts, 1, true)", "", _CLAIMED),
+    ("P3", "lib/taking", "now_ms < d.learning_until and limit.most < MOST_COUNTED", "false", _CLAIMED),
 )  # fmt: skip

@@ -218,6 +218,8 @@ def _belonging(rule: Destination, values: Values, source: Source, problems: list
             problems.append(
                 source.problem(path, "means nothing for a bucket; that takes rate, burst, shadow, per_key and ledger")
             )
+        elif setting == "shadow" and rule.kind is None and rule.shadow and rule.shadow.tokens is not None:
+            problems.append(source.problem((*path, "tokens"), "tokens is of a bucket: write kind = 'bucket'"))
         elif setting == "key_limits" and (others := _of_others(rule)):
             text = (
                 f"{others[0]} means nothing for a {rule.kind}; that takes {' and '.join(_LIMITS_OF[rule.kind or ''])}"

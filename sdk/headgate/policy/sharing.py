@@ -5,6 +5,7 @@ A destination takes part in the shared limit of every pattern that it matches, w
 
 from typing import Any, Final
 
+from headgate.core.limits.shadow import IN_SHADOW
 from headgate.core.names import encode_name
 from headgate.core.policy import SHARED, Pool
 from headgate.policy.document import Destination, Limit, PoolTable
@@ -116,6 +117,9 @@ class SharedLimitCompiler:
         for setting in ("resume_at", "resume_at_messages"):
             if setting in values and str(values[setting][0]).strip().endswith("%"):
                 self._wrong(values.pop(setting)[1], "a share of what? the limit is shared by all matches; give a size")
+        if values.get("enforce", ("",))[0] == IN_SHADOW:
+            text = "a shared limit cannot be a shadow limit, for it is a pool; leave out enforce, or the scope"
+            self._wrong(values.pop("enforce")[1], text)
         name = pool_of(table.match)
         if name in self._names:
             self._wrong((*where, "scope"), f"{table.match!r} has a shared limit already; keep one")

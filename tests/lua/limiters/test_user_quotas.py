@@ -5,14 +5,13 @@ import pytest
 from headgate.policy import loads
 from tests.lua.limiters.trial import TTL_MS, Limiter
 
-QUOTA = (
-    '[[user_limit]]\nname = "t"\nusers = ["*"]\nconnections = 2\nin_flight = 3\nrate = "2/s"\nbyte_rate = "1kB/s"\n'
-)
+QUOTA = '[[user_limit]]\nname = "t"\nusers = ["*"]\nconnections = 2\nin_flight = 3\nrate = "2/s"\nbyte_rate = "1kB/s"\n'
 
 
 async def create(limiter: Limiter, more: str = "", *, mode: str = "ensure") -> None:
-    fields = dict(loads(QUOTA + more).rules[0].fields)
-    await limiter.create(fields.pop("limits"), fields.pop("key_limits"), mode=mode, **fields)
+    fields = loads(QUOTA + more).rules[0].fields
+    assert not any(fields[name] for name in fields.keys() - {"limits", "key_limits"})
+    await limiter.create(fields["limits"], fields["key_limits"], mode=mode)
 
 
 @pytest.mark.parametrize("held", ["connections=1", "connections=1,in_flight=1"])

@@ -58,6 +58,15 @@ def test_by_hand_they_are_said_alike_and_taken_away() -> None:
         ('kind = "bucket"\nshadow = { bytes = 3 }', "bytes means nothing for a bucket; that takes tokens"),
         ('kind = "bucket"\nrate = 3\nenforce = "off"', "means nothing for a bucket"),
         ("shadow = { calls = 3 }", "calls"),
+        ('shadow = { tokens = "5/s" }', r"shadow\.tokens: tokens is of a bucket: write kind = 'bucket'"),
+        (
+            'limit = { bytes = "1MB", scope = "shared" }\nenforce = "shadow"',
+            "enforce: a shared limit cannot be a shadow limit",
+        ),
+        (
+            'limit = { bytes = "1MB", scope = "shared" }\nrate = { messages = 5 }\nenforce = "shadow"',
+            "enforce: a shared limit cannot be a shadow limit",
+        ),
         ("shadow = {}", "a shadow of what?"),
     ],
 )
