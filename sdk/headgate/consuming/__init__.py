@@ -1,1 +1,1 @@
-"""Consumers have windows, deliveries, settlement, dead letters, and looks at stored messages."""
+"""A consumer has a window, deliveries to settle, and dead letters; a browser looks at stored messages."""

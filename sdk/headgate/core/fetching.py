@@ -36,7 +36,7 @@ T = TypeVar("T", bound=Delivery)
 
 @dataclass(slots=True)
 class WindowUse:
-    """A consumer has its window in use by what it holds, and a part of it open for more.
+    """A window use counts what a consumer holds of its window, and which part of it is open for more.
 
     The window opens to its whole free room once ``top_up`` of it was settled; what is open stays open until filled.
     """

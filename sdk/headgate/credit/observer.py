@@ -1,4 +1,4 @@
-"""An observer sees an account's destination beside its credit: what to do without room, why it waits, what it drops."""
+"""An observer sees an account's destination, but for credit: what to do without room, why it waits, what it drops."""
 
 import asyncio
 import functools

@@ -1,4 +1,4 @@
-"""A limiter has levels, here as callers see them."""
+"""A limiter's levels are read here as callers see them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ class ShadowState:
 
 @dataclass(frozen=True, slots=True)
 class LimiterState:
-    """A limiter is shown at one instant by this state.
+    """A limiter state shows a limiter at one instant.
 
     Attributes:
         name: of the limiter.

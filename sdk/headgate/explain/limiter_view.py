@@ -149,7 +149,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class LimiterView:
-    """A limiter is seen at one instant here.
+    """A limiter view shows a limiter at one instant.
 
     Of many keys and holds some are looked at; how many say ``keys_seen`` and ``holds_seen``.
 

@@ -43,7 +43,7 @@ class NoStore:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Redis answers acquire and publish with this.
+    """A credit answers acquire and publish: what was granted, and what of a batch was stored.
 
     ``first`` is the number of the batch's first entry, 0 where there is none; to acquire with ``resume``, the number of
     the last message that was published before; ``stored`` how many of it were stored:

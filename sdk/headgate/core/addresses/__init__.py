@@ -1,1 +1,1 @@
-"""An address has a name that patterns match, found by an index, and options that a URL may carry."""
+"""An address is matched by patterns, which an index finds, and may have options in a URL."""

@@ -1,4 +1,4 @@
-"""A slice in hand is admitted ahead for a key: a session hands it out and takes it back without a call.
+"""A slice has amounts admitted ahead for a key, which a session hands out and takes back without a call.
 
 A slice is a hold of many admissions' amounts. It is taken only where many admissions come at a time and nobody waits,
 hands out for a quarter of a second at the most, and then says what was used: what is held at once goes back with every

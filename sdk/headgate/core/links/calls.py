@@ -110,7 +110,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class NoStore:
-    """The worker answers a :class:`Commit` that was to spool with this, and nothing of it is at the target.
+    """With this the worker answers a :class:`Commit` that was to spool; nothing of it is at the target.
 
     Attributes:
         why: the store takes nothing, or the target does not spool; empty where a store can never hold the message.
