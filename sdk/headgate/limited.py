@@ -1,4 +1,4 @@
-"""A decorator has a function called only as fast, or as often at a time, as a limit allows."""
+"""A decorator lets a function be called only as fast, or as often at a time, as a limit allows."""
 
 import functools
 import inspect

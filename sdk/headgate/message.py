@@ -216,7 +216,7 @@ class Receipt:
 
 
 class Named(Protocol):
-    """An address has a name, which is all that a message needs of it."""
+    """A named address has the names that a message needs of it."""
 
     @property
     def name(self) -> str:

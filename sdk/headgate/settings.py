@@ -1,4 +1,4 @@
-"""The settings of a destination are given by name here, as callers spell them."""
+"""This module reads a destination's settings as callers give them, by name."""
 
 from collections.abc import Mapping
 from typing import Any

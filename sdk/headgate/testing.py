@@ -84,7 +84,7 @@ class FakeRedis:
 
 
 class FakeServer(Server):
-    """A fake server makes its calls to a :class:`FakeRedis`."""
+    """A fake server passes its calls to a :class:`FakeRedis`."""
 
     def __init__(self, redis: FakeRedis) -> None:
         super().__init__(parse_url(URL))
@@ -143,7 +143,7 @@ class FakeServer(Server):
 
 
 class FakeClient(Client):
-    """A fake client has a :class:`FakeRedis` for its Redis."""
+    """A fake client connects to a :class:`FakeRedis`."""
 
     def __init__(self, redis: FakeRedis, *, namespace: str) -> None:
         super().__init__(URL, namespace=namespace)

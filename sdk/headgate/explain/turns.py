@@ -1,4 +1,4 @@
-"""A queue's keys may take turns: it is shown which of them wait, how much of each, and what share each gets."""
+"""A queue's keys may take turns: this shows which wait, how much of each, and their shares of the deliveries."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

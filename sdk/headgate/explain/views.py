@@ -44,7 +44,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """A waiter is a session in line: its place from 1, the bytes its first message needs, and the seconds it stood.
+    """A waiter is a session in line: its place from 1, the bytes its first message needs, and the seconds it has stood.
 
     A session keeps its place while one of its calls gives up and the next one waits: each call may be younger.
     """

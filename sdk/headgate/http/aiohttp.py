@@ -1,4 +1,4 @@
-"""A client middleware has the requests of aiohttp wait for a limit."""
+"""A client middleware makes aiohttp's requests wait for a limit."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A dependency for FastAPI has a limit protect single routes."""
+"""A FastAPI dependency puts single routes under a limit."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Final

@@ -1,4 +1,4 @@
-"""A transport has the requests of httpx wait for a limit."""
+"""A transport makes httpx's requests wait for a limit."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import cast

@@ -84,7 +84,7 @@ class KeyedPermit(Permit):
 
 
 class Admission(Permit):
-    """An admission is admitted on entering ``async with gate.admit(...)``, and is a permit while inside."""
+    """An admission is granted on entering ``async with gate.admit(...)``, and is a permit while inside."""
 
     __slots__ = ("_timeout", "_wanted")
 

@@ -1,4 +1,4 @@
-"""A limiter refuses: with values those who do not wait, and with errors those who do."""
+"""A refusal is a value for callers who do not wait, and an error for those who do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

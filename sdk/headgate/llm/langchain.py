@@ -1,4 +1,4 @@
-"""A rate limiter has LangChain's models keep limits that all processes share."""
+"""A rate limiter holds LangChain's models to limits that all processes share."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A pool has settings: limits absolute or in percent, and reserves. It is read here how much of it is used, too."""
+"""A pool has settings: limits absolute or in percent, and reserves. This module also reads how much of it is used."""
 
 import asyncio
 import contextlib

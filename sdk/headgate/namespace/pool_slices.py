@@ -1,4 +1,4 @@
-"""Slices of pools move from the pool to who is blocked, and back from who does not use them.
+"""A slice moves from its pool to a blocked destination, and back from one that does not use it.
 
 A pool and the destinations that share it lie in different slots, so nothing moves in one step. It moves by totals:
 *look* at the destination, *draw* from the pool, *deliver* to the destination; and to take back, *ask* a destination and

@@ -1,4 +1,4 @@
-"""It is found out here whether anything limits a limiter, gate or bucket: else its name may be misspelled."""
+"""This module finds whether anything limits a limiter, gate or bucket: if not, its name may be misspelled."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""A channel is a table of a policy document."""
+"""A policy document has one table for each channel."""
 
 from pydantic import Field
 

@@ -102,7 +102,7 @@ class LimiterTable(Table):
 
 
 class DescriptorTable(Table):
-    """A proxy asks a limiter with this, by Envoy's rate limit service at nodes; the most specific one counts."""
+    """A descriptor says what proxies ask a limiter, by Envoy's rate limit service at nodes; the most specific wins."""
 
     domain: ProxyText = Field(description="of the proxy's filter")
     entries: Entries = Field(description="keys of the proxy's descriptor in their order; 'key=value' for that value")

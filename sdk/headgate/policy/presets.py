@@ -1,4 +1,4 @@
-"""A preset has rules below all rules of a document: defaults of destinations in the source systems, and usual limiters.
+"""A preset adds rules below all rules of a document: defaults of destinations in source systems, and usual limiters.
 
 Artemis blocks after 10 MiB and buffers 1 MiB a consumer. ActiveMQ Classic prefetches by kind of consumer, calls one
 slow for which more than twice its prefetch waits, and blocks when all messages together fill the memory of its system

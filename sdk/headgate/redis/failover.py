@@ -1,6 +1,6 @@
-"""It is found here which servers are in charge: what Sentinels say, the moment they say it, and whose word counts.
+"""This module finds the servers in charge.
 
-Of a cluster it is found which server has which slots.
+It heeds what Sentinels say, the moment they say it, and knows whose word counts; of a cluster it reads the slots.
 """
 
 import asyncio

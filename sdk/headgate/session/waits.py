@@ -1,4 +1,4 @@
-"""Sends and admissions of one session may wait, while the tasks that wait in them have holds."""
+"""Sends and admissions of a session may wait: this module names them, and the holds of the tasks that wait in them."""
 
 import asyncio
 from collections import defaultdict

@@ -59,7 +59,7 @@ class _Piece:
 
 
 class PayloadReader:
-    """A payload reader reads for one client. A call for the next message of a segment finds it here already.
+    """A payload reader reads payloads for one client. A call for the next message of a segment finds it here already.
 
     Args:
         spools: the stores.

@@ -41,7 +41,7 @@ class NewerStoreError(PolicyError):
 
 @dataclass(frozen=True, slots=True)
 class SpoolSettings:
-    """A store has these settings.
+    """The settings of a store say where its segments are, and what they may hold.
 
     Attributes:
         url: where its segments are, as fsspec reads it; no secrets.

@@ -26,7 +26,7 @@ LOOKS: Final = 4
 
 
 class Sweeper:
-    """A sweeper serves the destinations that one client sent spooled messages to or received them from."""
+    """A sweeper sweeps the destinations that one client sent spooled messages to or received them from."""
 
     def __init__(self, spools: Spools) -> None:
         self._spools = spools

@@ -1,4 +1,4 @@
-"""Threads have their own clients, sessions and buckets."""
+"""Clients, sessions and buckets for threads are used without ``await``."""
 
 import asyncio
 import functools

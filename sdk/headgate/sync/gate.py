@@ -121,7 +121,7 @@ class Permit:
 
 
 class Admission(Permit):
-    """An admission is admitted on entering ``with gate.admit(...)``, and is a permit while inside."""
+    """An admission is granted on entering ``with gate.admit(...)``, and is a permit while inside."""
 
     __slots__ = ("_timeout", "_wanted")
 

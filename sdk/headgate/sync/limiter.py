@@ -105,7 +105,7 @@ class Hold:
 
 
 class Admission:
-    """An admission is held inside ``with limiter.admit(...)``; :meth:`wait` gives the hold."""
+    """An admission is granted on entering ``with limiter.admit(...)``, and held inside; :meth:`wait` gives the hold."""
 
     __slots__ = ("_ask", "_hold", "_rule")
     _hold: Hold  # there from entering on

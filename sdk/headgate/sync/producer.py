@@ -1,4 +1,4 @@
-"""Threads have their own producers."""
+"""A producer for threads sends without ``await``."""
 
 import concurrent.futures
 import math

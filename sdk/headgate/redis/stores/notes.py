@@ -22,9 +22,9 @@ PAGE: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """A tie binds a consumer that settles nothing, or a hold that is not released, until a wait ends.
+    """A tie is a consumer that settles nothing, or a hold that is not released, until a wait ends.
 
-    Only who waits uses it.
+    It is used only by the one that waits.
 
     Attributes:
         destination: where the consumer is, or what is held.

@@ -1,4 +1,1 @@
-"""Texts are read and written here on the way to Redis and back.
-
-They are arguments of scripts, what is left out of these, libraries, and answers to INFO.
-"""
+"""Text goes to Redis and comes back: arguments of scripts, what is left out of these, libraries, answers to INFO."""
