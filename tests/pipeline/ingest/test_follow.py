@@ -112,7 +112,7 @@ def test_it_goes_on_where_it_was_when_redis_is_back(
         said.append(line)
         if line.startswith("batch 0"):
             server.kill9()
-        elif "asked again" in line:
+        elif "retrying" in line:
             server.restart()
             writer.add("orders", 200, first=301)
         elif line.startswith("batch 1"):
@@ -120,7 +120,7 @@ def test_it_goes_on_where_it_was_when_redis_is_back(
 
     with pytest.raises(KeyboardInterrupt):
         run(spark, job_of(writer, tmp_path, follow=True, every=1), say)
-    assert [line.split(":")[0] for line in said if "asked" not in line] == ["batch 0", "Redis answers again", "batch 1"]
+    assert [line.split(":")[0] for line in said if "retrying" not in line] == ["batch 0", "Redis answers again", "batch 1"]
     assert spark.streams.active == []
     assert stored(tmp_path) == expected(orders=500)
     assert stored(tmp_path, "problems") == []
@@ -179,7 +179,7 @@ def test_the_command_outlives_its_redis_and_ends_by_ctrl_c(server: RedisServer, 
         return bool(staged() - known)
 
     def asked(before: int) -> bool:
-        return told("asked again") > before
+        return told("retrying") > before
 
     wait_for(staged, timeout=240)
     for _ in range(5):
@@ -188,12 +188,12 @@ def test_the_command_outlives_its_redis_and_ends_by_ctrl_c(server: RedisServer, 
         count += 5000
         wait_for(partial(newer, known), timeout=240)
         server.kill9()
-        wait_for(partial(asked, told("asked again")), timeout=240)
+        wait_for(partial(asked, told("retrying")), timeout=240)
         server.restart()
     wait_for(lambda: stored(tmp_path) == expected(orders=count), timeout=280)
     assert told("Redis answers again")
     server.kill9()
-    wait_for(partial(asked, told("asked again")), timeout=240)
+    wait_for(partial(asked, told("retrying")), timeout=240)
     os.killpg(job.pid, signal.SIGINT)
     assert job.wait(30) == 130, said.read_text()
     assert said.read_text().endswith("headgate: interrupted; the next run goes on from the checkpoint\n")
