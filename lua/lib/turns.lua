@@ -11,6 +11,7 @@ local STEPS = 1048576 -- of what a key got, for all of a limit, or a second of a
 local MOST_STEPS = 1073741824 -- for one of its holds
 local MOST_AHEAD_STEPS = 68719476736
 local MOST_TURNS = 8796093022208
+local MOST_PATIENCE_MS = 300000 -- of a deadline: whoever waits for longer stands in line as if for that long
 
 local function key_of(unit)
   return string.match(unit, '^%S+')
@@ -84,6 +85,9 @@ local function number_lines()
   if limiter.lines ~= lines then
     begin_line_anew()
     forget_clocks()
+    if not d.order and string.find(limiter.lines or '', ' deadline$') then -- those who come now stand behind all deadlines
+      d.tickets = math.max(d.tickets, limiter.now_ms + MOST_PATIENCE_MS)
+    end
     limiter.lines = lines
     redis.call('HSET', K_DESTINATION, 'lines', lines)
   end

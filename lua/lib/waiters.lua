@@ -2,7 +2,6 @@
 -- Those who wait in one unit, in turn, and the units of a key.
 local STALE_WAITER_MS = 3000
 local MAX_UNITS = 16
-local MOST_PATIENCE_MS = 300000 -- of a deadline: whoever waits for longer stands in line as if for that long
 local joined = {} -- in this call, by id
 
 -- Until when a waiter keeps its place after it asked; one that died meanwhile gets nothing that it would keep past its TTL + 1 s.

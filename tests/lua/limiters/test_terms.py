@@ -300,6 +300,24 @@ async def test_the_earliest_deadline_goes_first_within_a_band(limiter: Limiter) 
     assert order == ["bob.4", "bob.5", "bob.2", "bob.3", "bob.1"]
 
 
+async def test_who_waited_by_deadline_goes_before_those_who_come_once_that_is_switched_off(limiter: Limiter) -> None:
+    await limiter.create("slots at_once 1", order="deadline")
+    assert await limiter.admit("ann.1", "slots=1") == "held"
+    for number, wait_ms in ((1, 90_000), (2, 5_000)):
+        assert (await limiter.admit(f"bob.{number}", "slots=1", wait_ms=wait_ms)).startswith("wait ")
+        assert (await limiter.admit(f"cid.{number}", "slots=1", key=f"c{number}", wait_ms=wait_ms)).startswith("wait ")
+    await limiter.change(order="")
+    for number in (1, 2):
+        assert (await limiter.admit(f"dan.{number}", "slots=1", wait_ms=90_000)).startswith("wait ")
+        assert (await limiter.admit(f"eve.{number}", "slots=1", key=f"e{number}", wait_ms=90_000)).startswith("wait ")
+    before = "ann.1"
+    for _ in range(8):
+        await limiter.release(before)
+        before = next(e.split(":")[1] for _, e in reversed(await limiter.events()) if e.startswith("held:"))
+    order = [text.split(":")[1] for _, text in await limiter.events() if text.startswith("held:")]
+    assert order == ["ann.1", "bob.2", "cid.2", "bob.1", "cid.1", "dan.1", "eve.1", "dan.2", "eve.2"]
+
+
 async def test_the_first_that_leaves_takes_its_deadline_along(limiter: Limiter) -> None:
     await limiter.create("slots at_once 1", order="deadline")
     assert await limiter.admit("ann.1", "slots=1") == "held"
