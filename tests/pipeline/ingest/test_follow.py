@@ -120,7 +120,11 @@ def test_it_goes_on_where_it_was_when_redis_is_back(
 
     with pytest.raises(KeyboardInterrupt):
         run(spark, job_of(writer, tmp_path, follow=True, every=1), say)
-    assert [line.split(":")[0] for line in said if "retrying" not in line] == ["batch 0", "Redis answers again", "batch 1"]
+    assert [line.split(":")[0] for line in said if "retrying" not in line] == [
+        "batch 0",
+        "Redis answers again",
+        "batch 1",
+    ]
     assert spark.streams.active == []
     assert stored(tmp_path) == expected(orders=500)
     assert stored(tmp_path, "problems") == []
