@@ -14,7 +14,7 @@ from headgate.redis.keys import Address, PoolAddress, owned_keys
 from headgate.redis.replies import record
 from headgate.redis.stores.pools import PoolStore, Share, Slice
 from tests.amqp.node_processes import NodeProcess, nodes
-from tests.links.pools.pool_sites import part, shared, whole
+from tests.links.pools.pool_sites import in_use, part, shared, whole
 from tests.links.sites import SiteOf
 from tests.support.extent import for_long
 from tests.support.waiting import wait_until
@@ -85,12 +85,13 @@ class Deployment:
                         await message.accept()
 
     async def empty(self) -> None:
-        """Take all that is stored."""
+        """Take all that is stored, however slowly it comes."""
         async with self.client.session() as session:
-            for name in NAMES:
-                consumer = await session.consumer(name)
-                while (message := await consumer.receive(timeout=0.2)) is not None:
-                    await message.accept(confirm=True)
+            consumers = [await session.consumer(name) for name in NAMES]
+            while await in_use(self.site, NAMES):
+                for consumer in consumers:
+                    while (message := await consumer.receive(timeout=0.05)) is not None:
+                        await message.accept(confirm=True)
 
 
 async def share_of(berlin: Deployment) -> dict[str, int]:
