@@ -1,4 +1,4 @@
-"""Descriptors have traps: what proxies ask in vain, or are not held to."""
+"""The linter knows traps of descriptors: what proxies ask in vain, or are not held to."""
 
 from collections.abc import Iterator
 from typing import Final

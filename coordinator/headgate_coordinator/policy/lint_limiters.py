@@ -1,4 +1,4 @@
-"""Limiters have traps: limits that can never be reached, never be kept, or keep somebody out for ever."""
+"""The linter knows traps of limiters: limits that can never be reached, or kept, or that keep somebody out for ever."""
 
 import math
 from collections.abc import Iterator, Sequence

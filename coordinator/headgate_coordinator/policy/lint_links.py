@@ -1,4 +1,4 @@
-"""Links have one known trap: pressure that does not cross, since only one side has a limit."""
+"""The linter knows one trap of links: pressure that does not cross, since only one side has a limit."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Spooling has traps: payloads that never go to the store, or that stay where nobody else can read them."""
+"""The linter knows traps of spooling: payloads that never go to the store, or stay where nobody else can read them."""
 
 from collections.abc import Iterator
 

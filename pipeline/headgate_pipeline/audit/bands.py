@@ -10,7 +10,7 @@ from headgate_pipeline.ledger.limiter_course import NO_KEY, read_amounts, read_l
 
 @dataclass(slots=True)
 class _Passed:
-    """A passed band waits for one limit: how many do, and what was admitted of it when its last had its turn."""
+    """`_Passed` counts how many wait in a band for one limit, and what it had admitted at their last turn."""
 
     waiting: int
     since: float

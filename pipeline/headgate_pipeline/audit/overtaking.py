@@ -15,7 +15,7 @@ _ANEW: Final = frozenset({"apply", "recount"})
 
 
 class Overtaking:
-    """`Overtaking` follows the bands of one queue, and counts how often each is overtaken.
+    """`Overtaking` follows the bands of one queue, and counts how often each was overtaken.
 
     Args:
         violated: is called with the promise, what is wrong, what was expected, and what was found.

@@ -1,4 +1,4 @@
-"""A client may come back to a durable subscription without saying its topic, to close it, as JMS does."""
+"""A client may reattach to a durable subscription without saying its topic, to close it, as JMS does."""
 
 import asyncio
 import contextlib

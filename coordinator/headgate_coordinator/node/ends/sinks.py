@@ -26,7 +26,7 @@ Buffer = Backlog | deque[Message]
 
 
 class MessageSource(Protocol):
-    """A link's messages have a source: the feed of one destination, or those of all topics that a pattern matches."""
+    """A message source fetches for a link: it is one destination's feed, or those of all topics of a pattern."""
 
     address: Address
     subscription: str

@@ -15,7 +15,7 @@ HINTS_AHEAD: Final = 64 << 10
 
 
 class Replies(LinkEnd):
-    """`Replies` sends the answers of one connection."""
+    """`Replies` sends an SDK the answers and hints of one connection."""
 
     def __init__(self, connection: Connection, link: Link) -> None:
         super().__init__(connection, link, GATEWAY)
