@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from headgate.core.deadlock import Deadlock
 from headgate.explain.levels import ShadowState
 from headgate.explain.limiter_view import LimiterView
-from headgate.explain.limiter_words import shadow_text
+from headgate.explain.limiter_words import duration, shadow_text
 from headgate.explain.link_view import LinkAt, LinkEnds, LinkView, Side
 from headgate.explain.turns import Turns
 from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Waiter, amount, count
@@ -248,7 +248,7 @@ class Explanation:
         if self.turns is not None:
             yield from (f"  {row}" for row in self.turns.rows())
         if self.next_due_in is not None:
-            yield f"  {count(self.later)} of these wait for their time, the next for {self.next_due_in:.3g} s"
+            yield f"  {count(self.later)} of these wait for their time, the next for {duration(self.next_due_in)}"
         for limit in self.limits:
             total = "unlimited" if limit.limit is None else str(limit.limit)
             rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""

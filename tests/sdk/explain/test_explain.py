@@ -1,12 +1,17 @@
 """What an explanation tells beside its cause: who set it, who holds it, since when, and what would free it."""
 
 import asyncio
+import io
 import json
+import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from rich.console import Console
 
 import headgate
 from headgate import CreditTimeout, InvalidValue, PolicyError
+from headgate_coordinator.operate.status import StatusData, render
 from tests.sdk.observing import GUARD, drain, waiting
 from tests.sdk.scene import TTL_MS, Scene
 from tests.support.servers import RedisServer
@@ -123,6 +128,30 @@ async def test_dropped_messages_are_told(scene: Scene) -> None:
     told = await scene.client.explain("orders")
     assert (told.dropped_messages, told.dropped_bytes) == (3, 77)
     assert "dropped so far: 3 messages, 77 bytes" in str(told)
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+async def test_it_says_how_many_wait_for_their_time(client: headgate.Client, slices: int) -> None:
+    """So does `status`; of a queue with slices it is said of all together. One failed, and waits too."""
+    await client.apply("orders", kind="queue", slices=slices)
+    async with client.session("s") as session:
+        producer, consumer = await session.producer("orders"), await session.consumer("orders")
+        for number in range(4):
+            await producer.send(f"{number}", delay="1h", timeout=GUARD)
+        await producer.send("at", at=datetime.now(UTC) + timedelta(hours=2), timeout=GUARD)
+        await producer.send("now", timeout=GUARD)
+        message = await consumer.receive(timeout=GUARD)
+        assert message is not None
+        await message.modify(after="30min", confirm=True)
+        told = await client.explain("orders")
+        assert told.later == 6
+        assert told.next_due_in is not None
+        assert 1700 < told.next_due_in <= 1800
+        assert "\n  6 messages of these wait for their time, the next for 30 min\n" in str(told)
+        console = Console(width=120, record=True, file=io.StringIO())
+        console.print(render(StatusData([told]), "shop", by="name", width=120))
+        heads, row = (line for line in console.export_text().splitlines() if re.match(r" *(destination|orders) ", line))
+        assert row[: heads.index("later") + 5].split()[-1] == "6"
 
 
 async def test_one_session_sees_that_it_waits_behind_a_larger_message(scene: Scene) -> None:
