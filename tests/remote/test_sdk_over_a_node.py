@@ -23,7 +23,7 @@ from tests.sdk.consuming.test_waiting_beside import sessions  # noqa: F401 -- th
 from tests.sdk.credit import test_blocked, test_on_blocked, test_rules
 from tests.sdk.credit.test_on_blocked import full  # noqa: F401 -- a fixture of its stories
 from tests.sdk.explain import test_explain
-from tests.sdk.limiting import test_bucket, test_gates, test_limiter
+from tests.sdk.limiting import test_bands, test_bucket, test_gates, test_limiter
 from tests.sdk.namespace import test_pools
 from tests.sdk.producing import test_expiry, test_names, test_producer, test_when_full
 from tests.support.extent import share_of
@@ -49,6 +49,7 @@ def _stories(module: ModuleType) -> dict[str, object]:
 
 
 for _module in (
+    test_bands,
     test_blocked,
     test_browse,
     test_bucket,

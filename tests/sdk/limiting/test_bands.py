@@ -101,3 +101,16 @@ def test_threads_name_bands_too(redis_url: str, namespace: str) -> None:
         session.bucket("mails").take(1, band=5)
         with pytest.raises(InvalidValue, match="band"):
             session.limiter("llm").admit(slots=1, band=8)
+
+
+async def test_the_last_bands_are_shed_and_a_part_is_kept_for_the_first(client: headgate.Client) -> None:
+    """Mutants: a band waits where it is to be refused; the error does not say why; what is kept goes to anybody."""
+    await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 4}}, reserve={"3": 0.5}, shed={"6": 0.5})
+    limiter = await client.session("s").limiter("llm")
+    async with limiter.admit(slots=1, band=0, timeout=GUARD), limiter.admit(slots=1, band=0, timeout=GUARD):
+        with pytest.raises(headgate.Shed, match="'slots' is filled to 50%, where band 6 is shed") as shed:
+            await limiter.admit(slots=1, band=6, timeout=GUARD)
+        assert (shed.value.band, shed.value.limit, shed.value.fill) == (6, "slots", 0.5)
+        assert not await limiter.attempt(slots=1, band=4), "what is left is kept for better bands"
+        async with limiter.admit(slots=1, band=3, timeout=GUARD):
+            pass
