@@ -244,7 +244,7 @@ class PatternFeeds:
         self.receivers.joining(names)
         if not names and (queue := await self.receivers.find_queue()):
             raise PolicyError(
-                f"{self.address.name!r} matches {queue!r}, which is a queue; patterns subscribe to topics, "
+                f"{self.address.name!r} matches {whole_name(queue)!r}, which is a queue; patterns subscribe to topics, "
                 f"so open a consumer for each queue"
             )
 
