@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from headgate.core.names import decode_name, slices_pool
+from headgate.core.names import decode_name, given_name, slices_pool
 from headgate.core.policy import Policy, origin_text, origins
 from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue, PolicyError
 from headgate.namespace.pool_sites import PoolPart, SitePart, pool_part, site_parts
@@ -154,9 +154,15 @@ async def set_pool(
     reserve: int | str,
 ) -> None:
     """Create or change a pool; see :meth:`headgate.Client.set_pool`."""
-    pool = PoolAddress.of(pools.namespace, name)
+    pool = _given(pools, name)
     fields = await resolve(pools.store.server, name, pool_fields(limit, percent, total, reserve))
     await _set(pools, pool, {**fields, "policy": ""})
+
+
+def _given(pools: Pools, name: str) -> PoolAddress:
+    """Return the address of a pool that a user names: one that slices have for themselves is nobody's to set."""
+    given_name(name, "pool")
+    return PoolAddress.of(pools.namespace, name)
 
 
 async def _set(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> None:
@@ -174,7 +180,7 @@ async def apply_pools(pools: Pools, entries: Sequence[Mapping[str, Any]], *, ver
     """Set the pools of a compiled policy; see :meth:`headgate.Client.apply_pools`."""
     resolved = [
         (
-            PoolAddress.of(pools.namespace, entry["name"]),
+            _given(pools, entry["name"]),
             {
                 **await resolve(pools.store.server, entry["name"], entry["fields"]),
                 "policy": origin_text(entry.get("origins", {})),
@@ -226,9 +232,9 @@ class PolicyPools:
 
     async def unshare(self, whole: Address) -> None:
         """Delete the pool of a destination that was removed on purpose."""
-        name = slices_pool(whole.name)
-        self._shared.pop(PoolAddress.of(whole.namespace, name).key, None)
-        await remove_pool(self._pools, name)
+        pool = PoolAddress.of(whole.namespace, slices_pool(whole.name))
+        self._shared.pop(pool.key, None)
+        await _remove(self._pools, pool)
 
     async def check(self, policy: Policy) -> None:
         """Raise PolicyError if a pool cannot be set, e.g. a percent of a maxmemory that Redis does not have."""
@@ -253,7 +259,10 @@ class PolicyPools:
 
 async def remove_pool(pools: Pools, name: str) -> None:
     """Delete a pool on purpose; see :meth:`headgate.Client.remove_pool`."""
-    pool = PoolAddress.of(pools.namespace, name)
+    await _remove(pools, _given(pools, name))
+
+
+async def _remove(pools: Pools, pool: PoolAddress) -> None:
     pools.forget(pool)
     await pools.store.set(pool, {}, mode="remove")
 

@@ -6,7 +6,7 @@ A destination takes part in the shared limit of every pattern that it matches, w
 from typing import Any, Final
 
 from headgate.core.limits.shadow import IN_SHADOW
-from headgate.core.names import encode_name
+from headgate.core.names import encode_name, is_slice
 from headgate.core.policy import SHARED, Pool
 from headgate.policy.document import Destination, Limit, PoolTable
 from headgate.policy.line_numbers import Path
@@ -42,6 +42,10 @@ def compile_pools(
                 source.problem(
                     (*path, "name"), f"{table.name!r}: a pool's name has no blanks and does not begin with '~'"
                 )
+            )
+        elif is_slice(table.name):
+            problems.append(
+                source.problem((*path, "name"), f"{table.name!r} is what slices have for themselves; name another")
             )
         limit = parse_limit(table.limit, "limit") if table.limit is not None else None
         if table.site is not None:

@@ -210,6 +210,7 @@ BAD: list[tuple[str, int, str, str]] = [
     ("[[pool]]\nname = 'memory'\npercent = 101", 5, "pool[1].percent", "above 0 and up to 100"),
     ("[[pool]]\nname = 'memory'\nlimit = 5\nreserve = 6", 6, "pool[1].reserve", "above the whole limit of 5"),
     ("[[pool]]\nname = '~a'\nlimit = 5", 4, "pool[1].name", "does not begin with '~'"),
+    ("[[pool]]\nname = 'orders#0'\nlimit = 5", 4, "pool[1].name", "'orders#0' is what slices have for themselves"),
     ("[[pool]]\nname = 'a'\nlimit = 5\n[[pool]]\nname = 'a'\nlimit = 5", 7, "pool[2].name", "keep one"),
     (STORE, 3, "store[1]", "needs a limit"),
     (STORE + "limit = 5\n" + STORE + "limit = 5", 8, "store[2].name", "there is a store 'disk' already; keep one"),

@@ -433,6 +433,15 @@ async def test_slices_are_of_no_other_kinds_and_nobody_names_them(client: headga
     async with client.session("s") as session:
         with pytest.raises(InvalidName, match="stands for a slice"):
             await session.producer("orders#1")
+        with pytest.raises(PolicyError, match=r"'\*' matches 'orders', which is a queue"):
+            await session.consumer("*")
+    for change in (
+        client.set_pool("orders#0", limit="1GiB"),
+        client.apply_pools([{"name": "orders#0", "fields": {"limit_bytes": "9"}}], version=1),
+        client.remove_pool("orders#0"),
+    ):
+        with pytest.raises(InvalidName, match="pool 'orders#0': '#0' stands for a slice"):
+            await change
     for value in (0, 49, "many"):
         with pytest.raises(headgate.InvalidValue):
             await client.apply("orders", slices=value)
