@@ -188,8 +188,11 @@ async def test_while_the_master_of_a_quota_is_away_others_go_on_and_nobody_gets_
 
         own_cluster.nodes[away].sigstop()
         try:
-            told = await asyncio.wait_for(sends(), GUARD)
-            assert "the rate of the quota 'tenants' of user 'ann' is used up" in told
+
+            async def is_told_why() -> bool:
+                return "the rate of the quota 'tenants' of user 'ann' is used up" in await sends()
+
+            await wait_until(is_told_why, timeout=GUARD)
             assert await stored() <= 3, "what the node had in hand"
             assert not await comes()
             for _ in range(3):
