@@ -69,7 +69,7 @@ def test_what_is_no_reference_is_refused(stored: bytes) -> None:
 )
 def test_these_are_no_references(stored: bytes) -> None:
     """A message could lead out of the storage else. Mutant: the end is not looked at."""
-    with pytest.raises(InvalidValue, match="no reference"):
+    with pytest.raises(InvalidValue, match="is not a reference"):
         Reference.parse(stored)
 
 
