@@ -13,6 +13,7 @@ from headgate.namespace.pool_sites import forget_site
 from headgate.redis.keys import PoolAddress
 from tests.links.pools.pool_sites import POOLED, drawn, in_use, part, shared, whole, working
 from tests.links.sites import SiteOf, reach_of
+from tests.support.extent import each
 from tests.support.faultproxy import FaultProxy
 from tests.support.leaks import delete_namespace
 from tests.support.shared import SharedServers
@@ -228,18 +229,24 @@ async def test_a_queue_with_slices_may_use_a_part(three_sites: list[SiteOf]) -> 
         assert (await shared(paris))["@berlin"] == 0
 
 
-async def test_the_home_may_be_a_cluster(
-    three_sites: list[SiteOf], cluster_url: str, shared_servers: SharedServers
+@each("clustered", ["paris", "berlin"])
+async def test_either_side_may_be_a_cluster(
+    three_sites: list[SiteOf], cluster_url: str, shared_servers: SharedServers, clustered: str
 ) -> None:
-    _, berlin, _ = three_sites
-    async with headgate.connect(cluster_url, namespace=berlin.client.namespace) as client:
-        paris = SiteOf("paris", client, cluster_url, reach=berlin.reach)
-        berlin.reach = reach_of(cluster_url)
+    paris, berlin, _ = three_sites
+    async with headgate.connect(cluster_url, namespace=f"{berlin.client.namespace}-c") as client:
+        site = SiteOf(clustered, client, cluster_url, reach=reach_of(cluster_url, paris.url, berlin.url))
+        paris, berlin = (site, berlin) if clustered == "paris" else (paris, site)
+        paris.reach = berlin.reach = site.reach
         await paris.govern(whole(1000, berlin=600))
         await berlin.govern(part("paris"), paris)
         async with working(paris, berlin):
             await berlin.send("invoices", *[BODY] * 4, timeout=20)
             await paris.send("orders", BODY, timeout=20)
             assert (await shared(paris))["@berlin"] >= 400
+            with pytest.raises(headgate.CreditTimeout):
+                await berlin.send("letters", *[BODY] * 3, timeout=2)
+            assert await in_use(berlin, ["invoices", "letters"]) == 600
+        namespace = client.namespace
     for url in shared_servers.cluster().urls:
-        delete_namespace(url, berlin.client.namespace)
+        delete_namespace(url, namespace)

@@ -16,7 +16,6 @@ from tests.lua.pools.pool_actions import QUIET, act
 from tests.lua.pools.site_world import EVENTS, LIMIT, LOSSES, MOST, SiteWorld
 from tests.support.extent import examples
 
-pytestmark = pytest.mark.one_server
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 """Each event is several calls: to find a shorter list of them takes minutes."""
 
