@@ -18,9 +18,15 @@
 --- @include "lib/site_key"
 local run_id, site, mode = ARGV[1], ARGV[2], ARGV[3]
 local MOST_REPORT = 200
+local MOST_LETTER = 400 -- of what is written here; the site may write there too
 local SITE_CHUNK_BYTES = 4194304 -- as for members, at a distance
 local REPORT = '^epoch=(%d+) pool=(%d+) granted=(%d+) returned=(%d+) need=(%d+) at=(%d+)$'
 local member = SITE .. site
+
+-- What is left under a name, or nothing where that is more than this script ever writes.
+local function letter(field)
+  return redis.call('HSTRLEN', K_SITE, field) <= MOST_LETTER and redis.call('HGET', K_SITE, field) or ''
+end
 
 if not load_pool(run_id) then
   return { 'UNKNOWN', '0', '0', '0', {} }
@@ -54,7 +60,7 @@ local function answer(code)
   local lacks, owed = wanted()
   local text = string.format('code=%s epoch=%d pool=%d granted=%d returned=%d most=%d lacks=%d owed=%d', code, m.epoch,
     p.epoch, m.granted, m.returned, math.max(0, math.min(most_of(m), MOST_COUNTED)), lacks, owed)
-  local before = redis.call('HGET', K_SITE, 'answer') or ''
+  local before = letter('answer')
   redis.call('HSET', K_SITE, 'answer', text .. ' at=' .. int(now_ms))
   if string.sub(before, 1, #text) ~= text then
     redis.call('PUBLISH', K_SITE, 'answer')
@@ -86,7 +92,7 @@ if sound ~= 6 then
   return { 'INVALID', int(p.epoch), int(held), '0', {} }
 end
 local epoch, there, granted, returned, need = unpack(words)
-if report == redis.call('HGET', K_SITE, 'read') then
+if report == letter('read') then
   serve_line(member, m)
   save()
   return answer('SAME')

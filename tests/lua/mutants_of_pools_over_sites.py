@@ -66,6 +66,13 @@ POOLS_OVER_SITES: Final = (
         "elseif there > p.epoch then begin_learning(there) save()",
         _HOSTILE,
     ),
+    (
+        "P11",
+        "pool_site",
+        "redis.call('HSTRLEN', K_SITE, field) <= MOST_LETTER and ",
+        "",
+        f"{_M}::test_what_a_hostile_site_leaves_in_place_of_an_answer_is_not_read",
+    ),
     ("P1", "pool_site", "#word <= 16 and words[i] <= MOST and 1 or 0", "1", _HOSTILE),
     # What goes back is not in use, and is counted.
     ("P1", "pool_share", "math.min(free, math.max(0, wanted))", "math.max(0, wanted)", _DRAWS),
@@ -75,7 +82,7 @@ POOLS_OVER_SITES: Final = (
     (
         "P6",
         "pool_site",
-        "if report == redis.call('HGET', K_SITE, 'read') then",
+        "if report == letter('read') then",
         "if false then",
         f"{_M}::test_a_site_that_fell_silent_does_not_hold_up_the_line",
     ),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import redis.asyncio as plain
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from tests.lua.pool_world import Runner, granted
 from tests.lua.pools.pool_actions import QUIET, act
 from tests.lua.pools.site_world import EVENTS, LIMIT, LOSSES, MOST, SiteWorld
 from tests.support.extent import examples
+from tests.support.waiting import wait_until
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 """Each event is several calls: to find a shorter list of them takes minutes."""
@@ -230,6 +232,23 @@ async def test_a_hostile_site_has_no_more_than_its_part_and_costs_others_nothing
     await two.hq.pools.give_back(two.hq.places["a"].address, "memory")
     await two.obtain("hq", "b", LIMIT - MOST - 20)
     assert (await two.hq.look("b")).lacks == 0
+
+
+async def test_what_a_hostile_site_leaves_in_place_of_an_answer_is_not_read(two: SiteWorld, redis_url: str) -> None:
+    """Mutant: an answer of any length is read, and is one that the site has heard of, for it begins like the next."""
+    report = two.stamped(await two.look())
+    answer = await two.report(report)
+    server = two.hq.server
+    await server.command(two.key, "HSET", two.key, "answer", answer.text + " " * 100_000, "read", "x" * 100_000)
+    async with plain.Redis.from_url(redis_url) as redis, redis.pubsub() as told:
+        await told.subscribe(two.key)
+        assert (await two.report(report)).code == "OK"
+
+        async def heard() -> bool:
+            message = await told.get_message(ignore_subscribe_messages=True, timeout=0.1)
+            return message is not None and message["data"] == b"answer"
+
+        await wait_until(heard, timeout=5)
 
 
 async def test_a_site_that_fell_silent_does_not_hold_up_the_line(two: SiteWorld) -> None:
