@@ -60,7 +60,9 @@ local held_before = c.delivered - c.settled
 
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a full Redis can always drain
 d.caller = sid
-d.fetches = fetch > c.fetches and d.kind == 'queue' and not d.fair_by and tonumber(ARGV[6])
+if d.next_due and fetch > c.fetches and d.kind == 'queue' and not d.fair_by then
+  d.fetches = tonumber(ARGV[6])
+end
 local reaped = reap()
 c = still_there(reaped, cid, c)
 if not c then

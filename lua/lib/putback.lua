@@ -23,8 +23,10 @@ end
 -- What is due, and was kept for a fetch that does not take it.
 local function give_promoted_back(sub)
   local ids = d.promoted
-  d.promoted = nil
-  give_back(sub, ids or {})
+  if ids then
+    d.promoted = nil
+    give_back(sub, ids)
+  end
 end
 
 -- `after` has, by id, the ms that some of them are to wait.
