@@ -35,6 +35,7 @@ class SliceWorkers:
         self.workers: dict[int, LinkWorker] = {}
         self._registry, self._make = registry, make
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._ending: list[asyncio.Task[None]] = []
         self._beginning: dict[int, Trouble] = {}
         self._done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         # A slice may fail while `run` ends for another reason: nobody asks then, which is no error of its own.
@@ -77,13 +78,15 @@ class SliceWorkers:
             return await self._done
         finally:
             await self._registry.unfollow(self.source, self._changed)
-            await asyncio.gather(*(stop(task) for task in self._tasks.values()))
+            await asyncio.gather(*(stop(task) for task in (*self._tasks.values(), *self._ending)))
 
     def _changed(self, fields: Mapping[str, str]) -> None:
         del fields
         slices = self._registry.slices(self.source)
+        self._ending = [task for task in self._ending if not task.done()]
         for number in [number for number in self._tasks if number >= len(slices)]:  # it was made anew with fewer
-            self._tasks.pop(number).cancel()
+            self._ending.append(task := self._tasks.pop(number))
+            task.cancel()
             self._beginning.pop(number, None)
             self.workers.pop(number, None)
         for number, address in enumerate(slices):
