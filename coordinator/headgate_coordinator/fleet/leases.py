@@ -1,13 +1,15 @@
 """A namespace has named leases: they say who works on which link, shared out evenly over all who do."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from headgate.redis.backend import Backend
 from headgate.redis.keys import owned_keys
 from headgate.redis.scripts import script
 
+PAGE: Final = 256
+"""Leases that one call is about."""
 Mode = Literal["hold", "known", "alone", "watch", "release", "leave", "forget"]
 
 
@@ -66,3 +68,9 @@ class LeaseStore:
         flat = reply[3]
         fences = {flat[i].decode(): int(flat[i + 1]) for i in range(0, len(flat), 2)}
         return LeaseAnswer(int(reply[1]), int(reply[2]) or None, fences)
+
+
+def pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Return names in parts, each of as many leases as one call may be about."""
+    for first in range(0, len(names), PAGE):
+        yield names[first : first + PAGE]

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headgate._util.tasks import stop
@@ -18,8 +18,9 @@ from headgate.core.links.link import Link, Site, ends_of
 from headgate.core.links.trouble import Trouble
 from headgate.errors import HeadgateError
 from headgate.redis.keys import namespace_channel, owned_keys
-from headgate_coordinator.fleet.leases import LeaseAnswer, LeaseStore, Mode
+from headgate_coordinator.fleet.leases import LeaseAnswer, LeaseStore, Mode, pages
 from headgate_coordinator.fleet.node_facts import BridgeFacts
+from headgate_coordinator.fleet.rounds import LeaseRounds
 from headgate_coordinator.links.channel_job import ChannelJob, end_feed
 from headgate_coordinator.links.endpoints import places_of
 from headgate_coordinator.links.job import AnyJob, LinkTotals
@@ -31,8 +32,6 @@ from headgate_coordinator.links.wait_notes import LinkTies
 from headgate_coordinator.security.policy_reach import PolicyReach
 
 _log = logging.getLogger("headgate.explain.links")
-PAGE: Final = 256
-"""Leases that one call is about."""
 ENDING: Final = 16
 """Links that are ended at a time."""
 BEGINNING: Final = 16
@@ -72,15 +71,14 @@ class Supervisor:
         self._beginning = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(BEGINNING))
         self._above = 0
         self._by_pattern = False
-        self._heard = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._rounds = LeaseRounds(self.round, self._lose, ttl=ttl, name="links")
         self._tells: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin."""
         await self._client.parts.wake_ups.subscribe((namespace_channel(self._client.namespace),), self._hear)
-        self._task = asyncio.create_task(self._run(), name="headgate links")
+        self._rounds.start()
         self._tells = asyncio.create_task(self._ties.run(), name="headgate ties of links")
         self._looking = asyncio.create_task(self._look_after(), name="headgate ends of links")
 
@@ -88,14 +86,14 @@ class Supervisor:
         """Stop, and let others go on at once."""
         await self._client.parts.wake_ups.unsubscribe((namespace_channel(self._client.namespace),), self._hear)
         await stop(self._looking)
-        await stop(self._task)
+        await self._rounds.stop()
         await self._stop_ending({})
         await stop(self._tells)
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSING):
                 held = list(self._jobs)
                 await self._stop(held)
-                for page in _pages(held) if held else ([],):
+                for page in pages(held) if held else ([],):
                     await self._call("leave", page, held=0, total=0)
         await self._stop(list(self._jobs), lost=True)
         await self.sites.close()
@@ -135,26 +133,7 @@ class Supervisor:
 
     def _hear(self, words: list[str]) -> None:
         if words[0] == "policy" or (words[0] == "created" and self._by_pattern):
-            self._heard.set()
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        renewed = loop.time()
-        while True:
-            self._heard.clear()
-            pause = self._ttl / 4
-            began = loop.time()
-            try:
-                again_ms = await self.round()
-                renewed = began
-                pause = min(pause, pause if again_ms is None else again_ms / 1000)
-            except HeadgateError as error:
-                _log.debug("a round over the links ended early: %s", error)
-                if loop.time() - renewed > self._ttl:
-                    await self._stop(list(self._jobs), lost=True)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._heard.wait()
+            self._rounds.hurry()
 
     async def _look_after(self) -> None:
         while True:
@@ -180,7 +159,7 @@ class Supervisor:
             name for name, job in self._jobs.items() if (link := wanted.get(name)) is not job.link and link != job.link
         ]
         await self._stop(gone)
-        for page in _pages([name for name in gone if name in wanted]):
+        for page in pages([name for name in gone if name in wanted]):
             # They begin anew under a later lease: a segment that they wrote and did not commit is nobody's then.
             await self._call("release", page, held=0, total=0)
         await self.sites.keep(policy.sites)
@@ -193,7 +172,7 @@ class Supervisor:
             ("hold", [link for link in names if link in wanted]),
             ("known", [link for link in names if link not in wanted]),  # another may have ended it just now
         ]
-        for mode, page in [(mode, page) for mode, links in sought for page in _pages(links)]:
+        for mode, page in [(mode, page) for mode, links in sought for page in pages(links)]:
             answer = await self._call(mode, page, held=held, total=len(names))
             held += len(answer.fences) - sum(link in self._jobs for link in page)
             fences |= answer.fences
@@ -205,7 +184,7 @@ class Supervisor:
         mine = [link for link in fences if link in wanted]
         given = await self._give_back(mine, len(fences) - fair)
         begin = sorted({*mine} - {*self._jobs} - {*given})
-        for page in _pages(begin):
+        for page in pages(begin):
             self._jobs |= {link: self._begin(wanted[link], fences[link]) for link in page}
             await asyncio.sleep(0)
         await self._end_each(ending, {site.name: site for site in policy.sites})
@@ -237,13 +216,13 @@ class Supervisor:
         others = [link for link in links if link not in fenced]
         given = [*fenced, *others[len(others) - surplus :]] if surplus > 0 else fenced
         await self._stop(given)
-        for page in _pages(given):
+        for page in pages(given):
             await self._call("release", page, held=0, total=0)
         return given
 
     async def _end_each(self, fences: dict[str, int], sites: dict[str, Site]) -> None:
         """End links that the policy does not name; what takes longer than a round goes on beside the next ones."""
-        for page in _pages([link for link in fences if link not in self._ending]):
+        for page in pages([link for link in fences if link not in self._ending]):
             for link in page:
                 task = asyncio.create_task(self._end(link, fences[link], sites), name=f"headgate ends {link}")
                 self._ending[link] = fences[link], task
@@ -282,14 +261,12 @@ class Supervisor:
             )
         await self._call("forget", [link], held=0, total=0)
 
+    async def _lose(self) -> None:
+        await self._stop(list(self._jobs), lost=True)
+
     async def _stop(self, links: Iterable[str], *, lost: bool = False) -> None:
         ending = {link: self._jobs.pop(link) for link in tuple(links) if link in self._jobs}
-        for page in _pages(list(ending)):  # all of a large policy at once would hold up whatever else the node does
+        for page in pages(list(ending)):  # all of a large policy at once would hold up whatever else the node does
             await asyncio.gather(*(ending[link].stop(lost=lost) for link in page))
         for link, job in ending.items():
             self._carried[link] = self._total(link, job)
-
-
-def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    for first in range(0, len(names), PAGE):
-        yield names[first : first + PAGE]

@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from headgate._util.tasks import stop
 from headgate.client import Client
 from headgate.core.links.link import Site
 from headgate.core.names import decode_name
 from headgate.core.policy import Policy
 from headgate.errors import HeadgateError
 from headgate.namespace.pool_limits import pool_names
+from headgate.namespace.pool_sites import most_by_site
 from headgate.redis.keys import PoolAddress, namespace_channel
 from headgate.redis.replies import record
-from headgate_coordinator.fleet.leases import LeaseStore
+from headgate_coordinator.fleet.leases import LeaseStore, pages
+from headgate_coordinator.fleet.rounds import LeaseRounds
 from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.pools.job import PoolJob
 from headgate_coordinator.pools.part_job import PoolPartJob
@@ -52,24 +53,24 @@ class PoolSupervisor:
         self._leftovers: dict[str, str] = {}
         self._unnamed: dict[str, tuple[str, ...]] = {}
         self._looked: Policy | None = None
-        self._heard = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._rounds = LeaseRounds(self.round, self._lose, ttl=ttl, name="pools over sites")
 
     async def start(self) -> None:
         """Begin."""
         await self._client.parts.wake_ups.subscribe((namespace_channel(self._client.namespace),), self._hear)
-        self._task = asyncio.create_task(self._run(), name="headgate pools over sites")
+        self._rounds.start()
 
     async def close(self) -> None:
         """Stop, and let others go on at once."""
         await self._client.parts.wake_ups.unsubscribe((namespace_channel(self._client.namespace),), self._hear)
-        await stop(self._task)
+        await self._rounds.stop()
         held = list(self._jobs)
         await self._stop(held)
         if held:
             with contextlib.suppress(HeadgateError, TimeoutError):
                 async with asyncio.timeout(CLOSING):
-                    await self._leases.call(self._node, held, mode="release", ttl_ms=int(self._ttl * 1000))
+                    for page in pages(held):
+                        await self._leases.call(self._node, page, mode="release", ttl_ms=int(self._ttl * 1000))
 
     @property
     def troubles(self) -> Mapping[str, str]:
@@ -78,25 +79,7 @@ class PoolSupervisor:
 
     def _hear(self, words: list[str]) -> None:
         if words[0] == "policy":
-            self._heard.set()
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        renewed = loop.time()
-        while True:
-            self._heard.clear()
-            began, pause = loop.time(), self._ttl / 4
-            try:
-                again_ms = await self.round()
-                renewed = began
-                pause = min(pause, again_ms / 1000) if again_ms else pause
-            except HeadgateError as error:
-                _log.debug("a round of pools over sites ended early: %s", error)
-                if loop.time() - renewed > self._ttl:
-                    await self._stop(list(self._jobs))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._heard.wait()
+            self._rounds.hurry()
 
     async def round(self) -> int | None:
         """Do once what is to be done; returns in how many ms a lease may become free, None when that is not known.
@@ -110,17 +93,20 @@ class PoolSupervisor:
             self._looked = policy
         plan = self._plan(policy)
         await self._stop([name for name, (what, _) in self._jobs.items() if name not in plan or plan[name][0] != what])
-        if not plan:
-            return None
-        answer = await self._leases.call(
-            self._node, list(plan), mode="alone", ttl_ms=int(self._ttl * 1000), held=len(self._jobs), total=len(plan)
-        )
-        await self._stop([name for name in self._jobs if name not in answer.fences])
-        for name in answer.fences:
+        fences, again = dict[str, int](), list[int]()
+        for page in pages(list(plan)):
+            answer = await self._leases.call(
+                self._node, page, mode="alone", ttl_ms=int(self._ttl * 1000),
+                held=sum(name in self._jobs for name in page), total=len(page),
+            )  # fmt: skip
+            fences |= answer.fences
+            again += [answer.again_ms] if answer.again_ms else []
+        await self._stop([name for name in self._jobs if name not in fences])
+        for name in fences:
             if name not in self._jobs:
                 what, begin = plan[name]
                 self._jobs[name] = what, begin()
-        return answer.again_ms
+        return min(again, default=None)
 
     def _plan(self, policy: Policy) -> Plan:
         plan, sites = Plan(), {site.name: site for site in policy.sites}
@@ -128,7 +114,7 @@ class PoolSupervisor:
             fields = pool.fields
             if "part_of" in fields:
                 self._add_share(plan, sites, policy.site, pool.name, fields["part_of"])
-            if names := (*_sites_of(fields), *self._unnamed.get(pool.name, ())):
+            if names := (*most_by_site(fields), *self._unnamed.get(pool.name, ())):
                 address = PoolAddress.of(self._client.namespace, pool.name)
                 what = (pool.name, names)
                 plan[f"pool-sites:{address.key}"] = what, partial(PoolSitesJob, self._client, address, names)
@@ -160,15 +146,13 @@ class PoolSupervisor:
             if "share" in fields and (of := record(fields["share"].encode())["of"]) != known.get("part_of", ""):
                 shares[name] = of
             members = await store.members(pool, match="@*")
-            if sites := tuple(one.site for one in members if one.site not in _sites_of(known)):
+            if sites := tuple(one.site for one in members if one.site not in most_by_site(known)):
                 unnamed[name] = sites
         self._leftovers, self._unnamed = shares, unnamed
+
+    async def _lose(self) -> None:
+        await self._stop(list(self._jobs))
 
     async def _stop(self, names: list[str]) -> None:
         ending = [self._jobs.pop(name)[1] for name in names if name in self._jobs]
         await asyncio.gather(*(job.stop() for job in ending))
-
-
-def _sites_of(fields: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the sites that have parts of a pool, of its fields."""
-    return tuple(part.partition("=")[0] for part in fields.get("sites", "").split())

@@ -64,11 +64,17 @@ class PoolPart:
         return f"a part of pool {self.pool} at site {self.site}, which lent {self.held} bytes{most}{state}"
 
 
+def most_by_site(fields: Mapping[str, str]) -> dict[str, int]:
+    """Return the bytes that each site may have of a pool, as the fields of its state name them."""
+    parts = (part.partition("=") for part in fields.get("sites", "").split())
+    return {site: int(most) for site, _, most in parts}
+
+
 async def site_parts(
     server: Backend, pool: PoolAddress, fields: Mapping[str, str], members: Collection[Share]
 ) -> tuple[SitePart, ...]:
     """Return the parts that sites have of a pool."""
-    named = {site: int(most) for site, _, most in (part.partition("=") for part in fields.get("sites", "").split())}
+    named = most_by_site(fields)
     shares = {share.site: share for share in members if share.site}
     if not named and not shares:
         return ()

@@ -10,8 +10,9 @@ import pytest
 import headgate
 from headgate.core.links.link import Link
 from headgate.core.policy import Policy
+from headgate_coordinator.fleet.leases import PAGE
 from headgate_coordinator.links import link_job
-from headgate_coordinator.links.supervisor import BEGINNING, PAGE, Supervisor
+from headgate_coordinator.links.supervisor import BEGINNING, Supervisor
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 import headgate
-from headgate._util.tasks import stop
 from headgate.core.names import slice_name
 from headgate.namespace.pool_sites import forget_site
-from headgate.redis.keys import PoolAddress
+from headgate.redis.keys import PoolAddress, owned_keys
 from tests.links.pools.pool_sites import POOLED, drawn, in_use, part, shared, whole, working
 from tests.links.sites import SiteOf, reach_of
 from tests.support.extent import each
@@ -175,7 +174,7 @@ async def test_when_a_node_dies_another_goes_on(three_sites: list[SiteOf]) -> No
     async with working(paris, berlin, count=2) as nodes:
         await berlin.send("invoices", BODY, timeout=20)
         for node in nodes[::2]:
-            await stop(node._task)
+            await node._rounds.stop()
             await node._stop(list(node._jobs))
         await berlin.send("invoices", *[BODY] * 5, timeout=30)
 
@@ -250,3 +249,18 @@ async def test_either_side_may_be_a_cluster(
         namespace = client.namespace
     for url in shared_servers.cluster().urls:
         delete_namespace(url, namespace)
+
+
+async def test_a_node_works_on_more_pools_than_one_call_may_be_about(three_sites: list[SiteOf]) -> None:
+    """A call renews 256 leases. Mutant: the round names all at once, is refused, and no pool answers its sites."""
+    paris, berlin, _ = three_sites
+    names = [f"orders-{number}" for number in range(258)]
+    pools = "".join(f"[[pool]]\nname = '{name}'\nlimit = 1000\nsites = {{ berlin = 400 }}\n" for name in names)
+    await paris.govern(pools, berlin)
+    key = owned_keys(paris.client.namespace)[0]
+
+    async def leased() -> bool:
+        return int(await paris.client.store.server.command(key, "HLEN", key)) == len(names)
+
+    async with working(paris):
+        await wait_until(leased, timeout=60, description="a lease of each pool")
