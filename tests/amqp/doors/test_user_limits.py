@@ -12,9 +12,11 @@ from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached
 
 import headgate
 from headgate import AccessDenied, Client
+from headgate.limiting.limiter import Limiter
 from headgate.policy import loads
 from headgate.redis.keys import Address
-from headgate_coordinator.security.grants import Action
+from headgate_coordinator.node.credit.quotas import Quotas
+from headgate_coordinator.security.grants import Action, Identity
 from tests.amqp.conftest import StartNode
 from tests.amqp.doors.test_users import call, grant, there
 from tests.lua.place import Place, Producer
@@ -68,6 +70,40 @@ async def test_connections_are_counted_over_all_nodes_and_those_of_a_killed_one_
     await there(again.close)
     await wait_until(is_back, timeout=60)
     await there(call, two, "ann")
+
+
+class OfAnn:
+    """A connection that has logged in as ann."""
+
+    def __init__(self) -> None:
+        self.identity, self.ends = Identity("ann", ()), dict[Any, Any]()
+
+
+async def test_a_connection_that_is_being_counted_is_not_counted_by_the_watch_too(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch sees a new quota while its first connection is asked about. Mutant: it counts whoever is not held."""
+    await quota(client, "connections = 2")
+    quotas, connection = Quotas(client, 10.0), OfAnn()
+    looked, attempt, look = asyncio.Event(), Limiter.attempt, quotas._look_at
+
+    def looks(*about: Any) -> None:
+        look(*about)
+        looked.set()
+
+    async def attempts(limiter: Limiter, **asked: Any) -> Any:
+        await looked.wait()
+        return await attempt(limiter, **asked)
+
+    monkeypatch.setattr(quotas, "_look_at", looks)
+    monkeypatch.setattr(Limiter, "attempt", attempts)
+    watch = asyncio.create_task(quotas.watch({connection}))
+    await quotas.enter(connection, "ann")
+    assert not quotas._joining
+    assert await counted(client) == 1
+    quotas.leave(connection)
+    watch.cancel()
+    await quotas.close()
 
 
 async def test_while_connections_are_counted_anew_a_new_one_is_told_so(

@@ -97,6 +97,7 @@ class Quotas:
         self._opening = asyncio.Lock()
         self._held: dict[Connection, tuple[UserLimit, Hold]] = {}
         self._joining: dict[Connection, asyncio.Task[None]] = {}
+        self._entering: set[Connection] = set()
         self._refused: dict[Connection, str] = {}
         self._allowances: dict[str, tuple[UserLimit, Allowance]] = {}
         self._in_flight: dict[str, tuple[UserLimit, InFlight]] = {}
@@ -123,8 +124,12 @@ class Quotas:
         limit = self.of(user)
         if limit is None or not limit.has(CONNECTIONS):
             return
-        limiter = await self._limiter(limit)
-        decision = await limiter.attempt(key=user, connections=1)
+        self._entering.add(connection)  # else the watch counts it too when it sees the quota for the first time
+        try:
+            limiter = await self._limiter(limit)
+            decision = await limiter.attempt(key=user, connections=1)
+        finally:
+            self._entering.discard(connection)
         if isinstance(decision, Refused):
             learning = (await limiter.state(key=user)).learning
             self._refused[connection] = _counted_anew(limit, learning) if learning else _as_many(limit, user)
@@ -262,6 +267,8 @@ class Quotas:
                 self._look_at(connection, rated)
 
     def _look_at(self, connection: Connection, rated: set[str] | None) -> None:
+        if connection in self._entering or connection in self._refused:
+            return
         user = connection.identity.name if connection.identity else None
         limit = self.of(user) if user is not None else None
         wanted = limit if limit is not None and limit.has(CONNECTIONS) else None
