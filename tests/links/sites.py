@@ -55,7 +55,7 @@ class SiteOf:
             yield self.supervisors
             self.supervisors = []
 
-    async def send(self, name: str, *bodies: bytes, timeout: float = 5, **headers: object) -> None:
+    async def send(self, name: str, *bodies: bytes, timeout: float = 60, **headers: object) -> None:
         async with self.client.session() as session:
             producer = await session.producer(name)
             for body in bodies:
@@ -104,14 +104,14 @@ def route(site: str, what: str, more: str = "") -> str:
 
 
 async def next_of(consumer: headgate.Consumer) -> headgate.Message:
-    message = await consumer.receive(timeout=5)
+    message = await consumer.receive(timeout=60)
     assert message is not None
     return message
 
 
 async def send_all(producer: headgate.Producer, bodies: list[bytes]) -> None:
     for body in bodies:
-        await producer.send(body, timeout=10)
+        await producer.send(body, timeout=60)
 
 
 async def stalls(site: SiteOf, why: str) -> bool:

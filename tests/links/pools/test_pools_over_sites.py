@@ -27,8 +27,9 @@ async def empty(site: SiteOf, name: str) -> None:
     """Take all that is stored."""
     async with site.client.session() as session:
         consumer = await session.consumer(name)
-        while (message := await consumer.receive(timeout=0.2)) is not None:
-            await message.accept(confirm=True)
+        while await site.pending(name):
+            if (message := await consumer.receive(timeout=1)) is not None:
+                await message.accept(confirm=True)
 
 
 async def pool_of(site: SiteOf) -> headgate.PoolState:

@@ -219,10 +219,13 @@ async def test_a_crash_between_the_two_leaves_one(
     await consumer.close()  # gives it back, as its reclaim would
     async with client.session("second") as session:
         second = await session.consumer("orders")
-        retried = await second.receive(timeout=0.5)
-        if retried is not None:
-            await retried.modify()
-        await wait_until(lambda: are(client, "orders", 0))
+
+        async def is_dead() -> bool:
+            if (retried := await second.receive(timeout=0.2)) is not None:
+                await retried.modify()
+            return await are(client, "orders", 0)
+
+        await wait_until(is_dead, timeout=GUARD)
     await first.close()
     assert len(stored_bodies(redis_url, client.namespace, "dead")) == 1
     assert await field(client, "dead", "pending_messages") == 1
