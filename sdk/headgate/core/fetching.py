@@ -38,7 +38,8 @@ T = TypeVar("T", bound=Delivery)
 class WindowUse:
     """A window use counts what a consumer holds of its window, and which part of it is open for more.
 
-    The window opens to its whole free room once ``top_up`` of it was settled; what is open stays open until filled.
+    The window opens to its whole free room once ``top_up`` of it was settled, rounded down to messages; what is open
+    stays open until filled.
     """
 
     window: Window
@@ -96,7 +97,7 @@ class WindowUse:
         most, most_bytes = self._most()
         free = most if window.messages == "unlimited" else most - self.messages
         free_bytes = most_bytes if window.bytes == "unlimited" else most_bytes - self.bytes
-        if free - self._open >= most * window.top_up:
+        if free - self._open >= max(1, int(most * window.top_up)):
             self._open = free
         if free_bytes - self._open_bytes >= most_bytes * window.top_up:
             self._open_bytes = free_bytes

@@ -231,6 +231,19 @@ def test_an_unlimited_window_stays_open_however_much_is_held() -> None:
             holding.deliver(1, 1000)
 
 
+def test_a_share_of_a_window_that_is_no_whole_message_is_rounded_down() -> None:
+    """Mutant: half of three are two, and one slot of three stays empty."""
+    for messages, settled in ((1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (100, 50)):
+        holding = WindowUse(Window(messages))
+        holding.room(0)
+        holding.deliver(messages, messages)
+        for _ in range(settled - 1):
+            holding.settle(1, 1)
+            assert holding.room(0) == (0, 0)
+        holding.settle(1, 1)
+        assert holding.room(0)[0] == settled
+
+
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 4)), min_size=1, max_size=60), st.integers(1, 100))
 def test_a_rate_is_kept_in_every_window(takes: list[tuple[float, int]], per_second: int) -> None:
     rate, now, moments = Rate(float(per_second), burst=5.0), 0.0, []
