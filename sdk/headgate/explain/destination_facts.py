@@ -1,11 +1,12 @@
 """A destination's facts are read at one instant, and its causes are judged by them. No I/O, and no clock."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import ledger
-from headgate.core.names import decode_name
+from headgate.core.names import decode_name, whole_name
 from headgate.core.policy import origins
 from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Unit, Waiter
 from headgate.namespace.pool_sites import part_now
@@ -206,13 +207,17 @@ def _pool(member: str, pool: PoolRecord, encoded: str, snapshot: Snapshot) -> Po
     part = part_now(pool.fields, pool.now_ms) if "part_of" in pool.fields else None
     if part is not None:
         limit = part.held if limit is None else min(limit, part.held)
+    others, own_name = Counter[str](), whole_name(member)
+    for name, held in pool.holders:  # one with slices is one
+        if held > 0 and whole_name(name) != own_name:
+            others[whole_name(name)] += held
     return PoolView(
         decode_name(encoded),
         bool(pool.fields),
         limit,
         int(pool.fields.get("granted_bytes", 0)),
         int(own.get("granted", 0)) - int(own.get("returned", 0)),
-        tuple((name, held) for name, held in pool.holders if name != member and held > 0)[:NAMED_MEMBERS],
+        tuple(others.most_common(NAMED_MEMBERS)),
         rule_of(pool.fields, "limit_bytes"),
         str(part or ""),
         part is not None and part.stranded,

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from headgate.core.names import decode_name, given_name, slices_pool
+from headgate.core.names import decode_name, given_name, slices_pool, whole_name
 from headgate.core.policy import Policy, origin_text, origins
 from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue, PolicyError
 from headgate.namespace.pool_sites import PoolPart, SitePart, pool_part, site_parts
@@ -35,8 +36,8 @@ class PoolState:
         reserve: bytes of it that only reserved destinations may use.
         granted: bytes that destinations hold as slices, used or not; never above ``limit`` but after that was lowered.
         used: bytes pending and leased at those destinations, added up while they change.
-        members: destinations that hold a slice.
-        holders: those that hold most, at most five, each with the bytes of its slice.
+        members: destinations that hold a part of it; one with ``slices`` is one.
+        holders: those that hold most, at most five, each with its bytes.
         waiting: destinations in line for more.
         percent: where the limit comes from, as ``70 % of 1000 bytes`` or ``70 % of maxmemory``; empty when absolute.
         learning: its state may have been lost; nothing is granted until all destinations have claimed what they hold.
@@ -293,6 +294,9 @@ async def _state(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> 
                 *(_used(pools.store, pools.namespace, share.member) for share in near[at : at + ASK_AT_ONCE])
             )
         )
+    holders = Counter[str]()
+    for share in members:
+        holders[whole_name(shown_member(share.member))] += share.held
     server, limit = pools.store.server, limit_of(fields["limit_bytes"])
     part_of = await pool_part(server, pool, fields)
     if part_of is not None:
@@ -304,12 +308,12 @@ async def _state(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> 
         reserve=int(fields["reserve_bytes"]),
         granted=int(fields["granted_bytes"]),
         used=used,
-        members=len(members),
+        members=len(holders),
         waiting=int(await pools.store.server.command(pool.keys[0], "ZCARD", pool.keys[2])),
         percent=f"{fields['percent']} % of {of}" if "percent" in fields else "",
         learning=int(fields["learning"]) > 0,
         origins=origins(fields.get("policy", "")),
-        holders=tuple((shown_member(share.member), share.held) for share in members[:TOP]),
+        holders=tuple(holders.most_common(TOP)),
         sites=await site_parts(server, pool, fields, everyone),
         part_of=part_of,
     )

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from importlib.resources.abc import Traversable
 from typing import Any
 from unittest.mock import patch
@@ -140,6 +140,30 @@ async def test_who_waits_for_a_pool_is_told_who_holds_it(client: headgate.Client
         assert [name for name, _ in (await state(client)).holders][:2] == ["orders", "billing"]
         await client.purge("orders")
         await asyncio.wait_for(waiting, GUARD)
+
+
+async def test_a_destination_with_slices_is_one_among_the_holders_of_its_pool(client: headgate.Client) -> None:
+    """Mutant: each slice is a holder, under a name that nobody gave."""
+    await client.set_pool("memory", limit=3000)
+    await client.apply("orders", kind="queue", pools="memory", slices=4)
+    await client.apply("billing", kind="queue", pools="memory")
+    async with AsyncExitStack() as stack:  # a session for each slice, and one
+        first, *others = [await stack.enter_async_context(client.session(f"s{n}")) for n in range(5)]
+        billing = await first.producer("billing", window=1)
+        for session in others:
+            await (await session.producer("orders", window=1)).send(b"x" * 397, timeout=GUARD)
+        waiting = asyncio.ensure_future(billing.send(b"y" * 2500, timeout=2 * GUARD))
+
+        async def named() -> list[str]:
+            return [name for pool in (await client.explain("billing")).pools for name, _ in pool.holders]
+
+        await wait_until(named, timeout=GUARD, description="billing waits for the pool")
+        assert await named() == ["orders"]
+        pool = await state(client)
+        assert {name for name, _ in pool.holders} <= {"orders", "billing"}
+        assert (pool.members, dict(pool.holders)["orders"] >= 1600) == (len(pool.holders), True)
+        assert sum(held for _, held in pool.holders) == pool.granted
+        waiting.cancel()
 
 
 async def test_a_full_pool_blocks_all_of_its_destinations_until_one_is_consumed(client: headgate.Client) -> None:
