@@ -87,7 +87,7 @@ async def test_gates_and_buckets_take_size_and_tokens(session: headgate.Session)
     await asyncio.gather(*(call() for _ in range(5)))
     assert (meter.most, gate.in_use) == (2, 0)
 
-    @limited(bucket, tokens=2, timeout=0.01)
+    @limited(bucket, tokens=2, timeout=2)
     async def mail() -> str:
         return "sent"
 

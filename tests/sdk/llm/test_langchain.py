@@ -32,7 +32,7 @@ def test_a_model_calls_as_often_as_it_may(session: headgate.sync.Session) -> Non
 
     with pytest.raises(headgate.InvalidValue, match=r"use a headgate\.charge\.SyncCharge"):
         LimitedCalls(session.limiter("llm"))  # type: ignore[arg-type]  # that is what is tried
-    limited = LimitedCalls(SyncCharge(session.limiter("llm"), requests=1, timeout=0.01))
+    limited = LimitedCalls(SyncCharge(session.limiter("llm"), requests=1, timeout=2))
     model = FakeListChatModel(responses=["yes"], rate_limiter=limited)
     assert model.invoke("?").content == "yes"
     assert asyncio.run(model.ainvoke("?")).content == "yes"

@@ -98,7 +98,7 @@ async def test_a_call_that_failed_or_is_cancelled_is_released(limiter: headgate.
 
 
 async def test_what_is_not_admitted_in_time_is_not_called(limiter: headgate.Limiter) -> None:
-    litellm.callbacks = [module.LimitedModels(Charge(limiter, slots=1, timeout=0.05))]
+    litellm.callbacks = [module.LimitedModels(Charge(limiter, slots=1, timeout=2))]
     async with limiter.admit(slots=1):
         with pytest.raises(headgate.CreditTimeout):
             await litellm.acompletion(**CALL, mock_response="well")
