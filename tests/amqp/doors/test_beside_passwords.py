@@ -1,6 +1,8 @@
 """Certificates and tokens in place of passwords, at the wire: who is let in, as whom, and for how long."""
 
 import asyncio
+import base64
+import json
 import os
 import shutil
 import ssl
@@ -8,7 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from joserfc import jws
+from joserfc.jwk import OctKey
 
 import headgate
 from headgate import AccessDenied, Client, CoordinatorUnavailable
@@ -51,15 +56,19 @@ def keys(tmp_path: Path) -> Path:
     return write_keys(tmp_path / "keys.json", KEY)
 
 
+def options_of(authority: Authority, keys: Path) -> tuple[str, ...]:
+    certificate, key = authority.issue("localhost", server=True)
+    return (
+        *("--tls-cert", str(certificate), "--tls-key", str(key), "--client-ca", str(authority.file)),
+        *("--token-keys", str(keys), "--token-issuer", ISSUER, "--token-audience", AUDIENCE),
+    )
+
+
 @pytest.fixture
 async def node(client: Client, start_node: StartNode, authority: Authority, keys: Path) -> NodeProcess:
     """A node with two users that have no passwords; until there are users, everybody may come."""
     await put(client, ann=("produce,consume:orders",), bob=("produce:#",))
-    certificate, key = authority.issue("localhost", server=True)
-    return start_node(
-        *("--tls-cert", str(certificate), "--tls-key", str(key), "--client-ca", str(authority.file)),
-        *("--token-keys", str(keys), "--token-issuer", ISSUER, "--token-audience", AUDIENCE),
-    )
+    return start_node(*options_of(authority, keys))
 
 
 def url(node: NodeProcess, authority: Authority, **options: Any) -> str:
@@ -193,6 +202,50 @@ async def test_a_token_that_is_not_right_is_refused(
     with pytest.raises(refusal):
         await sends(url(node, authority, token_file=tmp_path / "token"), client.namespace)
     assert token[:40] not in node.errors
+
+
+def confused(key: Any, mine: Any) -> list[str]:
+    """Return tokens for ann that a verifier takes if their header says how, and by which key, they are checked."""
+    public, own = key.as_dict(private=False), mine.as_dict(private=False)
+    claims = json.dumps({"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": int(time.time()) + 3600})
+    secrets = [key.as_pem(private=False), key.as_der(private=False), json.dumps(public).encode(), public["n"].encode()]
+    shared = [OctKey.import_key(base64.urlsafe_b64encode(secret).decode()) for secret in secrets]
+    by_hmac = [
+        jws.serialize_compact({"alg": alg, "kid": key.kid}, claims, secret, algorithms=[alg])
+        for alg in ("HS256", "HS512")
+        for secret in shared
+    ]
+    brings = [{"jwk": own}, {"jku": "http://127.0.0.1:1/"}, {"x5c": ["AA=="]}, {"kid": "../../../dev/null"}]
+    return [*by_hmac, *(token_of(mine, header=header) for header in brings), token_of(mine, header={"kid": "signing"})]
+
+
+async def test_no_key_is_taken_for_another_at_the_wire(
+    client: Client, start_node: StartNode, authority: Authority, keys: Path, tmp_path: Path
+) -> None:
+    """A public key is no shared secret, and a token brings no key: over SASL, and over HTTP.
+
+    Mutant: the header says by which algorithm a token is checked.
+    """
+    await put(client, ann=("produce,consume:#",))
+    await client.apply("llm", kind="limiter", limits={"slots": {"at_once": 1000}})
+    signing = make_key("RSA", "signing")
+    write_keys(keys, KEY, signing)
+    node, file = start_node(*options_of(authority, keys), "--admin"), tmp_path / "token"
+    file.write_text(token_of(signing))
+    await sends(url(node, authority, token_file=file), client.namespace)
+    async with httpx.AsyncClient(base_url=node.admin, trust_env=False, timeout=60) as http:
+
+        async def admitted(token: str) -> int:
+            bears = {"Authorization": f"Bearer {token}"}
+            return (await http.post("/v1/limits/llm/admit", json={"amounts": {"slots": 1}}, headers=bears)).status_code
+
+        assert await admitted(token_of(signing)) == 200
+        for token in confused(signing, make_key("RSA", "signing")):
+            assert await admitted(token) == 401
+            file.write_text(token)
+            with pytest.raises(AccessDenied):
+                await sends(url(node, authority, token_file=file), client.namespace)
+    assert "Traceback" not in node.errors
 
 
 async def test_who_came_with_a_key_that_is_gone_has_to_go(
