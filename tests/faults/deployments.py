@@ -167,10 +167,11 @@ def _knows_replicas(node: RedisServer) -> bool:
 
 
 def is_linked(replica: RedisServer) -> bool:
-    """Tell whether a replica hears its master."""
-    with redis.Redis.from_url(replica.url, socket_timeout=5) as client:
+    """Tell whether a replica hears its master; one that does not answer, or is just being told to, does not."""
+    with suppress(redis.RedisError), redis.Redis.from_url(replica.url, socket_timeout=5) as client:
         info: Any = client.info("replication")
-    return bool(info["role"] == "slave" and info["master_link_status"] == "up")
+        return bool(info["role"] == "slave" and info["master_link_status"] == "up")
+    return False
 
 
 def is_master(server: RedisServer) -> bool:

@@ -12,9 +12,10 @@ from typing import Final
 from headgate.client import Client
 from headgate.core.names import encode_name
 from headgate.errors import HeadgateError
+from headgate.namespace.pool_sites import take_in
 from headgate.redis.backend import Backend
 from headgate.redis.keys import PoolAddress
-from headgate.redis.stores.pool_sites import SILENT, Held, Letter, PoolSiteStore
+from headgate.redis.stores.pool_sites import SILENT, Held, Letter
 from headgate_coordinator.pools.job import EVERY, PoolJob
 from headgate_coordinator.pools.letters import leave_report, read_answer
 
@@ -40,11 +41,11 @@ class PoolPartJob(PoolJob):
     ) -> None:  # fmt: skip
         self._name, self._site, self._there = name, site, there
         self._connect = connect
-        self._store = PoolSiteStore(client.store.server)
         self._far: Client | None = None
         self._channels: tuple[str, ...] = ()
         self._applied = ""
         self._reported, self._reported_at = "", -EVERY
+        self._asked = set[str]()
         self._unused: list[tuple[float, int]] = []
         self._began = time.monotonic()
         super().__init__(client, pool)
@@ -54,18 +55,14 @@ class PoolPartJob(PoolJob):
         server, address = far.store.server, PoolAddress.of(far.namespace, self._there)
         letter = await read_answer(server, address, self._name)
         fresh = letter if letter.text != self._applied else Letter()
-        held = await self._store.share(
-            self.pool, fresh, of=f"{self._site}/{encode_name(self._there)}", idle=self._idle()
-        )
+        held = await take_in(
+            self.client.parts.pools, self.pool, fresh, of=f"{self._site}/{encode_name(self._there)}",
+            idle=self._idle(), asked=self._asked,
+        )  # fmt: skip
         if held.code == "UNKNOWN":
             return False
         if held.code != "EPOCH":
             self._applied = letter.text
-        pools = self.client.parts.pools
-        await pools.deliver(self.pool, held.served, held.epoch)
-        if held.owed > 0 and held.code == "OK":
-            await pools.collect(self.pool, held.epoch, held.owed)
-            held = await self._store.share(self.pool)
         self._note(held)
         await self._report(server, address, held)
         self._judge(letter)

@@ -1,14 +1,15 @@
 """A pool over sites is shown to people as parts: those that sites have of it, or the one that it is of another."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.core.names import decode_name
 from headgate.errors import PolicyError
+from headgate.namespace.pool_slices import Pools
 from headgate.redis.backend import Backend
 from headgate.redis.keys import PoolAddress
 from headgate.redis.replies import record
-from headgate.redis.stores.pool_sites import SILENT, PoolSiteStore, now_ms
+from headgate.redis.stores.pool_sites import SILENT, Held, Letter, PoolSiteStore, now_ms
 from headgate.redis.stores.pools import UNLIMITED, PoolStore, Share
 
 
@@ -111,6 +112,32 @@ def part_now(fields: Mapping[str, str], now_ms: int) -> PoolPart:
         most if heard_ms and most < UNLIMITED // 2 else None, heard, share["epoch"] == fields["epoch"],
         heard is None or heard > SILENT,
     )  # fmt: skip
+
+
+async def take_in(pools: Pools, pool: PoolAddress, letter: Letter, *, of: str, idle: int, asked: set[str]) -> Held:
+    """Tell a part of a pool what the other site answered, and have its members give back what is lacking there.
+
+    Args:
+        pools: of this site.
+        pool: the part.
+        letter: the answer; an empty one where there is no new one.
+        of: the other site and its pool.
+        idle: bytes to give back as far as no member has them.
+        asked: what earlier calls left there.
+
+    Raises:
+        CoordinatorUnavailable: Redis does not answer.
+    """
+    store = PoolSiteStore(pools.store.server)
+    held = await store.share(pool, letter, of=of, idle=idle)
+    await pools.deliver(pool, held.served, held.epoch)
+    lacks = max(0, letter.lacks - max(0, held.returned - letter.returned))
+    if held.code != "OK" or (lacks == 0 and held.owed == 0):
+        return held
+    await pools.collect(pool, held.epoch, lacks, held.owed, asked)
+    held = await store.share(pool, replace(letter, lacks=lacks, owed=0), of=of)
+    await pools.deliver(pool, held.served, held.epoch)
+    return held
 
 
 async def forget_site(server: Backend, pool: PoolAddress, site: str) -> int:

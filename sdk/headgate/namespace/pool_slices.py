@@ -8,7 +8,7 @@ them: the next one reads again and goes on from there. See docs/pools.md.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -210,17 +210,8 @@ class Pools:
         shares = [share for share in await self.store.members(pool) if share.held > 0 and share.member != first.member]
         members = sorted(shares, key=lambda share: -share.held / share.weight)
         near = [share for share in members if not share.site]  # sites read in their letters what is lacking
-        fresh = [share for share in near if share.member not in asked]
-        got = 0
-        for share in fresh[:ASK_AT_ONCE]:
-            asked.add(share.member)
-            got += await self.ask_back(pool, share, pool_epoch, lacks - got)
-            if got >= lacks:
-                asked.discard(share.member)
-                return
-        if len(fresh) <= ASK_AT_ONCE:
-            asked.clear()
-            asked.add(_ALL)
+        if (got := await self._ask_some(pool, near, pool_epoch, lacks, asked)) >= lacks:
+            return
         below = sum(share.held - share.above(first) for share in members)
         if _ALL in asked and below + first.held + lacks > drawn.limit:
             for share in near:
@@ -241,15 +232,31 @@ class Pools:
             drawn = PoolDraw("OK", int(fields["epoch"]), limit=limit_of(fields["limit_bytes"]))
             await self._take_back(pool, first, first.need - first.granted, drawn, asked)
 
-    async def collect(self, pool: PoolAddress, pool_epoch: int, owed: int) -> None:
-        """Have members give back what a pool owes to another site: what is not in use, and parts of the rest."""
+    async def _ask_some(
+        self, pool: PoolAddress, shares: Sequence[Share], pool_epoch: int, lacks: int, asked: set[str]
+    ) -> int:
+        """Ask the next members for unused bytes, until that is enough; returns how many they gave back."""
+        got, fresh = 0, [share for share in shares if share.member not in asked]
+        for share in fresh[:ASK_AT_ONCE]:
+            asked.add(share.member)
+            got += await self.ask_back(pool, share, pool_epoch, lacks - got)
+            if got >= lacks:
+                asked.discard(share.member)
+                return got
+        if len(fresh) <= ASK_AT_ONCE:
+            asked.clear()
+            asked.add(_ALL)
+        return got
+
+    async def collect(self, pool: PoolAddress, pool_epoch: int, lacks: int, owed: int, asked: set[str]) -> None:
+        """Have members give back what is lacking at another site: what is not in use, and of what is owed the rest.
+
+        ``asked`` is what earlier calls left there.
+        """
         shares = [share for share in await self.store.members(pool) if share.held > 0 and not share.site]
-        for share in shares[:ASK_AT_ONCE]:
-            owed -= await self.ask_back(pool, share, pool_epoch, owed)
-            if owed <= 0:
-                return
+        owed -= await self._ask_some(pool, shares, pool_epoch, max(lacks, owed), asked)
         total = sum(share.held for share in shares)
-        for share in shares:
+        for share in shares if owed > 0 else ():
             await self.ask_back(pool, share, pool_epoch, min(share.held, -(-owed * share.held // total)), debt="owe")
 
     async def ask_back(
@@ -283,7 +290,10 @@ class Pools:
         for encoded in names.split():
             pool = PoolAddress.of(self.namespace, decode_name(encoded))
             held = await self.store.slice(address, encoded)
-            if held.code != "OK" or held.lacks > 0:
+            if held.code != "OK":
+                continue
+            if held.lacks > 0:
+                unused = False
                 continue
             unused = unused and held.used == 0
             waited = (member, encoded) in self._in_line

@@ -8,6 +8,7 @@ import pytest
 
 import headgate
 from headgate.core.names import slice_name
+from headgate.namespace import pool_slices
 from headgate.namespace.pool_sites import forget_site
 from headgate.redis.keys import PoolAddress, owned_keys
 from tests.links.pools.pool_sites import POOLED, drawn, in_use, part, shared, whole, working
@@ -265,3 +266,19 @@ async def test_a_node_works_on_more_pools_than_one_call_may_be_about(three_sites
 
     async with working(paris):
         await wait_until(leased, timeout=60, description="a lease of each pool")
+
+
+async def test_who_waits_at_home_gets_what_members_elsewhere_hold_and_do_not_use(
+    three_sites: list[SiteOf], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks when a site gives back only what none of its members has."""
+    paris, berlin, _ = three_sites
+    monkeypatch.setattr(pool_slices, "IDLE", 3600)
+    await paris.govern(whole(1000, berlin=600), berlin)
+    await berlin.govern(part("paris"), paris)
+    async with working(paris, berlin):
+        await berlin.send("invoices", *[BODY] * 6, timeout=20)
+        await empty(berlin, "invoices")
+        assert await drawn(berlin) == 600
+        await paris.send("orders", *[BODY] * 10, timeout=30)
+        assert await drawn(berlin) == 0

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
+from headgate.namespace.pool_sites import take_in
 from headgate.redis.stores.pool_sites import Held, Letter, PoolSiteStore
 from tests.lua.place import BEGIN_MS
 from tests.lua.pool_world import NAMES, PoolWorld
@@ -55,6 +56,7 @@ class SiteWorld:
         self.kept: dict[str, list[bytes | None]] = {}
         self.number = 0
         self.runs = 0
+        self.asked = set[str]()
 
     @classmethod
     async def of(cls, url: str, namespace: str) -> "SiteWorld":
@@ -104,11 +106,7 @@ class SiteWorld:
 
     async def hear(self, letter: Letter, idle: int = 0) -> Held:
         """Deliver an answer."""
-        held = await PoolSiteStore(self.eu.server).share(self.eu.pool, letter, of=OF, idle=idle)
-        await self.eu.pools.deliver(self.eu.pool, held.served, held.epoch)
-        if held.owed > 0 and held.code == "OK":
-            await self.eu.pools.collect(self.eu.pool, held.epoch, held.owed)
-        return held
+        return await take_in(self.eu.pools, self.eu.pool, letter, of=OF, idle=idle, asked=self.asked)
 
     def stamped(self, held: Held) -> str:
         self.number += 1

@@ -127,6 +127,17 @@ async def test_slack_is_given_back_and_what_is_used_is_not(world: PoolWorld) -> 
     assert await granted(world) == 40
 
 
+async def test_a_destination_that_lacks_something_is_looked_at_again(world: PoolWorld) -> None:
+    """Breaks when it counts as one that uses nothing: then what it was granted later would never go back."""
+    await world.open()
+    await held(world, a=80)
+    await world.producers["b"].ask(need=50)
+    assert (await world.run("b")).lacks > 0
+    assert not await world.pools.give_back(world.places["b"].address, world.pool.name, idle=True)
+    await world.producers["b"].give_back(0)
+    assert await world.pools.give_back(world.places["b"].address, world.pool.name, idle=True)
+
+
 async def test_first_come_first_served(world: PoolWorld) -> None:
     """Mutant: `pool` serves whoever fits."""
     await world.open()
