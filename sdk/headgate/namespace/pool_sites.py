@@ -115,7 +115,7 @@ def part_now(fields: Mapping[str, str], now_ms: int) -> PoolPart:
 
 
 async def take_in(pools: Pools, pool: PoolAddress, letter: Letter, *, of: str, idle: int, asked: set[str]) -> Held:
-    """Tell a part of a pool what the other site answered, and have its members give back what is lacking there.
+    """Tell a part what the other site answered, and have members give back what is lacking there.
 
     Args:
         pools: of this site.
