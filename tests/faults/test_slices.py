@@ -11,6 +11,7 @@ import pytest
 import headgate
 from headgate._util.reconnect import until_answered
 from headgate.core.names import slice_name, slices_pool
+from headgate.credit.account import CreditAccount
 from headgate.redis.keys import SLOTS, Address, PoolAddress, slot_of
 from headgate.redis.replies import Recount
 from headgate.redis.stores.pools import PoolStore, Slice
@@ -216,3 +217,47 @@ async def test_where_masters_are_away_the_slices_of_others_serve_whoever_comes(c
             assert await sent("knows where they are", 2) == 2
             with pytest.raises(headgate.CoordinatorUnavailable):
                 await sent("stored at the first", 1, resume="me")
+
+
+async def test_a_master_that_hangs_is_no_trouble_to_those_who_wait_at_other_slices(cleanup_namespace: str) -> None:
+    """Mutant: who cannot be told why it waits, for that is asked of all slices, takes its own master for lost too."""
+    with RedisCluster3.start() as cluster:
+        for node in cluster.nodes:
+            ask(node, "CONFIG", "SET", "cluster-node-timeout", "600000")  # nobody says that one is away
+        async with headgate.connect(cluster.url, namespace=cleanup_namespace) as client, AsyncExitStack() as stack:
+            queue, nodes = spread(client.namespace)
+            await client.apply(queue, kind="queue", limit=300, slices=3)
+            first = await stack.enter_async_context(client.session("first"))
+            await send(first, queue, 1)
+            producers, waiting = list[headgate.Producer](), list[asyncio.Future[headgate.Receipt]]()
+            for number in range(9):
+                session = await stack.enter_async_context(client.session(f"s{number}"))
+                producers.append(producer := await session.producer(queue, window=200))
+                waiting.append(asyncio.ensure_future(producer.send(b"x" * 200, timeout=2 * GUARD)))
+            await wait_until(lambda: sum(one.is_blocked for one in producers) == 8, timeout=GUARD)
+            accounts = [producer._account for producer in producers]
+            hangs, others = list[CreditAccount](), list[CreditAccount]()
+            for account in accounts:
+                (hangs if node_of(account.address.key) == nodes[1] else others).append(account)
+            lost = set[str]()
+
+            def note() -> None:
+                lost.update(one.session for one in others if one.lost_since is not None)
+
+            for account in others:
+                account.steps.add(note)
+            cluster.nodes[nodes[1]].sigstop()
+            try:
+                await wait_until(lambda: all(one.lost_since is not None for one in hangs), timeout=GUARD)
+                renewed = [one.lease.use_until for one in others]
+                await wait_until(
+                    lambda: all(one.lease.use_until > was for one, was in zip(others, renewed, strict=True)),
+                    timeout=GUARD,
+                    description="they ask again",
+                )
+                assert not lost
+            finally:
+                cluster.nodes[nodes[1]].sigcont()
+                for future in waiting:
+                    future.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)

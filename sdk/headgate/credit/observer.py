@@ -1,6 +1,7 @@
 """An observer sees an account's destination, but for credit: what to do without room, why it waits, what it drops."""
 
 import asyncio
+import contextlib
 import functools
 import logging
 import math
@@ -140,12 +141,21 @@ class Observer:
         if self._seen is None or now - self._seen_at >= unless_seconds:
             seen = await self._read()
             if fully:
-                few = seen is not None and seen.sessions <= FEW
-                self._lessees = await self._holders(seen) if seen and few else {}
-                forwarded = seen is not None and any(map(is_link, seen.consumers))
-                self._hops = await self._links.behind(self._explain(seen), seen) if seen and forwarded else ()
+                await self._look_beyond(seen)
                 self._seen_at = now
             self._seen = seen
+
+    async def _look_beyond(self, seen: Snapshot | None) -> None:
+        """See who holds its credit and what is behind its links; a server that is away there is no trouble here."""
+        lessees: dict[str, dict[str, str]] = {}
+        hops: tuple[Hop, ...] = ()
+        with contextlib.suppress(CoordinatorUnavailable):
+            if seen is not None and seen.sessions <= FEW and not seen.alone:
+                lessees = await self._holders(seen)
+            self._lessees = lessees
+            if seen is not None and any(map(is_link, seen.consumers)):
+                hops = await self._links.behind(self._explain(seen), seen)
+        self._lessees, self._hops = lessees, hops
 
     async def _holders(self, seen: Snapshot) -> dict[str, dict[str, str]]:
         """Return those who hold its credit; of a destination with slices, as this client read them a moment ago."""

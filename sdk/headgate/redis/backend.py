@@ -134,6 +134,9 @@ class Backend(Protocol):
             CoordinatorUnavailable: no answer from one of the servers; the others may have done their part.
         """
 
+    def place(self, key: bytes) -> str:
+        """Return a name for where a key is: one that does not answer there says nothing of other places."""
+
     async def scan(self, pattern: str) -> list[str]:
         """Return the keys that match, over all masters."""
 

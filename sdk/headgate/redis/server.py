@@ -187,23 +187,19 @@ class Server:
         Raises:
             CoordinatorUnavailable: no answer.
         """
-        try:
-            return await self._read(lambda: self._lane(key), args)
-        except _FAILED as error:
-            raise translated(self.url, error) from error
+        return await self._read(lambda: self._lane(key), args)
 
     async def _read(self, lane_of: Callable[[], ServerConnections], words: Sequence[Any]) -> Any:
         """Send one read-only command; once more where its connection broke, or another server is in charge now."""
         for tries_left in (1, 0):
-            lane = lane_of()
+            lane: ServerConnections | None = None
             try:
-                return await lane.command(*words)
-            except (TimeoutError, rx.TimeoutError):
-                await self._condemn(lane)
-                raise
-            except (rx.ConnectionError, OSError, *_MOVING) as error:
-                if not tries_left:
-                    raise
+                return await (lane := lane_of()).command(*words)
+            except _FAILED as error:
+                if silent := isinstance(error, TimeoutError | rx.TimeoutError):
+                    await self._condemn(lane)
+                if silent or not tries_left or not isinstance(error, (rx.ConnectionError, OSError, *_MOVING)):
+                    raise translated(self.url, error) from error
                 await self._look_again(0, error)
         raise AssertionError
 
@@ -238,17 +234,14 @@ class Server:
     async def scan(self, pattern: str) -> list[str]:
         """Return the keys that match, over all masters."""
         found: set[str] = set()
-        try:
-            for place in self._masters():
-                cursor = b"0"
-                while True:
-                    words = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
-                    cursor, keys = await self._read(partial(self._lane_at, place), words)
-                    found.update(key.decode() for key in keys)
-                    if cursor == b"0":
-                        break
-        except _FAILED as error:
-            raise translated(self.url, error) from error
+        for place in self._masters():
+            cursor = b"0"
+            while True:
+                words = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+                cursor, keys = await self._read(partial(self._lane_at, place), words)
+                found.update(key.decode() for key in keys)
+                if cursor == b"0":
+                    break
         return sorted(found)
 
     async def everywhere(self, *args: Any) -> list[Any]:
@@ -258,10 +251,7 @@ class Server:
             CoordinatorUnavailable: one does not answer.
             AccessDenied: the command is not allowed.
         """
-        try:
-            return [await self._read(partial(self._lane_at, place), args) for place in self._masters()]
-        except _FAILED as error:
-            raise translated(self.url, error) from error
+        return [await self._read(partial(self._lane_at, place), args) for place in self._masters()]
 
     def _masters(self) -> list[str]:
         if self._cluster is None:
@@ -324,19 +314,26 @@ class Server:
     def _lane_at(self, place: str) -> ServerConnections:
         lane = self._lanes.get(place)
         if lane is None:
+            if not place:
+                raise rx.ClusterDownError("no node serves this slot")
             if self._forked:
                 raise Closed(f"{self.url}: {FORKED}")
             host, _, port = place.rpartition(":")
             lane = self._lanes[place] = ServerConnections(self._dialer(host, int(port)), self._handovers)
         return lane
 
-    def _lane(self, key: bytes) -> ServerConnections:
+    def place(self, key: bytes) -> str:
+        """Return which server has a key, as far as is known; empty where none has."""
         if self._cluster is None:
-            return self._lane_at("only")
-        node = self._cluster.get_node_from_key(key.decode())
-        if node is None:
-            raise rx.ClusterDownError("no node serves this slot")
-        return self._lane_at(f"{node.host}:{node.port}")
+            return "only"
+        try:
+            node = self._cluster.get_node_from_key(key.decode())
+        except rx.SlotNotCoveredError:
+            node = None
+        return f"{node.host}:{node.port}" if node else ""
+
+    def _lane(self, key: bytes) -> ServerConnections:
+        return self._lane_at(self.place(key))
 
     async def _moved(self) -> None:
         """Leave the former server: calls that are under way there are made anew where the master is now."""

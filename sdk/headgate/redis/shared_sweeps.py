@@ -15,6 +15,8 @@ MOST: Final = 64
 """Calls in one write: Redis serves nobody else meanwhile."""
 MOST_TURNS: Final = 1024
 """Destinations of which it is known when somebody looks there next."""
+Due = tuple[tuple[Any, ...], asyncio.Future[Any]]
+"""A call that is due, and who waits for its reply."""
 _PHASE: Final = random.random()  # noqa: S311 -- not all processes of a host are to ask at the same moment
 
 
@@ -26,13 +28,14 @@ def beat(when: float) -> float:
 class SweepRounds:
     """A round makes the calls of all accounts of one client that ask again in one turn of the loop.
 
-    The first that calls in a turn of the loop makes the round. A call that fails there, for its script is not loaded
-    or another run served the state, is made by itself.
+    Each server gets a write of its own, and one that does not answer keeps nobody waiting elsewhere. A call that fails
+    there, for its script is not loaded or another run served the state, is made by itself.
     """
 
     def __init__(self, server: Backend) -> None:
         self._server = server
-        self._due: list[tuple[tuple[Any, ...], asyncio.Future[Any]]] = []
+        self._due: list[Due] = []
+        self._sending = set[asyncio.Task[None]]()
         self._turns: dict[bytes, float] = {}
         """The key of a destination -> when one of those who wait there looks for all of them."""
 
@@ -50,17 +53,24 @@ class SweepRounds:
         reply = asyncio.get_running_loop().create_future()
         self._due.append(((b"EVALSHA", op.sha, len(keys), *keys, *argv), reply))
         if len(self._due) == 1:
-            await self._make()
+            asyncio.get_running_loop().call_soon(self._begin)  # when all of this turn are here
         answer = await reply
         if isinstance(answer, HeadgateError):
             raise answer
         return await self._server.call(op, keys, argv) if answer is None or isinstance(answer, Exception) else answer
 
-    async def _make(self) -> None:
-        due: list[tuple[tuple[Any, ...], asyncio.Future[Any]]] = []
+    def _begin(self) -> None:
+        due, self._due = self._due, []
+        places: dict[str, list[Due]] = {}
+        for one in due:
+            places.setdefault(self._server.place(one[0][3]), []).append(one)
+        for there in places.values():
+            task = asyncio.create_task(self._send(there), name="headgate round")
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _send(self, due: list[Due]) -> None:
         try:
-            await asyncio.sleep(0)  # until all of this turn are here
-            due, self._due = self._due, []
             for at in range(0, len(due) if len(due) > 1 else 0, MOST):
                 part = due[at : at + MOST]
                 try:
@@ -71,8 +81,6 @@ class SweepRounds:
                     if not future.done():  # its account gave up meanwhile
                         future.set_result(reply)
         finally:
-            if not due:
-                due, self._due = self._due, []
             for _, future in due:
                 if not future.done():
                     future.set_result(None)

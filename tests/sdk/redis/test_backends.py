@@ -48,6 +48,9 @@ class Relay:
     async def burst(self, commands: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:
         return await self._behind.burst(commands)
 
+    def place(self, key: bytes) -> str:
+        return self._behind.place(key)
+
     async def scan(self, pattern: str) -> list[str]:
         return await self._behind.scan(pattern)
 

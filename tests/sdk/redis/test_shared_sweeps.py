@@ -21,15 +21,22 @@ class Recorder:
         self.away, self.failing = away, failing
         self.bursts: list[list[bytes]] = []
         self.alone: list[bytes] = []
+        self.places: dict[bytes, str] = {}
+        self.silent: bytes | str = ""
+        """A key whose server does not answer before it may; where there is none, no server does."""
         self.answers = asyncio.Event()
         self.answers.set()
 
     async def burst(self, commands: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:
         self.bursts.append([key for key, _ in commands])
-        await self.answers.wait()
+        if self.silent in ("", *self.bursts[-1]):
+            await self.answers.wait()
         if self.away:
             raise CoordinatorUnavailable("away")
         return [rx.NoScriptError("no") if key == self.failing else [key] for key, _ in commands]
+
+    def place(self, key: bytes) -> str:
+        return self.places.get(key, "")
 
     async def call(self, _: Any, keys: Sequence[bytes], __: Any) -> Any:
         self.alone.append(keys[0])
@@ -67,6 +74,25 @@ async def test_everyone_hears_that_redis_does_not_answer() -> None:
     rounds = SweepRounds(Recorder(away=True))  # type: ignore[arg-type]
     told = await asyncio.gather(*begin(rounds, b"a", b"b"), return_exceptions=True)
     assert [type(error) for error in told] == [CoordinatorUnavailable] * 2
+
+
+async def test_each_server_has_a_write_of_its_own_and_one_that_is_silent_is_no_other_ones_trouble() -> None:
+    """Mutants: one burst for all; whoever comes first waits for the whole round."""
+    backend = Recorder()
+    backend.places = dict.fromkeys((b"a", b"c"), "one") | dict.fromkeys((b"b", b"d"), "other")
+    backend.silent = b"a"
+    rounds = SweepRounds(backend)  # type: ignore[arg-type]
+    backend.answers.clear()
+    silent, *answered = calls = begin(rounds, b"a", b"b", b"d", b"c")
+    assert await asyncio.gather(*answered[:2]) == [[b"b"], [b"d"]]
+    assert backend.bursts == [[b"a", b"c"], [b"b", b"d"]]
+    assert not silent.done()
+    backend.answers.set()
+    assert await asyncio.gather(*calls) == [[b"a"], [b"b"], [b"d"], [b"c"]]
+    backend = Recorder(away=True)
+    backend.places[b"a"] = "away"
+    told = await asyncio.gather(*begin(SweepRounds(backend), b"a", b"b"), return_exceptions=True)  # type: ignore[arg-type]
+    assert told == [[b"a"], [b"b"]], "one alone is called by itself, wherever it is"
 
 
 @pytest.mark.parametrize("who", [0, 1])
