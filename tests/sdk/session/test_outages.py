@@ -279,16 +279,17 @@ async def test_on_loss_last_lease_spends_what_is_held_until_the_lease_ends_and_n
     async with headgate.connect(server.url) as client:
         await client.apply("gate", kind="gate", limit=1000)
         gate = await client.session("s", ttl=3, on_loss="last-lease").gate("gate", window=1000)
+        assert gate.try_admit(1), "a gate in use does not give its credit back for idleness"
         server.kill9()
         await wait_until(lambda: gate._account.lost_since, description="somebody noticed")
 
         def refuses() -> bool:
-            permit = gate.try_admit(1000)
+            permit = gate.try_admit(999)
             if permit is not None:
                 permit.release()
             return permit is None
 
-        assert not refuses()
+        assert not refuses() or time.monotonic() > gate._lease.use_until, "a busy machine may take that long to notice"
         await wait_until(refuses, description="the end of the lease")
         assert time.monotonic() > gate._lease.use_until
 
