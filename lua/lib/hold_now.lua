@@ -15,5 +15,8 @@ local function hold_now(id, h, from_ms)
   renew_hold(id, h, h.ttl, from_ms)
   save_hold(id, h)
   shift_key(h.key)
+  if K_LIMITED and h.band ~= USUAL then
+    note('band', id, h.band) -- of one that did not wait, nothing else says it there
+  end
   note('held', id, of_ledger(h.key), for_ledger(h.amounts))
 end

@@ -4,6 +4,7 @@ from typing import Final
 
 _BANDS, _TERMS, _LEVELS = "test_bands", "test_terms", "test_levels"
 _KEPT = "test_what_is_kept_from_a_band_is_there_for_others_though_it_was_passed_far_enough_until_that_comes_twice"
+_TURNS = "test_the_ledger_of_a_gate_has_who_takes_turns_while_there_are_bands"
 
 BANDS: Final = (
     ("P7", "lib/aging", "  return found or bands[1], found ~= nil", "  return bands[1], false",
@@ -43,6 +44,14 @@ BANDS: Final = (
      f"{_BANDS}::test_each_band_is_counted"),
     ("P12", "lib/by_band", "{ change[1] + waiting, change[2] + admitted, change[3] + shed }", "change",
      f"{_BANDS}::test_each_band_is_counted"),
+    ("P7", "lib/by_band", "if not K_LIMITED_LEDGER or not (d.bands or d.aging or d.reserve or limiter.banded) then",
+     "if not K_LIMITED_LEDGER then", f"test_by_key::{_TURNS}"),
+    ("P7", "lib/by_band", "own[4] .. rules then", "own[4] then", f"test_by_key::{_TURNS}"),
+    ("P7", "lib/by_band", "and limit or nil", "or limit", f"test_by_key::{_TURNS}"),
+    ("P7", "lib/by_band", "or name == 'band' or name == 'quit'", "or name == 'band'", f"test_by_key::{_TURNS}"),
+    ("P2", "lib/by_band", "redis.call('HSET', K_LIMITED, 'ledger_seq', int(d.ledger_seq))", "",
+     f"test_by_key::{_TURNS}"),
+    ("P7", "lib/hold_now", "    note('band', id, h.band)", "    local _", f"test_by_key::{_TURNS}"),
     ("P12", "lib/shedding", "        by_band.count(band, 3, 1)\n", "", f"{_BANDS}::test_each_band_is_counted"),
     ("P12", "lib/waiters", "  by_band.count(band_of(h.amounts), 1, -less)\n", "",
      f"{_BANDS}::test_each_band_is_counted"),

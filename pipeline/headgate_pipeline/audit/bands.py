@@ -35,14 +35,17 @@ class Bands:
         self._each: dict[str, Limit] = {}
         self._aging = 1.0
         self._kept_from = BANDS
+        self._waits: dict[str, tuple[str, int]] = {}
+        self._bands: dict[str, int] = {}
         self._restart()
 
     def _restart(self) -> None:
-        self._waits: dict[str, tuple[str, int]] = {}
-        self._bands: dict[str, int] = {}
+        """Count from now on what passes those who wait."""
         self._passed: dict[tuple[str, int], _Passed] = {}
         self._work: dict[str, float] = {}
         self._largest: dict[str, float] = {}
+        for limit, band in self._waits.values():
+            self._passed.setdefault((limit, band), _Passed(0, 0.0)).waiting += 1
 
     def set_limits(self, event: list[str]) -> None:
         """Go by these limits; whoever waits is looked at anew."""
@@ -60,16 +63,18 @@ class Bands:
         self._kept_from = min(bands, default=BANDS)
         self._restart()
 
+    def set_turns(self, event: list[str]) -> None:
+        """Go by the limits and the order of a gate or a bucket, as its ledger has them."""
+        self.set_limits(event)
+        self.set_aging(event[2:])
+        self.set_reserve(event[3:])
+
     def waits(self, event: list[str]) -> None:
         """Note one that joined the line, in band 3 unless the next event says another."""
         hold, key, limit, whose = event[1:5]
-        amounts = read_amounts(":".join(event[5:]))
-        if (
-            whose == "all"
-            and set(amounts) == {limit}
-            and limit in self._limits
-            and (limit not in self._each or key == NO_KEY)
-        ):
+        of_key = {} if key == NO_KEY else self._each
+        bound = {name for name in read_amounts(":".join(event[5:])) if name in self._limits or name in of_key}
+        if whose == "all" and bound == {limit} and limit not in of_key:
             self._enter(hold, limit, USUAL_BAND)
         else:
             self._bands[hold] = USUAL_BAND
@@ -85,9 +90,16 @@ class Bands:
 
     def held(self, event: list[str]) -> None:
         """Count what was admitted, and see that no band was passed for too long."""
+        self._let_in(event, None)
+
+    def went(self, event: list[str]) -> None:
+        """Do so for a gate or a bucket: there its band stands before each one that has another than the usual one."""
+        self._let_in(event, USUAL_BAND)
+
+    def _let_in(self, event: list[str], unknown: int | None) -> None:
         hold, amounts = event[1], read_amounts(":".join(event[3:]))
         followed = hold in self._waits
-        band = self._leave(hold)[1] if followed else self._bands.pop(hold, None)
+        band = self._leave(hold)[1] if followed else self._bands.pop(hold, unknown)
         for name, number in amounts.items():
             limit = self._limits.get(name)
             if limit is None:

@@ -15,7 +15,7 @@ Violated = Callable[[str, str, object, object], None]
 _AMOUNT: Final = re.compile(r"(\w+)([=:])(\d+)(?:@(\d+))?")
 HOLD_EVENTS: Final = (
     "limiter", "clock", "would-wait", "held", "claimed", "used", "freed", "lapsed", "levels", "waits", "band", "quit",
-    "aging", "reserve", "adapted",
+    "aging", "reserve", "adapted", "turns", "went",
 )  # fmt: skip
 """Those that are about holds."""
 MOST_KEYS: Final = 100_000
@@ -43,6 +43,7 @@ class Holds:
             "waits": self._bands.waits, "band": self._bands.band, "quit": self._bands.quit,
             "aging": self._bands.set_aging, "reserve": self._bands.set_reserve,
             "adapted": self._adapt,
+            "turns": self._bands.set_turns, "went": self._bands.went,
         }  # fmt: skip
         self.ms = self._skew = 0
         self._went_back = False

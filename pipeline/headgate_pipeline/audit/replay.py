@@ -18,7 +18,7 @@ from headgate_pipeline.audit.rates import BucketRate, SendRate
 
 Row = tuple[Any, ...]
 
-NO_AMOUNT: Final = frozenset({"attach", "detach", "apply", "reap", "admit", "hold_off"})
+NO_AMOUNT: Final = frozenset({"attach", "detach", "apply", "reap", "admit", "hold_off", "turn"})
 OPS: Final = NO_AMOUNT | {
     "acquire", "leave", "publish", "settle", "take", "drop", "remove", "recount", "slice", "ticket",
 }  # fmt: skip

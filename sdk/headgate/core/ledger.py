@@ -64,6 +64,8 @@ EVENTS: Final[dict[str, tuple[str, ...]]] = {
     "claimed": ("hold", "key", "amounts"),
     "waits": ("hold", "key", "limit", "whose", "amounts"),
     "band": ("hold", "band"),
+    "turns": ("limits", "key_limits", "aging", "reserve"),
+    "went": ("hold", "key", "amounts"),
     "quit": ("hold",),
     "refused": ("limit", "whose", "times"),
     "used": ("hold", "amounts"),

@@ -258,12 +258,12 @@ class Address:
     def limiter_keys(self, session: str) -> tuple[bytes, ...]:
         """Return what scripts of limiters get as KEYS, for a call on behalf of one session."""
         own = (*self.keys(session), *(f"{self.key}:{part}".encode() for part in LIMITER_PARTS))
-        return (*own, self.limited) if self.limited else own
+        return (*own, self.limited, self.limited + b":ledger") if self.limited else own
 
     @property
     def every_key(self) -> tuple[bytes, ...]:
         """Every key that it may have, but receipts."""
-        return (*self.limiter_keys("-"), *self.by_key.limiter_keys("-")[:-1])
+        return (*self.limiter_keys("-"), *self.by_key.limiter_keys("-")[:-2])
 
     def channels(self, session: str) -> tuple[str, str]:
         """Return the session's own wake-up channel and the one that everybody hears."""

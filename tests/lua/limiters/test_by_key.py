@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from headgate.core.ledger import columns
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
 from headgate.redis.stores.limiters import LimiterStore
@@ -121,3 +122,40 @@ async def test_keys_of_a_gate_wait_in_the_bands_that_it_says(keys: ByKey) -> Non
         await keys.release(before)
         assert (await keys.look()).holds[after].startswith("H ")
         before = after
+
+
+async def turns(keys: ByKey) -> list[list[str]]:
+    """Return the events of each entry that the ledger of the gate has of who takes turns."""
+    key = keys.own.shared[-1]
+    entries = [text.decode() for _, (_, text) in await keys.server.command(key, "XRANGE", key, "-", "+")]
+    found = [row for row in map(columns, entries) if row is not None]
+    seq = await keys.server.command(keys.own.shared[0], "HGET", keys.own.key, "ledger_seq")
+    assert int(seq) == len(found), "each has a number"
+    return [row["detail"].split(";") for row in found if row["op"] == "turn"]
+
+
+async def test_the_ledger_of_a_gate_has_who_takes_turns_while_there_are_bands(keys: ByKey) -> None:
+    """None without; with a policy all, by rules that are there once, and again when they change."""
+    await keys.apply(kind="gate", limit_bytes="1", limit_messages="unlimited")
+    assert await keys.admit("ann.1", f"{AT_ONCE}~0") == "held"
+    await keys.admit("bob.1", AT_ONCE, wait_ms=99_000)
+    await keys.release("ann.1")
+    assert await turns(keys) == []
+    await keys.apply(mode="change", aging="2")
+    await keys.release("bob.1")
+    assert await keys.admit("ann.2", f"{AT_ONCE}~0", key="t") == "held"
+    await keys.admit("bob.2", f"{AT_ONCE}~4", wait_ms=99_000)
+    await keys.admit("bob.3", AT_ONCE, wait_ms=99_000)
+    await keys.release("bob.3")
+    await keys.apply(mode="change", limit_bytes="2", key_limits="calls at_once 9")
+    await keys.release("ann.2")
+    assert await turns(keys) == [
+        ["turns:bytes at_once 1::2:-", "band:ann.2:0", "went:ann.2:t:bytes:1 calls:1"],
+        ["waits:bob.2:*:bytes:all:bytes:1 calls:1", "band:bob.2:4"],
+        ["waits:bob.3:*:bytes:all:bytes:1 calls:1"],
+        ["quit:bob.3"],
+        ["turns:bytes at_once 2:calls at_once 9:2:-", "band:bob.2:4", "went:bob.2:*:bytes:1 calls:1"],
+    ]
+    await keys.apply(mode="change", ledger="off")
+    assert await keys.admit("ann.3", AT_ONCE) == "held"
+    assert len(await turns(keys)) == 5

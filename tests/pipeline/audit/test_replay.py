@@ -45,7 +45,7 @@ async def test_a_ledger_of_every_operation_is_proven_and_every_single_fault_in_i
 ) -> None:
     """Mutants: `_balance` leaves out messages; `Accounts.totals` compares nothing; `_published` asks for no number."""
     ledger = await of_queue(server, namespace)
-    assert {row[2] for row in ledger} == OPS - {"take", "slice", "admit", "hold_off"}
+    assert {row[2] for row in ledger} == OPS - {"take", "slice", "admit", "hold_off", "turn"}
     (done,) = replay(ledger)
     assert done == Finding("audited", seq=len(ledger), entries=len(ledger), first_seq=1, excused=1, taken_over=0)
     assert missed(ledger) == []
