@@ -1,6 +1,8 @@
 --[[
   slice - what a destination holds of a pool: take in what the pool granted, give back what is not in use.
 
+  With the first answer since a loss of state, once holders have claimed, all goes back that is not in use.
+
   KEYS  the destination's, as lib/keys
   ARGV[1] run_id      run    the server's run id as the caller learnt it when it connected
   ARGV[2] pool        name   encoded
@@ -74,7 +76,7 @@ end
 if target > 0 then
   reap_leases() -- perhaps nobody calls here any more, and what others wait for is of the dead
 end
-local before = totals()
+local before, known = totals(), slice.epoch
 slice.pool = math.max(slice.pool, pool_epoch)
 if epoch > 0 then
   if granted > slice.granted then
@@ -84,15 +86,16 @@ if epoch > 0 then
     slice.owed = 0 -- a pool grants to the first in line only, so there is nobody left to whom it could be owed
   end
   slice.granted, slice.returned = math.max(slice.granted, granted), math.max(slice.returned, returned)
-  slice.epoch = epoch
+  slice.epoch = (slice.epoch == 0 or now_ms >= d.learning_until) and epoch or slice.epoch
 end
 if slice.epoch == d.epoch then
-  local held = held_for_first()
+  local anew = known > 0 and known < slice.epoch -- what was given back before may be forgotten here and at the pool
+  local held, most = anew and 0 or held_for_first(), anew and slice.granted or target
   local free = slice.granted - used() - held
   if debt == 'owe' then
-    slice.owed, slice.asked = math.max(slice.owed, math.min(target, held > 0 and free or slice.granted)), now_ms
+    slice.owed, slice.asked = math.max(slice.owed, math.min(most, held > 0 and free or slice.granted)), now_ms
   end
-  slice.returned = math.max(slice.returned, math.min(math.max(target, slice.owed), free))
+  slice.returned = math.max(slice.returned, math.min(math.max(most, slice.owed), free))
 end
 slice.owed = math.max(slice.owed, slice.returned)
 local idle = debt == 'idle' and slice.owed == slice.returned and math.abs(now_ms - slice.asked) >= 200

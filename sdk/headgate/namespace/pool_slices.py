@@ -133,11 +133,12 @@ class Pools:
             if (member, encoded) in self._in_line and held.code == "OK":
                 await self.draw(pool, member, held)  # nobody waits here any more, so nobody needs to wait behind it
             return True
-        drawn = await self.draw(pool, member, held)
+        drawn, held = await self._obtain(pool, member, held)
+        if drawn.code == "OK" and held.lacks > 0 and held.returned > drawn.returned:
+            # It was answered for the first time since a loss of state, and gave back what it does not use.
+            drawn, held = await self._obtain(pool, member, held)
         if drawn.code != "OK":
             return False
-        own = Share(member, held.epoch, drawn.granted, drawn.returned)
-        held = await self._deliver(pool, own, drawn.pool_epoch, first=drawn.place == 1)
         if held.lacks <= 0:
             return True
         tell(pool.name, drawn.limit)
@@ -146,6 +147,14 @@ class Pools:
             await self._take_back(pool, level, held.lacks, drawn, asked)
             return (await self.store.slice(address, encoded)).lacks <= 0
         return False
+
+    async def _obtain(self, pool: PoolAddress, member: str, held: Slice) -> tuple[PoolDraw, Slice]:
+        """Draw what a destination lacks, and bring it there; returns what it lacks then."""
+        drawn = await self.draw(pool, member, held)
+        if drawn.code == "OK":
+            own = Share(member, held.epoch, drawn.granted, drawn.returned)
+            held = await self._deliver(pool, own, drawn.pool_epoch, first=drawn.place == 1)
+        return drawn, held
 
     async def draw(self, pool: PoolAddress, member: str, held: Slice) -> PoolDraw:
         """Tell the pool what a destination holds and needs, and deliver what others were granted by that."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.names import encode_name
-from headgate.redis.stores.pools import Slice
+from headgate.redis.stores.pools import Share, Slice
 from tests.lua.place import TTL_MS
 from tests.lua.pool_world import PoolWorld, Runner, granted, held
 from tests.lua.pools.pool_actions import ACTIONS, LOSSES, QUIET, act, names
@@ -117,6 +117,14 @@ async def test_what_is_drawn_serves_who_waits(world: PoolWorld) -> None:
     assert await granted(world) >= 40
 
 
+async def restore(world: PoolWorld, kept: list[tuple[bytes, Any]]) -> None:
+    """Have keys be what they were, as where a failover lost what came since."""
+    for key, dump in kept:
+        await world.server.command(key, "DEL", key)
+        if dump is not None:
+            await world.server.command(key, "RESTORE", key, 0, dump)
+
+
 async def test_slack_is_given_back_and_what_is_used_is_not(world: PoolWorld) -> None:
     """Mutant: `slice` gives back what is in use."""
     await world.open()
@@ -136,6 +144,31 @@ async def test_a_destination_that_lacks_something_is_looked_at_again(world: Pool
     assert not await world.pools.give_back(world.places["b"].address, world.pool.name, idle=True)
     await world.producers["b"].give_back(0)
     assert await world.pools.give_back(world.places["b"].address, world.pool.name, idle=True)
+
+
+async def test_who_had_bytes_of_a_lost_destination_gets_them_back_though_its_pool_lost_nothing(
+    world: PoolWorld,
+) -> None:
+    """Mutant: a destination gives back what it does not use while its holders may still claim it."""
+    await world.open()
+    address = world.places["a"].address
+    await world.producers["a"].ask(need=10)
+    await world.run("a")
+    await world.producers["a"].renew()
+    behind = [(key, await world.server.command(key, "DUMP", key)) for key in address.shared]
+    assert (await world.producers["a"].ask(need=40)).granted >= 40, "of what its slice has beyond what it needed"
+    await restore(world, behind)
+    world.server.run = b"another"
+    lost = await world.look("a")
+    world.server.run = None
+    drawn = await world.store.draw(world.pool, "a", lost)
+    assert drawn.code == "OK"
+    world.server.run = b"another"
+    share = Share("a", lost.epoch, drawn.granted, drawn.returned)
+    for _ in range(2):
+        await world.store.slice(address, "memory", share=share, pool_epoch=drawn.pool_epoch)
+        await world.producers["a"].renew()
+    assert (await world.look("a")).used >= 40
 
 
 async def test_first_come_first_served(world: PoolWorld) -> None:
@@ -167,13 +200,39 @@ async def test_after_a_restart_nothing_is_taken_of_a_slice_before_the_pool_confi
     await world.run("a")
     await world.producers["a"].give_back(40)
     world.server.run = b"another"
-    await world.look("a")
+    for name in world.places:
+        await world.look(name)
     await world.clock(TTL_MS + 1)
     answer = await world.producers["a"].ask(need=world.producers["a"].held + 40)
     assert answer.place == 1
     await world.rebuild()
     await world.run("a")
+    await world.run("a")
     assert (await world.look("a")).used >= 40
+
+
+async def test_what_was_given_back_before_a_loss_and_is_lent_to_another_is_not_used_again(world: PoolWorld) -> None:
+    """Mutant: after a loss of state a destination keeps its slice, whatever of it it does not use."""
+    await world.open()
+    a = world.producers["a"]
+    await a.ask(need=90)
+    await world.run("a")
+    await a.give_back(90)
+    keys = [*world.places["a"].address.shared, *world.pool.keys]
+    kept = [(key, await world.server.command(key, "DUMP", key)) for key in keys]
+    await world.pools.give_back(world.places["a"].address, world.pool.name)
+    await held(world, b=90)
+    await restore(world, kept)
+    world.server.run = b"another"
+    await a.ask(need=a.held + 40)
+    for name in world.places:
+        await world.look(name)
+    await world.clock(TTL_MS + 1)
+    assert await world.rebuild()
+    for _ in range(3):
+        await world.run("a")
+    assert (await world.look("a")).used == 0
+    assert (await world.slices())["a"] == 0
     world.server.run = None
 
 
