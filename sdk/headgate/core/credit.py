@@ -88,10 +88,10 @@ class CreditLine:
         self.spent, self.spent_m = spent, spent_m
         return True
 
-    def overdraw(self, size: int) -> None:
-        """Take credit for one message whether it is in hand or not: what lacks is granted as it is published."""
+    def overdraw(self, size: int, messages: int = 1) -> None:
+        """Take credit for messages whether it is in hand or not: what lacks is granted as they are published."""
         self.spent += size
-        self.spent_m += 1
+        self.spent_m += messages
 
     def put_back(self, size: int) -> None:
         """Put back what :meth:`take` or :meth:`overdraw` took and nothing used."""

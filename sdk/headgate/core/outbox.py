@@ -4,7 +4,6 @@ Order is the order of :meth:`Outbox.add`, whatever happens in between. No clock 
 time it is, and what became of a batch.
 """
 
-import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.core.credit import CreditLine
+from headgate.core.deadlines import Deadlines
 from headgate.core.when_full import WhenFull
 
 MAX_BATCH: Final = 256
 MAX_BATCH_BYTES: Final = 1 << 20
-PRUNE_AT: Final = 1024
-"""Deadlines that are watched before those of finished messages are looked for and forgotten."""
 
 
 @dataclass(eq=False)
@@ -113,9 +111,7 @@ class Outbox:
     flight: Batch | None = None
     next_seq: int = 1
     served: Callable[[Outgoing], None] | None = None
-    _deadlines: list[tuple[float, int, Outgoing]] = field(default_factory=list)
-    _order: int = 0
-    _prune_at: int = PRUNE_AT
+    deadlines: Deadlines[Outgoing] = field(default_factory=Deadlines)
     _left: int = 0
 
     def __len__(self) -> int:
@@ -137,7 +133,7 @@ class Outbox:
                 item.done.set_result(self.credit.inc)  # which paid; when its owner wakes up it may be over
             return True
         self.waiting.append(item)
-        self._watch(item)
+        self.deadlines.add(item)
         return False
 
     def add_all(self, items: Sequence[Outgoing]) -> bool:
@@ -148,22 +144,6 @@ class Outbox:
             item.paid = True
         self.ready.extend(items)
         return True
-
-    def _watch(self, item: Outgoing) -> None:
-        if not item.timed:
-            if len(self._deadlines) >= self._prune_at:  # finished ones must not be kept until their deadlines
-                self._deadlines = [entry for entry in self._deadlines if not entry[2].done.done()]
-                heapq.heapify(self._deadlines)
-                self._prune_at = max(PRUNE_AT, 2 * len(self._deadlines))
-            item.timed = True
-            self._order += 1
-            heapq.heappush(self._deadlines, (item.deadline, self._order, item))
-
-    def soonest(self) -> float:
-        """Return the first deadline of those that wait, or did; infinite where there is none."""
-        while self._deadlines and self._deadlines[0][2].done.done():
-            heapq.heappop(self._deadlines)[2].timed = False
-        return self._deadlines[0][0] if self._deadlines else math.inf
 
     def soonest_paid(self) -> float:
         """Return the first deadline of those that are paid and not known to be stored; infinite where none is."""
@@ -251,23 +231,23 @@ class Outbox:
         """Return the first message that has no credit: of those that are being written, else of those that wait."""
         return self.spooling[0] if self.spooling else self.head()
 
-    def spool(self, most: int, most_bytes: int, fits: Callable[[Outgoing], bool]) -> list[Outgoing]:
+    def spool(self, most: int, most_bytes: int, fits: Callable[[Outgoing], bool] | None = None) -> list[Outgoing]:
         """Take the first that wait out of the line, to be written to a store; nobody overtakes them meanwhile.
 
         Args:
             most: messages.
             most_bytes: of all of them together, but for the first.
-            fits: whether a message goes to that store; those behind the first that does not stay in line.
+            fits: whether a message goes to that store; those behind the first that does not stay in line. None: all do.
         """
         if self.spooling:
             raise AssertionError("a segment is being written")
-        size = 0
-        while (head := self.head()) and len(self.spooling) < most and fits(head):
-            if self.spooling and (size + head.size > most_bytes or head.ttl_ms != self.spooling[0].ttl_ms):
+        items, size = self.spooling, 0
+        while (head := self.head()) and len(items) < most and (fits is None or fits(head)):
+            if items and (size + head.size > most_bytes or head.ttl_ms != items[0].ttl_ms):
                 break
-            self.spooling.append(self.waiting.popleft())
+            items.append(self.waiting.popleft())
             size += head.size
-        return self.spooling
+        return items
 
     def fly(self, references: Sequence[bytes], segment: str) -> bool:
         """Put what was written in flight as references; False where nobody wants any of it sent so any more."""
@@ -277,13 +257,13 @@ class Outbox:
         for item, reference in zip(self.spooling, references, strict=True):
             if not item.done.done():
                 item.refer(reference)
-                self.credit.overdraw(item.size)
                 items.append(item)
                 if item.credited is not None and not item.credited.done():
                     item.credited.set_result(None)
         self.spooling = []
         if items:
-            self.flight = Batch(self.next_seq, items, sum(item.size for item in items), beyond=True, segment=segment)
+            self.credit.overdraw(0, len(items))
+            self.flight = Batch(self.next_seq, items, 0, beyond=True, segment=segment)
         return bool(items)
 
     def unspool(self) -> None:
@@ -296,7 +276,7 @@ class Outbox:
             item.restore()
             if not item.done.done():
                 self.waiting.appendleft(item)
-                self._watch(item)
+                self.deadlines.add(item)
 
     def refused(self) -> list[Outgoing]:
         """Take the batch out: nothing of it was stored, nor may be; its numbers are free."""
@@ -327,7 +307,7 @@ class Outbox:
         elif rest:
             self.ready.extendleft(reversed(rest))
             for item in rest:
-                self._watch(item)
+                self.deadlines.add(item)
         return items
 
     def unspend(self) -> None:
@@ -351,10 +331,8 @@ class Outbox:
             stuck: whether Redis is slow to answer; only then can anything but the waiting be late.
             silent: whether it is so slow that what is on its way can be late: its answer would have brought more.
         """
-        while self._deadlines and self._deadlines[0][0] <= now:
-            item = heapq.heappop(self._deadlines)[2]
-            item.timed = False
-            if not item.done.done() and not (item in self.ready or (self.flight and item in self.flight.items)):
+        for item in self.deadlines.over(now):
+            if not (item in self.ready or (self.flight and item in self.flight.items)):
                 yield item, False
         if stuck:
             for item in self.ready:
@@ -374,5 +352,5 @@ class Outbox:
         self.ready.clear()
         self.spooling = []
         self.waiting.clear()
-        self._deadlines.clear()
+        self.deadlines.clear()
         self.flight = None

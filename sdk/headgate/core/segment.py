@@ -84,9 +84,11 @@ def payload_size(stored: bytes) -> int:
 
 def pack(payloads: Sequence[bytes], store: str, name: str) -> tuple[bytes, list[bytes]]:
     """Return a segment of payloads, one after the other, and the reference to each as the stream keeps it."""
+    start, crc32 = MARK + f"{store}/{name}".encode(), zlib.crc32
     references = []
     offset = 0
-    for payload in payloads:
-        references.append(Reference(store, name, offset, len(payload), zlib.crc32(payload)).encode())
-        offset += len(payload)
+    for payload in payloads:  # as `Reference.encode` would
+        size = len(payload)
+        references.append(b"%b %d %d %08x" % (start, offset, size, crc32(payload)))
+        offset += size
     return b"".join(payloads), references

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from headgate._util.forks import FORKED, watch
-from headgate._util.tasks import stop
+from headgate._util.tasks import THREAD, stop
 from headgate.core.credit import CreditLine
 from headgate.core.durability import Durability
 from headgate.core.outbox import Outgoing
@@ -229,8 +229,11 @@ class CreditAccount:
 
     # What producers, gates and stores ask of it.
 
-    def submit(self, item: Outgoing) -> bool:
-        """Put a message in line; returns whether it is paid. Its ``done`` hears the rest."""
+    def submit(self, item: Outgoing, *, tells: bool = False) -> bool:
+        """Put a message in line; returns whether it is paid. Its ``done`` hears the rest.
+
+        ``tells``: its sender calls :meth:`WaitTimer.abandoned` when it gives up; else its futures are watched for that.
+        """
         if self.closed:
             raise Closed(f"the producer of {self.address.shown!r} {self.why_closed}")
         self._wake.set()
@@ -241,7 +244,7 @@ class CreditAccount:
                 self.wait_timer.arrange()
             return True
         paid = self.state.come(item, self._loop.time())
-        if not paid:
+        if not (paid or tells):
             self.wait_timer.expect(item)
         if waiters.attend_at < self.wait_timer.at:
             self.wait_timer.arrange()
@@ -254,9 +257,9 @@ class CreditAccount:
                 self.submit(item)
         self._wake.set()
 
-    def awaits(self, item: Outgoing, who: object) -> None:
-        """Note that this task or thread does nothing else until a message that was put in line is paid."""
-        item.who = who
+    def awaits(self, item: Outgoing) -> None:
+        """Note that the thread or task that runs does nothing else until a message in line is paid."""
+        item.who = THREAD.get() or asyncio.current_task(self._loop)
         self.observer.waits()
 
     def resize(self, window: int, weight: int) -> None:

@@ -8,7 +8,6 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, Self
 
-from headgate._util.tasks import current
 from headgate.core.limiting.amounts import encode_key
 from headgate.core.limits.bands import check_band
 from headgate.core.outbox import Outgoing
@@ -388,7 +387,7 @@ class Gate:
         try:
             with self._account.waits.timed("gate", self._account.address.shown):
                 if not self._account.submit(item):
-                    self._account.awaits(item, current(loop))
+                    self._account.awaits(item)
                 paid: int = await done
         except asyncio.CancelledError:
             if done.done() and not done.cancelled() and done.exception() is None and done.result() == self._credit.inc:

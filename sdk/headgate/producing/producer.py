@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from headgate._util.keywords import explains
 from headgate._util.pacing import Pacing
-from headgate._util.tasks import current
 from headgate.core.due_time import due
 from headgate.core.outbox import Outgoing
 from headgate.core.when_full import WhenFull
@@ -129,9 +128,16 @@ class Producer:
         item = self._item(body, headers, timeout, ttl, at, delay)
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
-        if not self._account.submit(item):
-            self._account.awaits(item, current(self._loop))
-        receipt: Receipt = await item.done
+        account = self._account
+        if account.submit(item, tells=True):
+            receipt: Receipt = await item.done
+            return receipt
+        account.awaits(item)
+        try:
+            receipt = await item.done
+        except asyncio.CancelledError:
+            account.wait_timer.abandoned(item)
+            raise
         return receipt
 
     async def post(
@@ -229,7 +235,7 @@ class Producer:
         if self._account.submit(item):
             item.credited.set_result(None)
         else:
-            self._account.awaits(item, current(self._loop))
+            self._account.awaits(item)
             await item.credited
         return item
 

@@ -54,7 +54,7 @@ class NodeWriter(OverflowWriter):
             return
         way = self._way
         most_bytes = int(min(MAX_BATCH_BYTES, self._most_bytes))
-        items = self._outbox.spool(self._most, most_bytes, lambda item: self._way_of(item) is way)
+        items = self._outbox.spool(self._most, most_bytes, self._only(way))
         if items:
             self.prepared = NodeSpooled([item.payload for item in items])
             self._wake()

@@ -6,6 +6,7 @@ the same: the first in line says which is written to.
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import Any
 
 from headgate.core.names import decode_name
@@ -64,6 +65,12 @@ class OverflowWriter:
             item.durable = is_durable(item.payload if item.whole is None else item.whole)
         return lasting if item.durable else other
 
+    def _only(self, way: StoreAccess) -> Callable[[Outgoing], bool] | None:
+        """Return what says of a message whether it goes that way; None where all do."""
+        if self._ways[0] is self._ways[1] is way:
+            return None
+        return lambda item: self._way_of(item) is way
+
     @property
     def _way(self) -> StoreAccess:
         """The way of the first message that has no credit."""
@@ -103,7 +110,8 @@ class OverflowWriter:
 
     def how(self, item: Outgoing) -> WhenFull:
         """Return what is to be done with a message that finds no room at its store either."""
-        return self._way_of(item).when_full
+        way = self._ways[0]
+        return (way if way is self._ways[1] else self._way_of(item)).when_full
 
     @property
     def reason(self) -> str:

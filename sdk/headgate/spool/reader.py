@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import zlib
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate._util.reconnect import AWAY
 from headgate.core.names import decode_name
-from headgate.core.segment import Reference
+from headgate.core.segment import MARK, Reference
 from headgate.errors import InvalidValue, PolicyError, SpoolUnavailable
 from headgate.message import encode
 from headgate.redis.keys import Address
@@ -52,6 +53,10 @@ class UnreadablePayload:
         return replace(reference, lost=f"{self.problem}\n{self.segment}").encode()
 
 
+_Segment = tuple[str, bytes]
+"""The key of a destination, and what its references to a segment begin with."""
+
+
 @dataclass(slots=True)
 class _Piece:
     start: int
@@ -72,8 +77,22 @@ class PayloadReader:
         self._reaches = reaches
         self._most = kept
         self._kept = 0
-        self._pieces: OrderedDict[str, _Piece] = OrderedDict()
-        self._under_way: dict[str, asyncio.Lock] = {}
+        self._pieces: OrderedDict[_Segment, _Piece] = OrderedDict()
+        self._under_way: dict[_Segment, asyncio.Lock] = {}
+
+    def at_hand(self, address: Address, stored: bytes) -> bytes | None:
+        """Return the payload of one reference where the piece that has it is kept; :meth:`payload` reads all others."""
+        try:
+            name, start, size, crc = stored.split(b" ")
+            first = int(start)
+            last, checksum = first + int(size), int(crc, 16)
+        except ValueError:
+            return None
+        piece = self._pieces.get((address.key, name))
+        if piece is None or first < piece.start or last > piece.start + len(piece.data):
+            return None
+        found = piece.data[first - piece.start : last - piece.start]
+        return found if zlib.crc32(found) == checksum else None
 
     async def payload(self, address: Address, stored: bytes) -> bytes | UnreadablePayload:
         """Return the payload of one reference; a storage that does not answer is asked until it does.
@@ -113,22 +132,23 @@ class PayloadReader:
             spool = await self._spools.get(decode_name(reference.store))
         except (PolicyError, InvalidValue) as error:
             raise SpoolUnavailable(reference.store, "read", reference.segment, str(error)) from None
-        key = f"{spool.storage.url}/{spool.path(address, reference.name)}"
+        where = f"{spool.storage.url}/{spool.path(address, reference.name)}"
+        key = (address.key, MARK + reference.segment.encode())
         async with self._under_way.setdefault(key, asyncio.Lock()):
             try:
                 found = await self._part(spool, address, key, reference)
             except FileNotFoundError:
-                return UnreadablePayload(key, "there is no such segment")
+                return UnreadablePayload(where, "there is no such segment")
             finally:
                 self._under_way.pop(key, None)
         if reference.check(found):
             return found
         self._forget(key)
         if len(found) < reference.size:
-            return UnreadablePayload(key, f"it ends {reference.size - len(found)} bytes before the message does")
-        return UnreadablePayload(key, f"the checksum of {reference.size} bytes at {reference.offset} is wrong")
+            return UnreadablePayload(where, f"it ends {reference.size - len(found)} bytes before the message does")
+        return UnreadablePayload(where, f"the checksum of {reference.size} bytes at {reference.offset} is wrong")
 
-    async def _part(self, spool: Spool, address: Address, key: str, reference: Reference) -> bytes:
+    async def _part(self, spool: Spool, address: Address, key: _Segment, reference: Reference) -> bytes:
         start, end = reference.offset, reference.offset + reference.size
         piece = self._pieces.get(key)
         if piece is None or start < piece.start or end > piece.start + len(piece.data):
@@ -142,7 +162,7 @@ class PayloadReader:
             self._pieces.move_to_end(key)
         return piece.data[start - piece.start : end - piece.start]
 
-    def _forget(self, key: str) -> None:
+    def _forget(self, key: _Segment) -> None:
         piece = self._pieces.pop(key, None)
         if piece is not None:
             self._kept -= len(piece.data)

@@ -63,16 +63,22 @@ class RecallQueue:
     async def _work(self) -> None:
         while self.line:
             message, attempts = self.line[0]
-            trouble = ""
-            if self._spooling and is_reference(message.stored):
-                if self._spooling.reaches:
-                    self._spooling.sweeper.watch(self._address)
-                payload = await self._spooling.reader.payload(self._address, message.stored)
-                if isinstance(payload, UnreadablePayload):
-                    trouble, payload = payload.trouble, payload.stub
-                    if not await self._spooling.has(self._address, message.id):
-                        trouble = GONE
+            trouble, spooling = "", self._spooling
+            if spooling and is_reference(message.stored):
+                payload = spooling.reader.at_hand(self._address, message.stored)
+                if payload is None:
+                    payload, trouble = await self._read(spooling, message)
                 message.stored = payload
             if self.line and self.line[0][0] is message:  # else all was given to others meanwhile
                 del self.line[0]
                 self._arrived(message, attempts, trouble)
+
+    async def _read(self, spooling: "Spooling", message: "Message") -> tuple[bytes, str]:
+        """Return a payload that is not at hand, or what stands for it, and why nobody can read it."""
+        if spooling.reaches:
+            spooling.sweeper.watch(self._address)
+        payload = await spooling.reader.payload(self._address, message.stored)
+        if not isinstance(payload, UnreadablePayload):
+            return payload, ""
+        gone = not await spooling.has(self._address, message.id)
+        return payload.stub, GONE if gone else payload.trouble

@@ -1,7 +1,6 @@
 """Shared storage keeps segments: any file system that fsspec knows, by URL, with a bound on how long it may take."""
 
 import asyncio
-import contextlib
 import errno
 import io
 import os
@@ -53,6 +52,8 @@ class Storage:
         self._marker = marker
         self._patience = patience
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headgate spool")
+        self._names = ThreadPoolExecutor(THREADS, thread_name_prefix="headgate spool names")
+        """Of their own, for who flushes a segment waits for its name."""
         self._folders: set[str] = set()
         self._lock = threading.Lock()
         self._writing: set[str] = set()
@@ -109,6 +110,7 @@ class Storage:
     def close(self) -> None:
         """Wait for nothing: operations under way end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._names.shutdown(wait=False)
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
@@ -134,12 +136,15 @@ class Storage:
             self._fs.makedirs(folder, exist_ok=True)
             self._folders.add(folder)
         with self._fs.open(at, "wb") as file:
+            descriptor = _descriptor(file)
+            if descriptor is None:
+                file.write(data)
+                return
+            named = self._names.submit(_flush_folder, folder)  # both at once: the disk takes them in one go
             file.write(data)
-            with contextlib.suppress(AttributeError, io.UnsupportedOperation):
-                descriptor = file.fileno()  # of this machine, or of a network: it counts once it is on the disk
-                file.flush()
-                os.fsync(descriptor)
-                _flush_folder(folder)
+            file.flush()
+            os.fsync(descriptor)
+            named.result()
 
     def _read(self, path: str, start: int, end: int) -> bytes:
         try:
@@ -208,6 +213,14 @@ class Storage:
 def _is_no_path(error: OSError) -> bool:
     """Return whether nothing is there, or can be: a part of the path is too long, or is a file."""
     return isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ENAMETOOLONG
+
+
+def _descriptor(file: Any) -> int | None:
+    """Return that of a file of this machine, or of a network, which counts once it is on the disk; else None."""
+    try:
+        return int(file.fileno())
+    except (AttributeError, io.UnsupportedOperation):
+        return None
 
 
 def _flush_folder(folder: str) -> None:

@@ -156,7 +156,7 @@ class Writer(OverflowWriter):
         if not size:
             return
         way.opens()
-        items = self._outbox.spool(self._most, size, lambda item: self._way_of(item) is way)
+        items = self._outbox.spool(self._most, size, self._only(way))
         payloads = [item.payload for item in items]
         name = next(self._names)
         data, references = pack(payloads, spool.encoded, name)
@@ -182,11 +182,11 @@ class Writer(OverflowWriter):
     def _first_bytes(self, way: StoreAccess, most_bytes: int) -> int:
         """Return the bytes of those that would go in one segment now; 0 where the first goes another way."""
         size = count = 0
-        ttl_ms = None
+        ttl_ms, fits = None, self._only(way)
         for item in self._outbox.waiting:
             if item.done.done():
                 continue
-            if self._way_of(item) is not way:
+            if fits is not None and not fits(item):
                 break
             if count and (size + item.size > most_bytes or item.ttl_ms != ttl_ms or count >= self._most):
                 break

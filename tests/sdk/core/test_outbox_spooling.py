@@ -54,9 +54,9 @@ class SpoolingOutbox(RuleBasedStateMachine):
         self.outbox.admit()
 
     @precondition(lambda self: not self.outbox.spooling and self.outbox.waiting)
-    @rule(most=st.sampled_from((1, 2, 5)), most_bytes=st.sampled_from((60, 500)))
-    def write(self, most: int, most_bytes: int) -> None:
-        items = self.outbox.spool(most, most_bytes, lambda item: True)
+    @rule(most=st.sampled_from((1, 2, 5)), most_bytes=st.sampled_from((60, 500)), fits=st.sampled_from((None, bool)))
+    def write(self, most: int, most_bytes: int, fits: type[bool] | None = None) -> None:
+        items = self.outbox.spool(most, most_bytes, fits)
         assert len(items) <= most
         assert len(items) < 2 or sum(item.size for item in items) <= most_bytes
         assert len({item.ttl_ms for item in items}) < 2, "a batch has one"

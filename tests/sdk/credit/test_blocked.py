@@ -152,6 +152,21 @@ async def test_a_cancelled_send_gives_its_credit_back_and_leaves_the_line(client
     assert (pending, leased) == (504 + 404, 0)
 
 
+async def test_a_send_that_is_given_up_is_out_of_the_line_in_the_same_turn(client: headgate.Client) -> None:
+    """Whoever comes next must not wait behind it. Mutant: `send` does not say that it was cancelled."""
+    await client.apply("orders", limit=1000)
+    async with client.session("s") as session:
+        producer = await session.producer("orders", window=1000)
+        await producer.send(b"x" * 500)
+        for way in (producer.send, producer.post):
+            blocked: asyncio.Future[object] = asyncio.ensure_future(way(b"y" * 600, timeout=60))
+            await wait_until(lambda: waiting(client, "orders"))
+            blocked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await blocked
+            assert not producer.is_blocked
+
+
 async def test_sends_cancelled_in_the_turn_that_pays_them_cost_nothing(client: headgate.Client) -> None:
     await client.apply("orders", limit=10_000)
     async with client.session("s") as session:

@@ -126,10 +126,10 @@ class Account:
             if self.outbox.add(item):
                 return True
         first = len(self.outbox.waiting) == 1
-        self.waiters.join(item, now, self._destination.wait_begins(now) if first else math.inf)
+        patience = self.waiters.join(item, now, self._destination.wait_begins(now) if first else math.inf)
         if first:
             self._ask_at = 0.0  # nothing waited at the last call, so the session is not in line yet
-        elif self.waiters.how(item).patience == 0:
+        elif patience == 0:
             self._ask_at = 0.0  # it goes by the next answer, not by the one that others wait for
         if self.lost_since is not None:
             self.waiters.refuse(now, now)

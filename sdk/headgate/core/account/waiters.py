@@ -74,8 +74,11 @@ class Waiters:
 
     # Coming and going.
 
-    def join(self, item: Outgoing, now: float, heard_at: float = math.inf) -> None:
-        """Count in a message that was just put in line and is not paid; listeners hear of the wait at ``heard_at``."""
+    def join(self, item: Outgoing, now: float, heard_at: float = math.inf) -> float | None:
+        """Count in a message that was just put in line and is not paid; returns its patience.
+
+        Listeners hear of the wait at ``heard_at``.
+        """
         item.since = now
         self._hurried = self._hurried or item.when_full is not None
         patience = self.how(item).patience
@@ -87,6 +90,7 @@ class Waiters:
             self.announce_at(heard_at)
         else:
             self._explain_before(over)
+        return patience
 
     def left(self) -> None:
         """Note that one of them gave up."""
@@ -121,7 +125,7 @@ class Waiters:
             else:
                 self._ends.timeout(item, now)
         over = self._lose_patience(now) if self.hurried else math.inf
-        over = min(over, outbox.soonest())
+        over = min(over, outbox.deadlines.soonest())
         paid = outbox.soonest_paid()
         head = outbox.head()  # lets go of those who have their answer
         self._hurried = self._hurried and head is not None
