@@ -211,6 +211,24 @@ async def test_who_hangs_up_holds_nothing(client: headgate.Client, served: Open)
     await wait_until(lambda: _is(client, 0, "slots"), timeout=60, description="all slots are free")
 
 
+async def test_a_grpc_timeout_bounds_the_answer_and_nobody_waits_for_room(
+    client: headgate.Client, served: Open
+) -> None:
+    """Mutants: whoever has time waits in line; what was admitted after its deadline stays."""
+    _, stub = await served()
+    for name, code in (("a", OK), ("b", OK), ("c", OVER)):
+        assert (await stub.ShouldRateLimit(request({"enter": name}), timeout=3600)).overall_code == code, name
+    for name in "ab":
+        await stub.ShouldRateLimit(request({"leave": name}))
+    for number in range(20):
+        try:
+            await stub.ShouldRateLimit(request({"enter": f"s{number}"}, {"daily": "x"}), timeout=number / 2000)
+        except grpc.aio.AioRpcError as error:
+            assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED  # noqa: PT017 -- others were in time
+        await stub.ShouldRateLimit(request({"leave": f"s{number}"}))
+    await wait_until(lambda: _is(client, 0, "slots"), timeout=60, description="all slots are free")
+
+
 async def test_what_is_out_of_bounds_is_refused_and_names_what(served: Open) -> None:
     _, stub = await served()
     many = [{"daily": "x"}] * (MOST_DESCRIPTORS + 1)

@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headgate import AccessDenied, Hold, InvalidValue, Settings
+from headgate import AccessDenied, Hold, InvalidValue, Settings, Shed
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import HoldCall, LimiterStore
+from headgate_coordinator.node.conditions import condition_of
 from headgate_coordinator.node.node import Node
 from tests.remote.grants import B, M, P
 from tests.remote.people import node_with, sdk_as
+from tests.sdk.observing import GUARD
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -48,6 +50,18 @@ async def test_whoever_may_produce_is_admitted_there_and_nowhere_else(node: Node
             await llm.admit(in_flight=1)
         with pytest.raises(AccessDenied):
             await llm.hold_off(60)
+
+
+async def test_a_call_that_is_shed_hears_why_over_a_node_too(node: Node) -> None:
+    """To a client that knows AMQP alone the same is said by a condition."""
+    await node.client.apply("llm", shed={"6": 0.25})
+    async with sdk_as(node, "bob") as bob, bob.session("s") as session:
+        llm = await session.limiter("llm", in_hand=False)
+        async with llm.admit(in_flight=1):
+            with pytest.raises(Shed, match="'in_flight' is filled to 25%, where band 7 is shed") as shed:
+                await llm.admit(in_flight=1, band=7, timeout=GUARD)
+    assert (shed.value.band, shed.value.limit, shed.value.fill) == (7, "in_flight", 0.25)
+    assert condition_of(shed.value) == ("amqp:resource-limit-exceeded", str(shed.value))
 
 
 async def test_a_hold_of_another_user_is_neither_seen_nor_released(node: Node) -> None:
