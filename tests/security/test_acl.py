@@ -13,6 +13,7 @@ from headgate import policy
 from headgate.errors import AccessDenied, InvalidName, InvalidValue
 from headgate.redis.scripts import script, script_names
 from headgate.redis.stores.sliced_reads import every_slice
+from headgate_coordinator.cli.watching import look
 from headgate_coordinator.operate import audit, status
 from headgate_coordinator.security.acl import ROLES, Role, acl_line, commands_of, scripts_of
 from headgate_coordinator.security.document import User
@@ -223,6 +224,8 @@ async def test_metrics_only_look(guarded: Guarded) -> None:
         assert (await client.explain("wide")).limits[0].limit == 1000
         assert (await client.policy()).version == 0
         assert guarded.denied() == []
+        seen = await look(client)
+        assert (sorted(one.destination for one in seen.found), seen.links) == (["llm", "orders", "wide"], [])
         with pytest.raises(AccessDenied, match="headgate acl"):
             await client.purge("orders")
         with pytest.raises(AccessDenied, match="headgate acl"):
