@@ -148,9 +148,11 @@ class Receiver(End):
         await self.attached
 
     async def run(self, count: int) -> None:
-        """Receive so many."""
+        """Receive so many; those that came without credit before are among them, as RabbitMQ 4.0 sends some."""
+        self.missing += count
+        if self.missing <= 0:
+            return
         self.done.clear()
-        self.missing = count
         self._top_up()
         await self.done.wait()
 
@@ -163,7 +165,7 @@ class Receiver(End):
                 self.link.settle(delivery)
             self.noted()
         self.missing -= len(messages)
-        if not self.missing:
+        if self.missing <= 0:
             self.done.set()
         self._top_up()
 
