@@ -14,14 +14,16 @@ from headgate.core.printable import printable
 from headgate.errors import HeadgateError
 from tests.kit.endpoint import FORM, Endpoint, Unusable
 from tests.kit.report import HOLDS, KEPT, Result, Tried
-from tests.kit.rows import LIMIT, ROWS, Row
+from tests.kit.rows import LIMIT, ROWS, TWO, WINDOW, Row
 from tests.kit.starting import STARTED, running
 
 NEEDS = f"""each row has a queue of its own, kit.<id>, which the endpoint has, or makes when it is used.
-Three kinds are special:
+Some kinds are special:
   kit.limited.*   holds {LIMIT:,} bytes, at which senders wait
   kit.bands.*     is delivered by priority
+  kit.window.*    has receivers that hold {WINDOW} messages unsettled at the most
   kit.topic.*     is a topic
+  kit.two.*       is for user {TWO}, password {TWO}, who may have two connections
 it ends with 0 when every row holds, 1 when some do not, 2 when there is nothing to try."""
 
 

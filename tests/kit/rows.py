@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headgate.amqp.link import Outcome
+from headgate.amqp.peer import Disconnected
+from headgate.errors import HeadgateError
 from tests.amqp import raw
 from tests.amqp.client import Rude, written
 from tests.kit.endpoint import STILL, Endpoint, Inbox, outcomes, told
@@ -15,6 +17,10 @@ from tests.kit.scene import Scene
 LIMIT: Final = 100_000
 """Bytes that destinations have whose rows are about a limit."""
 SIZE: Final = 1000
+WINDOW: Final = 10
+"""Messages that a receiver of such a queue holds unsettled at the most."""
+TWO: Final = "kit-two"
+"""A user who may have two connections."""
 MOST: Final = 30 * LIMIT // SIZE
 """Messages after which nobody is expected to hold a sender up any more: more than products give credit for at first."""
 
@@ -121,6 +127,17 @@ async def _a20(scene: Scene) -> Seen:
             return Seen(True, f"{given} at first, more when some {max(left - _FEW, 0)} are left")
         left = link.credit
     return Seen(False, f"{given} at first, none more when {given - left} are used")
+
+
+async def _a23(scene: Scene) -> Seen:
+    for let_in in range(3):
+        try:
+            client = await scene.client(user=TWO)
+            await client.reads(scene.address, 0)
+        except (Disconnected, OSError, HeadgateError) as error:
+            why = told(str(error).encode()) or "the log-in fails"
+            return Seen(let_in == 2, f"{let_in} connections are let in, then {why}")
+    return Seen(False, "3 connections are let in")
 
 
 async def _c01(scene: Scene) -> Seen:
@@ -296,6 +313,17 @@ async def _l08(scene: Scene) -> Seen:
     )
 
 
+async def _l09(scene: Scene) -> Seen:
+    await scene.store(3 * WINDOW)
+    inbox = await scene.reads(3 * WINDOW)
+    await inbox.has(WINDOW, scene.patience)
+    first = await inbox.is_still()
+    inbox.settle(first)
+    await inbox.has(2 * WINDOW, scene.patience)
+    seen = (first, await inbox.is_still() - first)
+    return Seen(seen == (WINDOW, WINDOW), "{} at first, {} more once these are settled".format(*seen))
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One promise.
@@ -305,7 +333,8 @@ class Row:
         promise: that is tried over AMQP.
         run: the try.
         needs: what the destination has to be: `limited` to 100,000 bytes, at which senders wait; `bands`, delivered by
-            priority; a `topic`; or nothing more than a queue.
+            priority; a `window`, of which receivers hold 10 messages at the most; a `topic`; for user kit-two, who may
+            have `two` connections; or nothing more than a queue.
     """
 
     id: str
@@ -340,6 +369,7 @@ ROWS: Final = (
     Row("A14", "At the limit a sender is stopped, and goes on once messages are taken; none is lost", _a14, "limited"),
     Row("A19", "Transfers beyond the credit are an error, and not stored above the limit", _a19, "limited"),
     Row("A20", "Credit is given in messages, and renewed before it is used up", _a20),
+    Row("A23", "A user has no more connections than it may", _a23, "two"),
     Row("C01", "While one link is stopped, another of the same connection goes on", _c01, "limited"),
     Row("F01", "No more than the credit is sent, and none for settling alone", _f01),
     Row("F02", "Each link of a session or connection has credit of its own", _f02),
@@ -355,4 +385,5 @@ ROWS: Final = (
     Row("L05", "`x-opt-delivery-delay` delays a message, and others pass it", _l05),
     Row("L06", "A short delay does not wait behind a long one", _l06),
     Row("L08", "What a lost connection held counts as a delivery that failed", _l08),
+    Row("L09", "So many are delivered and not settled, whatever the credit, and then none", _l09, "window"),
 )

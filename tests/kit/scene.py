@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.amqp.link import Link
 from tests.kit.endpoint import STILL, Client, Endpoint, Inbox
@@ -27,9 +27,10 @@ class Scene:
     def patience(self) -> float:
         return self.endpoint.patience
 
-    async def client(self) -> Client:
-        """Return a connection of its own."""
-        self._clients.append(await self.endpoint.connect(f"headgate-kit-{self.address}-{len(self._clients)}"))
+    async def client(self, user: str | None = None) -> Client:
+        """Return a connection of its own; of a user, whose password is the name."""
+        endpoint = self.endpoint if user is None else replace(self.endpoint, user=user, password=user)
+        self._clients.append(await endpoint.connect(f"headgate-kit-{self.address}-{len(self._clients)}"))
         return self._clients[-1]
 
     async def reads(self, credit: int, name: str = "r") -> Inbox:

@@ -57,6 +57,9 @@ def _artemis(home: Path, data: Path, port: int) -> tuple[list[str], dict[str, st
     subprocess.run(made, check=True, capture_output=True, timeout=UP)
     text = (BROKERS / "artemis.xml").read_text().replace("PORT", str(port))
     (instance / "etc" / "broker.xml").write_text(text)
+    for name, line in (("users", "kit-two = kit-two"), ("roles", "amq = kit,kit-two")):
+        with (instance / "etc" / f"artemis-{name}.properties").open("a") as file:
+            file.write(f"\n{line}\n")
     return [f"{instance}/bin/artemis", "run"], {}
 
 

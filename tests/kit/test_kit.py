@@ -14,21 +14,36 @@ import pytest
 
 import headgate
 from headgate.policy import loads
+from headgate_coordinator.security.document import GrantTable, User
+from headgate_coordinator.security.grants import Action
+from headgate_coordinator.security.passwords import hashed
+from headgate_coordinator.security.store import UserStore
 from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
 from tests.conformance.rows import ROWS as STATEMENTS
 from tests.kit.__main__ import main
 from tests.kit.endpoint import Endpoint, Unusable
 from tests.kit.report import HOLDS, KEPT, PRODUCTS, Tried
-from tests.kit.rows import LIMIT, ROWS, Row, Seen
+from tests.kit.rows import LIMIT, ROWS, TWO, Row, Seen
 from tests.kit.starting import running
 
 pytestmark = pytest.mark.one_server
 BROKERS = Path(__file__).parent / "brokers"
 POLICY = (BROKERS / "headgate.toml").read_text()
 PATIENCE = 60.0
-SET_UP = [row for row in ROWS if row.needs in ("limited", "bands") and row.id != "A19"]
-"""Rows that need a limit or priorities; transfers beyond the credit are an error without."""
+SET_UP = [row for row in ROWS if row.needs in ("limited", "bands", "window", "two") and row.id != "A19"]
+"""Rows that need settings or a user; transfers beyond the credit are an error without."""
+
+
+async def set_up(client: headgate.Client) -> None:
+    """Set up what the kit needs of a node."""
+    await client.apply_policy(loads(POLICY))
+    every = [*Action]
+    known = {
+        "anonymous": User(grants=[GrantTable(actions=every, match="#")]),
+        TWO: User(password_hash=hashed(TWO), grants=[GrantTable(actions=every, match="kit.#")]),
+    }
+    await UserStore(client.store.server, client.namespace).change(lambda users: users.update(known))
 
 
 async def kit(*arguments: str) -> tuple[int, str, str]:
@@ -55,8 +70,9 @@ async def tried(rows: Iterable[Row], node: NodeProcess) -> dict[str, Seen]:
 
 
 @pytest.mark.longest
-async def test_each_row_holds_on_a_node(client: headgate.Client, node: NodeProcess) -> None:
-    await client.apply_policy(loads(POLICY))
+async def test_each_row_holds_on_a_node(client: headgate.Client, start_node: StartNode) -> None:
+    await set_up(client)
+    node = start_node("--plain-without-tls")
     assert {row: seen.what for row, seen in (await tried(ROWS, node)).items() if not seen.holds} == {}
 
 
