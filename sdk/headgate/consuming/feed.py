@@ -25,6 +25,7 @@ from headgate.errors import AccessDenied, Closed, DestinationDamaged, HeadgateEr
 from headgate.explain.self_wait import ConsumerUser
 from headgate.message import Message
 from headgate.redis.keys import Address
+from headgate.redis.shared_sweeps import CALM, beat
 from headgate.spool.recall import RecallQueue
 
 _log = logging.getLogger("headgate")
@@ -355,8 +356,9 @@ class Feed:
                 if outcome != "accepted":
                     ids[outcome].append(message.raw_id if outcome == "rejected" else message.given_back_id)
         began = time.time_ns() if self._tracing is not None else 0
+        again = not call.going and self._machine.look_at > 0  # nothing was heard: one look beside those of others
         answer = await self._store.settle(
-            self.address, self.session, self.id, ttl_ms=self._lease.ttl_ms, fetch=call.fetch,
+            self.address, self.session, self.id, ttl_ms=self._lease.ttl_ms, fetch=call.fetch, again=again,
             max_messages=call.messages, max_bytes=call.size, after=call.after, waits=call.waits, **ids,
         )  # fmt: skip
         now = self._loop.time()
@@ -375,6 +377,9 @@ class Feed:
                 call, now, len(messages), messages[-1][0] if messages else b"",
                 again_ms=answer.again_ms, beside=answer.beside, repeated=answer.code == "AGAIN",
             )  # fmt: skip
+            if found_all and self._machine.look_at and not answer.again_ms:
+                calm = not answer.beside and self._wake_ups.sure(self.address.channels(self.session))
+                self._machine.look_at = beat(self._machine.look_at + (CALM if calm else 0.0))
             self._sink.delivered(found_all=found_all)  # last: it may ask for more at once
             return
         # UNKNOWN, EXPIRED, SLOW: what it held is others' now

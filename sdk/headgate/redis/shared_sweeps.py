@@ -11,6 +11,10 @@ from headgate.redis.scripts import Script
 
 BEAT: Final = 0.25
 """Seconds between the moments at which accounts ask again together."""
+CALM: Final = 0.5
+"""Seconds that a consumer looks later where hints are certain, and nobody else holds what may come back to it. A lease
+is doubted 0.6 of its length after its last call at the soonest, and none is shorter than a second: so what another one
+fetches meanwhile, and dies with, comes back no later for that."""
 MOST: Final = 64
 """Calls in one write: Redis serves nobody else meanwhile."""
 MOST_TURNS: Final = 1024

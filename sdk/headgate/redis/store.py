@@ -201,8 +201,9 @@ class Store:
         released: Sequence[Id] = (),
         rejected: Sequence[Id] = (),
         failed: Sequence[Id] = (),
+        again: bool = False,
     ) -> Deliveries:
-        """Settle deliveries and fetch more."""
+        """Settle deliveries and fetch more; ``again``: it looked before, and may go with others that look."""
         reply = await self._call(
             "settle",
             address,
@@ -222,6 +223,7 @@ class Store:
                 "failed": len(failed),
             },
             (*accepted, *released, *rejected, *failed),
+            again=again,
         )
         code = reply[0].decode()
         if len(reply) < 5:

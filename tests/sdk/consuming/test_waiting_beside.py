@@ -1,17 +1,27 @@
 """Who waits beside messages that another holds and has not begun gets some of them, with every default."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 import headgate
 import headgate.sync
+from headgate.core.fetching import POLL
+from headgate.redis.shared_sweeps import BEAT, CALM
 from tests.sdk.consuming.test_consumer import fill, receive
-from tests.sdk.observing import GUARD, drain, look
+from tests.sdk.observing import GUARD, drain, feed_of, look
 from tests.support.waiting import wait_for, wait_until
 
 pytestmark = pytest.mark.one_server
+
+
+class Unsure:
+    """Hints that may be lost."""
+
+    def sure(self, channels: tuple[str, ...]) -> bool:
+        del channels
+        return False
 
 
 @pytest.fixture
@@ -165,3 +175,28 @@ def test_a_thread_gives_back_what_it_took_over_and_has_not_begun(redis_url: str,
             message.accept()
         assert sorted(bodies) == sorted(b"%d" % number for number in range(20))
         in_work.accept(confirm=True)
+
+
+async def test_a_consumer_looks_later_where_hints_are_certain_and_nobody_holds_anything(
+    sessions: tuple[headgate.Session, ...],
+) -> None:
+    """Mutants: it looks late, too, where hints are not certain, or beside what another one may die with."""
+    here, there = sessions
+    await fill(here, 1)
+    busy = await here.consumer("orders")
+    held = await receive(busy)
+    feed = feed_of(await there.consumer("orders"))
+
+    def looks_after(least: float, most: float) -> Callable[[], bool]:
+        return lambda: least < feed._machine.look_at - feed._machine._looked_at < most
+
+    await wait_until(lambda: feed._wake_ups.sure(feed.address.channels(feed.session)), timeout=GUARD)
+    feed.look()
+    await wait_until(looks_after(0, POLL + CALM / 2), timeout=GUARD, description="soon, for a message is held")
+    await held.accept(confirm=True)
+    feed.look()
+    await wait_until(looks_after(POLL + CALM / 2, POLL + CALM + BEAT), timeout=GUARD, description="later")
+    hints, feed._wake_ups = feed._wake_ups, Unsure()  # type: ignore[assignment]  # as much of it as is needed
+    feed.look()
+    await wait_until(looks_after(0, POLL + CALM / 2), timeout=GUARD, description="soon, for a hint may be lost")
+    feed._wake_ups = hints
