@@ -6,6 +6,7 @@ Spark is loaded by the job alone, not by `--help`.
 import typer
 
 from headgate_pipeline.cli import audit as cli_audit
+from headgate_pipeline.cli import audit_pool as cli_audit_pool
 from headgate_pipeline.cli import ingest as cli_ingest
 from headgate_pipeline.cli import measure as cli_measure
 from headgate_pipeline.cli import recommend as cli_recommend
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 app.command()(cli_ingest.ingest)
 app.command()(cli_audit.audit)
+app.command()(cli_audit_pool.audit_pool)
 app.command()(cli_measure.measure)
 app.command()(cli_report.report)
 app.command()(cli_recommend.recommend)

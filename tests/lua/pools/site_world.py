@@ -59,10 +59,11 @@ class SiteWorld:
         self.asked = set[str]()
 
     @classmethod
-    async def of(cls, url: str, namespace: str) -> "SiteWorld":
+    async def of(cls, url: str, namespace: str, rule: tuple[str, str] | None = None) -> "SiteWorld":
+        """Open both; with a rule, one goes to Redis as another."""
         worlds = []
         for site in ("hq", "eu"):
-            server = RewritingServer(url, virtual_clock)
+            server = RewritingServer(url, virtual_clock, lambda source: source.replace(*rule) if rule else source)
             await server.open()
             worlds.append(PoolWorld(server, f"{namespace}-{site}"))
         return cls(*worlds)

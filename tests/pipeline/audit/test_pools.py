@@ -1,0 +1,99 @@
+"""The audit of a pool: what its destinations hold at all sites together, from ledgers by hand and of real scripts."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from headgate_pipeline.audit.pools import above, holdings
+from headgate_pipeline.cli.main import app
+from tests.lua.pools.site_world import SiteWorld
+from tests.pipeline.rows import entry, frame
+from tests.pipeline.story import entry as as_entry
+from tests.pipeline.story import rows
+
+LIMIT = 100
+
+
+def held(seq: int, ms: int, size: int, destination: str = "orders", back: int = 0, **columns: Any) -> dict[str, Any]:
+    """Return an entry by which a destination holds so much, of which it has given back so much before."""
+    detail = f"slice:tenant:{size + back}:{back}:{back}"
+    return entry(seq, ms, "slice", destination, detail=detail, **columns)
+
+
+def busy(seq: int, ms: int, destination: str = "orders", **columns: Any) -> dict[str, Any]:
+    return entry(seq, ms, "publish", destination, **columns)
+
+
+def judged(spark: SparkSession, *sites: list[dict[str, Any]], skew: int = 0) -> list[tuple[str, int, str]]:
+    found = above(holdings([(frame(spark, site), "tenant") for site in sites], skew_ms=skew), LIMIT)
+    return [(row["destination"], row["seq"], row["verdict"]) for row in found.collect()]
+
+
+def test_a_grant_above_the_limit_over_two_sites_is_named(spark: SparkSession) -> None:
+    paris = [held(1, 0, 60), busy(2, 90)]
+    berlin = [held(1, 10, 40, "invoices"), held(2, 50, 41, "invoices"), busy(3, 90, "invoices")]
+    assert judged(spark, paris, berlin) == [("invoices", 2, "violated")]
+    assert judged(spark, paris, berlin[:1] + berlin[2:]) == []
+
+
+def test_what_clocks_may_be_wrong_by_is_no_violation(spark: SparkSession) -> None:
+    """Mutant: what was given back at one site counts until its own clock says so."""
+    paris = [held(1, 0, 60), held(2, 65, 0, back=60), busy(3, 90)]
+    berlin = [held(1, 50, 80, "invoices"), busy(2, 90, "invoices")]
+    assert judged(spark, paris, berlin) == [("invoices", 1, "violated")]
+    assert judged(spark, paris, berlin, skew=10) == []
+
+
+@pytest.mark.parametrize("gap", [{"seq": 4}, {"epoch": 2}], ids=["an entry is missing", "a new epoch"])
+def test_what_is_not_known_is_not_held(spark: SparkSession, gap: dict[str, int]) -> None:
+    """Mutant: what a ledger said before its gap counts after it."""
+    paris = [held(1, 0, 60), busy(2, 10), busy(3, 90) | gap]
+    berlin = [held(1, 50, 80, "invoices"), busy(2, 99, "invoices")]
+    assert judged(spark, paris, berlin) == []
+
+
+def test_after_a_loss_of_state_nothing_is_proven(spark: SparkSession) -> None:
+    paris = [held(1, 0, 60), busy(2, 10), held(3, 20, 60, epoch=2), busy(4, 90, epoch=2)]
+    berlin = [held(1, 50, 80, "invoices"), busy(2, 99, "invoices")]
+    assert judged(spark, paris, berlin) == [("invoices", 1, "unproven")]
+
+
+def test_another_pool_does_not_count(spark: SparkSession) -> None:
+    paris = [entry(1, 0, "slice", detail="slice:tenant2:900:0:0;slice:my%20tenant:900:0:0"), busy(2, 90)]
+    assert judged(spark, paris, [held(1, 50, 80, "invoices"), busy(2, 99, "invoices")]) == []
+
+
+@pytest.fixture(params=[None, ("p.granted + more", "p.granted + (m.most and 0 or more)")], ids=["sound", "broken"])
+async def two(request: pytest.FixtureRequest, redis_url: str, namespace: str) -> AsyncIterator[SiteWorld]:
+    two = await SiteWorld.of(redis_url, namespace, request.param)
+    await two.open()
+    yield two
+    await two.close()
+
+
+@pytest.mark.one_server
+async def test_scripts_that_lend_at_home_what_a_site_holds_are_found(
+    two: SiteWorld, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    for site, name, size in (("eu", "a", 50), ("hq", "b", 30), ("hq", "c", 40), ("eu", "b", 5)):
+        await two.obtain(site, name, size)
+        for world in (two.hq, two.eu):
+            await world.clock(10)
+    for world in (two.hq, two.eu):
+        for place in world.places.values():
+            await place.change(limit_messages="1000")  # an entry of each, so that what it holds is known until then
+    for number, world in enumerate((two.hq, two.eu)):
+        entries = [as_entry(name, row) for name, place in world.places.items() for row in await rows(place)]
+        spark.createDataFrame(entries, frame(spark, []).schema).write.parquet(str(tmp_path / str(number)))
+    words = ["audit-pool", "memory", "--limit", str(LIMIT), "--namespace", "tests", "--json", "--skew", "0"]
+    done = CliRunner().invoke(app, [*words, *(f"--input={tmp_path / str(number)}" for number in range(2))])
+    said = json.loads(done.stdout)
+    broken = "broken" in request.node.name
+    assert (said["verdict"], done.exit_code) == (("violated", 1) if broken else ("proven", 0)), said
+    assert said["grants"] >= 3
+    assert (said["most"] > LIMIT) == broken
