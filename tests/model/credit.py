@@ -6,7 +6,7 @@ from typing import Final, Self
 UNLIMITED: Final = 1 << 60
 
 
-@dataclass(slots=True, unsafe_hash=True)  # nobody changes one; to see to that would take as long as to make it
+@dataclass(slots=True, unsafe_hash=True)  # nobody changes one, or totals; to see to that takes as long as to make one
 class Amount:
     """So many bytes in so many messages."""
 
@@ -95,7 +95,7 @@ class Rules:
     """ms that a failed delivery waits, twice as long each time, up to three times that."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, unsafe_hash=True, kw_only=True)
 class Totals:
     """A session's own view of its account, as it goes over the wire."""
 
@@ -120,7 +120,7 @@ class Totals:
         return granted, used, self.returned.most(was.returned).least(granted - used)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Answer:
     """The reply to a call about credit, as far as the rules fix it."""
 
@@ -133,6 +133,8 @@ class Answer:
     lost: int = 0
 
     @classmethod
-    def about(cls, code: str, epoch: int, account: Account | None, line: list[str], sid: str, first: int = 0) -> Self:
+    def about(
+        cls, code: str, epoch: int, account: Account | None, line: list[str], sid: str, first: int = 0, lost: int = 0
+    ) -> Self:
         place = line.index(sid) + 1 if sid in line else 0
-        return cls(code, epoch, account.granted if account else NOTHING, place, len(line), first)
+        return cls(code, epoch, account.granted if account else NOTHING, place, len(line), first, lost)

@@ -75,6 +75,10 @@ class Destination:
         return Amount(sum(sizes), len(sizes))
 
     @property
+    def weights(self) -> int:
+        return sum(account.weight for account in self.accounts.values())
+
+    @property
     def leased(self) -> Amount:
         return sum((account.held for account in self.accounts.values()), NOTHING)
 
@@ -135,7 +139,7 @@ class Destination:
         return self.now < self.learning_until
 
     def share(self, weight: int) -> Amount:
-        everybody = max(1, weight, sum(account.weight for account in self.accounts.values()))
+        everybody = max(1, weight, self.weights)
 
         def part(limit: int) -> int:
             return limit if limit == UNLIMITED else limit * weight // everybody
@@ -159,7 +163,7 @@ class Destination:
         account = self._account(totals, known)
         had = account.held
         account.give_back(totals.returned)
-        if totals.epoch == self.epoch:
+        if self.learning and totals.epoch == self.epoch:
             self._pass_on(had - (NOTHING if leave else account.held))
         if leave:
             self._drop(sid)
@@ -171,7 +175,7 @@ class Destination:
         account.weight, account.need, account.want = totals.weight, totals.need, totals.want.most(totals.need)
         self._renew(account, totals.ttl_ms)
         self._ask(sid, account)
-        return replace(Answer.about("OK", self.epoch, account, self.line, sid, last), lost=lost)
+        return Answer.about("OK", self.epoch, account, self.line, sid, last, lost)
 
     def _count_lost(self, sid: str, sent: int) -> tuple[int, int]:
         """Count what an epoch lost of a session, once, and say so as often as it asks; and the last that was there."""
@@ -279,8 +283,7 @@ class Destination:
             return
         if account.blocked and sid not in self.line:
             self.turns += 1
-            weight = max(1, sum(account.weight for account in self.accounts.values()))
-            remembered = 2 * STEPS_A_BYTE * min(self.binding.bytes, REMEMBERED) / weight
+            remembered = 2 * STEPS_A_BYTE * min(self.binding.bytes, REMEMBERED) / max(1, self.weights)
             self.places[sid] = account.turn if account.turn > max(0, self.turns - remembered) else self.turns
             self.line = sorted([*self.line, sid], key=lambda waiter: (self.places[waiter], waiter))
         self.serve_line(sid)
@@ -292,20 +295,22 @@ class Destination:
 
     def _grant(self, account: Account) -> bool:
         """Grant what is wanted if what is needed fits; returns whether it does."""
+        if account.want.fits(account.granted):  # who is in line wants what it needs
+            return True
         room, lacks = self.room.most(NOTHING), account.lacks
         alone = lacks.bytes > room.bytes and self.goes_alone(account)
         if not (Amount(0, lacks.messages) if alone else lacks).fits(room):
             return False
         most = (self.share(account.weight) - account.held).most(account.need - account.granted)
-        more = (account.want - account.granted).least(self.room).least(most).most(NOTHING)
+        more = (account.want - account.granted).least(room).least(most).most(NOTHING)
         account.granted += Amount(lacks.bytes, more.messages) if alone else more
-        self._pass_on(NOTHING - more)
+        if self.learning:
+            self._pass_on(NOTHING - more)
         return True
 
     def _pass_on(self, back: Amount) -> None:
         """While it learns, what known holders gave back may be granted to others, and nothing else."""
-        if self.learning:
-            self.given_back[self.epoch] = (self.given_back.get(self.epoch, NOTHING) + back).most(NOTHING)
+        self.given_back[self.epoch] = (self.given_back.get(self.epoch, NOTHING) + back).most(NOTHING)
 
     def serve_line(self, caller: str | None = None) -> None:
         """Grant to the first in line until one does not fit. Who has not been heard of for long loses the place."""
@@ -347,7 +352,7 @@ class Destination:
     def _take_turn(self, account: Account, place: int, size: int) -> None:
         """Who got much comes later next time, who has weight sooner; the clock of turns runs as all are served."""
         account.turn = place + STEPS_A_BYTE * size // max(account.weight, 1)
-        self.turns += STEPS_A_BYTE * size // max(1, sum(account.weight for account in self.accounts.values()))
+        self.turns += STEPS_A_BYTE * size // max(1, self.weights)
 
     def _leave_line(self, sid: str) -> None:
         if sid in self.line:

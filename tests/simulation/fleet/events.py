@@ -24,12 +24,12 @@ class Events:
         happened: how many events there were.
     """
 
-    __slots__ = ("_due", "_later", "_next", "_numbers", "_slot", "_slots", "happened", "now")
+    __slots__ = ("_due", "_later", "_next", "_number", "_slot", "_slots", "happened", "now")
 
     def __init__(self) -> None:
         self.now = BEGINS
         self.happened = 0
-        self._numbers = itertools.count()
+        self._number = itertools.count().__next__
         self._slot = -1
         self._due: list[Event] = []
         """Those of the slot that it is, in order, of which ``_next`` is the first that has not happened."""
@@ -39,7 +39,7 @@ class Events:
 
     def at(self, when: float, what: Callable[..., Any], *args: Any) -> None:
         """Have something happen at a time; it cannot be taken back."""
-        slot, event = int(when * SLOTS), (when, next(self._numbers), what, args)
+        slot, event = int(when * SLOTS), (when, self._number(), what, args)
         if slot <= self._slot:
             insort(self._due, event, self._next)
         elif (later := self._later.get(slot)) is not None:
@@ -62,8 +62,10 @@ class Events:
         """Let all happen that is due by a time."""
         while True:
             due = self._due
-            while self._next < len(due) and due[self._next][0] <= until:
+            while self._next < len(due):
                 when, _, what, args = due[self._next]
+                if when > until:
+                    break
                 self._next += 1
                 self.now = max(self.now, when)
                 self.happened += 1

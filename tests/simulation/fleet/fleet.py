@@ -98,7 +98,7 @@ class Fleet:
             self.nodes.append(self._node(number))
 
     def _node(self, number: int) -> Node:
-        chance = Random(f"node {self.seed} {number} {self._ids}")
+        chance = self._chance  # of all: to have ten thousand would take more memory than all that they draw for
         node = Node(self.events, number, chance, rate=1 + chance.uniform(-0.01, 0.01))
         plan = self.plan
         for _ in range(plan.takers):
@@ -228,7 +228,8 @@ class Fleet:
         leased, pending = model.leased, model.pending
         place.judged += 1
         if place.judged % RECOUNT == 0:
-            assert leased == model.recount(), f"the simulation counts {leased} at {place.name}"
+            counted = leased, model.weights
+            assert counted == model.recount(), f"the simulation counts {counted} at {place.name}"
         total = leased.bytes + pending.bytes
         if min(leased.bytes, leased.messages) < 0:
             self.breaks("P2", f"{leased} are leased at {place.name}")
@@ -263,7 +264,8 @@ class Fleet:
     def receipt(self, sender: Sender, item: Outgoing, number: int, now: float) -> None:
         """Hear of a receipt."""
         fate = item.done
-        sender.place.given[number] = item
+        if not fate.settled:
+            sender.place.given[number] = item
         if fate.place is not sender.place or fate.number != number:
             self.breaks("P3", f"{sender.id} has a receipt {number} for what lies at {fate.number}")
         self.figures.receipts += 1
@@ -301,8 +303,8 @@ class Fleet:
             if model.line:
                 self.breaks("P6", f"{model.line} still wait at {place.name}, and nothing fails")
             here = set(model.shelf.stored)
-            for number, item in place.given.items():
-                if not item.done.settled and number not in here:
+            for number in place.given:
+                if number not in here:
                     self.breaks("P3", f"the message {number} of {place.name} has a receipt and is gone")
         living = [member for node in self.nodes for member in node.members if isinstance(member, Sender)]
         for sender in living:

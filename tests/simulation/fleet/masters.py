@@ -26,11 +26,15 @@ class Tallied(Destination):
     What others than the caller hold is summed up once a call, and follows what the call does to them.
     """
 
-    __slots__ = ("_caller", "_others", "_pending", "_pending_of", "_soonest", "_total")
+    __slots__ = (
+        "_caller", "_others", "_others_m", "_others_weight", "_pending", "_pending_of", "_soonest", "_total",
+        "_weights",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         self._caller: str | None = None
         self._total: Amount | None = None
+        self._weights = self._others_weight = self._others = self._others_m = 0
         self._pending_of = (-1, 0)
         self._soonest = 0
         super().__post_init__()
@@ -61,46 +65,79 @@ class Tallied(Destination):
         self._end_call()
         return answer
 
-    def recount(self) -> Amount:
-        """Return what is leased, from the accounts."""
+    def recount(self) -> tuple[Amount, int]:
+        """Return what is leased, and the sum of weights, from the accounts."""
         size = messages = 0
         for account in self.accounts.values():
             granted, used, returned = account.granted, account.used, account.returned
             size += granted.bytes - used.bytes - returned.bytes
             messages += granted.messages - used.messages - returned.messages
-        return Amount(size, messages)
+        return Amount(size, messages), super().weights
 
     @property
     def leased(self) -> Amount:
-        caller = self._caller
-        if caller is None:
-            self._total = self._total or self.recount()
-            return self._total
-        account = self.accounts.get(caller)
-        return self._others if account is None else self._others + account.held
+        if self._caller is not None:
+            return Amount(*self._sums())
+        if self._total is None:
+            self._total, self._weights = self.recount()
+        return self._total
+
+    @property
+    def weights(self) -> int:
+        if self._caller is None:
+            return self._weights if self._total else self.recount()[1]
+        account = self.accounts.get(self._caller)
+        return self._others_weight + (account.weight if account else 0)
+
+    @property
+    def whole_room(self) -> Amount:
+        if self.stopped or self.begins or self._caller is None or (self.shut and not self.rules.off):
+            return super().whole_room
+        limit, pending, (leased, leased_m) = self.binding, self.pending, self._sums()
+        return Amount(limit.bytes - pending.bytes - leased, limit.messages - pending.messages - leased_m)
+
+    def _sums(self) -> tuple[int, int]:
+        """Return the bytes and messages that the caller and all others hold."""
+        account = self.accounts.get(self._caller or "")
+        if account is None:
+            return self._others, self._others_m
+        granted, used, returned = account.granted, account.used, account.returned
+        return (
+            self._others + granted.bytes - used.bytes - returned.bytes,
+            self._others_m + granted.messages - used.messages - returned.messages,
+        )
 
     def _begin(self, sid: str) -> None:
         total, account = self.leased, self.accounts.get(sid)
-        self._others = total if account is None else total - account.held
+        self._others, self._others_m, self._others_weight = total.bytes, total.messages, self._weights
         self._caller = sid
+        if account is not None:
+            self._without(account)
+
+    def _without(self, account: Account) -> None:
+        granted, used, returned = account.granted, account.used, account.returned
+        self._others -= granted.bytes - used.bytes - returned.bytes
+        self._others_m -= granted.messages - used.messages - returned.messages
+        self._others_weight -= account.weight
 
     def _end_call(self) -> None:
-        self._total, self._caller = self.leased, None
+        self._total, self._weights, self._caller = self.leased, self.weights, None
 
     def _grant(self, account: Account) -> bool:
         before = account.granted
         granted = super()._grant(account)
         if self._caller is None:
             self._total = None
-        elif account is not self.accounts.get(self._caller):
-            self._others += account.granted - before
+        elif account.granted is not before and account is not self.accounts.get(self._caller):
+            self._others += account.granted.bytes - before.bytes
+            self._others_m += account.granted.messages - before.messages
         return granted
 
     def _drop(self, sid: str) -> None:
         if self._caller is None:
             self._total = None
         elif sid != self._caller:
-            self._others -= self.accounts[sid].held
+            self._without(self.accounts[sid])
         super()._drop(sid)
 
     @property
@@ -124,7 +161,7 @@ class Place:
         items: what is stored, by number.
         recalled_at: when idle credit was asked for last.
         dead: when sessions died that are known here.
-        given: messages that have receipts, by number.
+        given: messages that have receipts and are not settled, by number.
         total, epoch, head: bytes pending and leased, the epoch and the first in line after the last call.
         idle_since: since when the first in line has had room.
         judged: how often it was looked at.
@@ -319,6 +356,7 @@ class Master:
         for seq in accepted:
             if seq not in model.shelf.stored and (item := place.items.pop(seq, None)):
                 item.done.settled = True
+                place.given.pop(seq, None)
         if not call.fetch:
             return "OK", [], False
         sub = model.shelf.subscriptions["queue"]
@@ -343,6 +381,6 @@ class Master:
     def recount(self, place: Place) -> tuple[Amount, Amount]:
         """Return what is leased and pending by the plain model's own sums."""
         model = place.model
-        leased = model.recount()
+        leased, _ = model.recount()
         sizes = [message.size for message in model.shelf.stored.values()]
         return leased, Amount(sum(sizes), len(sizes))

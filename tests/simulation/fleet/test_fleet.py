@@ -35,11 +35,11 @@ def test_promises_hold_in_many_fleets(first: int) -> None:
 @pytest.mark.soak
 @pytest.mark.alone
 def test_promises_hold_in_a_fleet_of_ten_thousand_nodes() -> None:
-    """30,000 sessions at 4,999 queues of 27 masters; nodes and masters die, freeze and are cut off."""
-    plan = Plan(nodes=10_000, masters=27, senders=2, takers=1, places=4_999, seconds=6, faults=400)
+    """100,000 sessions at 4,999 queues of 34 masters; nodes and masters die, freeze and are cut off."""
+    plan = Plan(nodes=10_000, masters=34, places=4_999, seconds=6, faults=400)
     fleet = Fleet(plan)
     assert not fleet.tell(then=15)[:3]
-    assert fleet.figures.taken > 50_000
+    assert fleet.figures.taken > 300_000
 
 
 def test_a_seed_is_one_history_of_a_fleet() -> None:
