@@ -336,6 +336,7 @@ class Message(Stored):
         Raises:
             SessionExpired: the delivery was given to somebody else meanwhile.
             CoordinatorUnavailable: Redis did not confirm it in time; it is settled later, or given to somebody else.
+                Or a failover lost that it was delivered, and it comes again.
             NotDurable: it is settled, and was not as safe in time as its durability asks.
             InvalidValue: it was settled already, or the timeout cannot be read.
         """

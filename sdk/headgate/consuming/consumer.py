@@ -282,7 +282,7 @@ class Consumer:
         """Wait until every settlement made so far is in Redis, and as safe there as its durability asks.
 
         Raises:
-            CoordinatorUnavailable: not within the timeout.
+            CoordinatorUnavailable: not within the timeout; or a failover may have lost some of what was delivered.
             NotDurable: in Redis within the timeout, and not as safe.
             SessionExpired: one of them came too late.
             AccessDenied: the right to settle was taken away.

@@ -369,7 +369,7 @@ class Feed:
             brought = self._machine.answered(call, now)
             if self._tracing is not None and call.going:
                 self._tracing.settled(self.address.shown, call.going, began)
-            self.settlements.made(call, answer.epoch)
+            self.settlements.made(call, answer.epoch, answer.stale)
             if not brought:
                 return
             self.settlements.deliver(messages := answer.messages)

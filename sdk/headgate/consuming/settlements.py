@@ -65,8 +65,8 @@ class Settlements:
     """
 
     __slots__ = (
-        "_dead_letters", "_epoch", "_expirations", "_flushed", "_insists", "_loop", "_machine", "_outcomes",
-        "_progress", "_queued", "_recall", "_session", "_sink", "_wake", "address", "closed", "denied",
+        "_dead_letters", "_doubted", "_epoch", "_expirations", "_flushed", "_insists", "_loop", "_machine", "_outcomes",
+        "_progress", "_queued", "_recall", "_session", "_sink", "_unknown", "_wake", "address", "closed", "denied",
         "durable_writes", "failure", "generation", "selects", "trouble", "use",
     )  # fmt: skip
 
@@ -98,7 +98,9 @@ class Settlements:
         self.selects = terms.selects
         self._insists = terms.insists
         self._loop = asyncio.get_running_loop()
-        self._queued = self._flushed = self._expirations = self._epoch = 0
+        self._queued = self._flushed = self._expirations = self._unknown = self._epoch = 0
+        self._doubted: set[bytes] = set()
+        """Ids of deliveries that the state may have lost, as an answer came in a new epoch."""
         self._progress = Flag()
         self.use = ConsumerUser(self._loop, self._outcomes, self._dead_letters)
 
@@ -236,7 +238,7 @@ class Settlements:
     async def flush(self, *, timeout: float | str = 5.0) -> None:
         """Wait until every settlement made so far is in Redis; see :meth:`Consumer.flush`."""
         target, until = self._queued, self._loop.time() + parse_timeout(timeout)
-        expired = self._expirations
+        expired, unknown = self._expirations, self._unknown
         self._machine.hurries = self._flushed < target
         self._wake()
         try:
@@ -255,6 +257,8 @@ class Settlements:
             ) from None
         if self._expirations != expired:
             raise SessionExpired(self.address.shown, self._session, "what was not settled yet went to other consumers")
+        if self._unknown != unknown:
+            raise self._not_known("what was settled last")
         if self._flushed < target:
             raise self.failure or Closed(f"the consumer of {self.address.shown!r} was closed")
         if self.durable_writes is not None and self._epoch:
@@ -265,9 +269,19 @@ class Settlements:
         message.settled = True
         self._queue("released", message, None)
 
-    def made(self, call: Exchange[Message], epoch: int) -> None:
-        """Tell those who wait that the settlements of a call are made."""
-        self._epoch = epoch
+    def made(self, call: Exchange[Message], epoch: int, stale: int) -> None:
+        """Tell those who wait that the settlements of a call are made; of ``stale`` Redis knew no delivery.
+
+        In a new epoch that may be for Redis lost these deliveries, and then what was settled comes again. Otherwise the
+        answer to the same call was lost, and they are settled.
+        """
+        if epoch != self._epoch:
+            if self._epoch:
+                going = (message.raw_id for _, message, _ in call.going)
+                self._doubted = {*self._machine.held, *going}
+            self._epoch = epoch
+        if self._doubted:
+            self._judge_doubted(call, stale)
         if self.durable_writes is not None:
             self.durable_writes.settled(epoch, (future for _, _, future in call.going))
         else:
@@ -276,6 +290,23 @@ class Settlements:
                     future.set_result(None)
         self._flushed += len(call.going)
         self._progress.set()
+
+    def _judge_doubted(self, call: Exchange[Message], stale: int) -> None:
+        """Tell those whose deliveries Redis may have lost that it may not have their settlements."""
+        doubted = [one for one in call.going if one[1].raw_id in self._doubted]
+        self._doubted.difference_update([message.raw_id for _, message, _ in doubted])
+        if stale and doubted:
+            self._unknown += len(doubted)
+            for _, message, future in doubted:
+                if future is not None and not future.done():
+                    future.set_exception(self._not_known(f"message {message.id}"))
+                    future.exception()  # whoever waits may have gone
+
+    def _not_known(self, what: str) -> HeadgateError:
+        return CoordinatorUnavailable(
+            f"{what} of {self.address.shown!r} is not known to be settled: Redis lost its last writes, and "
+            "perhaps that this was delivered; then it comes again"
+        )
 
     def deny(self, error: AccessDenied) -> None:
         """Tell those who wait that nothing is done for them now."""
@@ -299,6 +330,7 @@ class Settlements:
     def expire(self) -> None:
         """Take note that all deliveries are others' now."""
         self.generation += 1
+        self._doubted.clear()
         self.lose(self._given_away)
         self._expirations += 1
         self._flushed = self._queued
