@@ -1,11 +1,10 @@
-"""A history: what happens in a world, all drawn from one seed, and the shortest part of it that breaks a promise."""
+"""A history: what happens in a world, all drawn from one seed, as it is told and judged."""
 
 import asyncio
 import contextlib
 import gc
 import warnings
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -13,20 +12,19 @@ from typing import Any, Final
 import headgate
 from headgate.errors import HeadgateError
 from headgate.policy import loads
+from tests.simulation.drawing import FAULTS, OF_SERVERS, PROCESSES, SPAN, Event, drawn
 from tests.simulation.loop import Process, Stuck
 from tests.simulation.nodes import NODE_FAULTS, Nodes, doors
 from tests.simulation.oracle import TTL, Oracle, body_of, token_in
 from tests.simulation.server import Backing, Rewrite
 from tests.simulation.world import World
 
-SPAN: Final = 8.0
-"""Seconds in which all happens that is drawn; then nothing fails any more, and all must come to its end."""
 SETTLES: Final = 30.0
 """Seconds that it may take for that."""
-PROCESSES: Final = 3
 QUEUE, GATE = "q", "g"
 FROM, TO = "from", "to"
 DESTINATIONS: Final = {QUEUE: ("queue", "90"), GATE: ("gate", "40")}
+SLICES: Final = {QUEUE: {"slices": 3}}
 BRIDGED: Final = {FROM: ("queue", "80"), TO: ("queue", "60")}
 """With nodes: what is sent to the one queue comes out of the other."""
 BRIDGE: Final = f"""
@@ -35,53 +33,6 @@ name = "b"
 from = "{FROM}"
 to = "{TO}"
 """
-FAULTS: Final = (
-    "freeze",
-    "kill",
-    "cut",
-    "reset",
-    "slow",
-    "down",
-    "failover",
-    "jump",
-    "forget",
-    "hang",
-    "repeat",
-    "silent",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happens: a call of an application, or a fault."""
-
-    at: float
-    what: str
-    who: int = 0
-    much: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.at:6.3f} s  {self.what} p{self.who} {self.much:g}"
-
-
-def drawn(seed: int, *, nodes: bool = False) -> list[Event]:
-    """Return what happens by a seed; with ``nodes``, to these too."""
-    chance = Random(f"events {seed}")
-
-    def some(count: int, what: Sequence[str], much: Callable[[], float]) -> list[Event]:
-        return [
-            Event(round(chance.uniform(0.3, SPAN), 3), chance.choice(what), chance.randrange(PROCESSES), much())
-            for _ in range(count)
-        ]
-
-    calls = some(chance.randint(8, 16), ("send",), lambda: chance.choice((12, 20, 30, 60)))
-    calls += some(chance.randint(1, 4), ("admit",), lambda: chance.choice((5, 15, 30)))
-    calls += some(chance.randint(0, 2), ("limit",), lambda: chance.choice((70, 90, 150)))
-    faults = some(chance.randint(1, 5), FAULTS, lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
-    if nodes:
-        calls += some(chance.randint(4, 8), ("forward",), lambda: chance.choice((12, 20, 30)))
-        faults += some(chance.randint(1, 4), NODE_FAULTS, lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
-    return sorted(calls + faults, key=lambda event: event.at)
 
 
 class Application:
@@ -116,7 +67,8 @@ class Application:
         self.client = await self._patiently(lambda: self.history.client().__aenter__())
         if not self.generation and not self.number:
             for name, (kind, limit) in self.history.destinations.items():
-                await self._patiently(partial(self.client.apply, name, kind=kind, limit=limit))
+                slices = self.history.slices.get(name, {})
+                await self._patiently(partial(self.client.apply, name, kind=kind, limit=limit, **slices))
             if self.history.nodes:
                 await self._patiently(lambda: self.client.apply_policy(loads(BRIDGE)))
             self.history.made.set()
@@ -208,14 +160,18 @@ class History:
         *,
         rewrite: Rewrite | None = None,
         nodes: int = 0,
+        kind: str = "alone",
     ) -> None:
         self.seed = seed
-        self.events = drawn(seed, nodes=nodes > 0) if events is None else list(events)
-        self.world = World(backing, seed, rewrite=rewrite)
+        self.events = drawn(seed, nodes=nodes > 0, kind=kind) if events is None else list(events)
+        self.world = World(backing, seed, kind=kind, rewrite=rewrite)
         self.nodes = Nodes(self.world, nodes) if nodes else None
+        self.slices = SLICES if kind == "cluster" else {}
         self.destinations = DESTINATIONS | (BRIDGED if nodes else {})
-        self.oracle = Oracle(self.world.loop)
-        self.world.redis.watch = self._saw
+        self.oracle = self.world.deployment.oracle = Oracle(self.world.loop)
+        self.world.deployment.later = self._later
+        for server in self.world.deployment.servers:
+            server.watch = self._saw
         self.made = asyncio.Event()
         self._applications: list[Application] = []
         self._chance = Random(f"faults {seed}")
@@ -288,12 +244,17 @@ class History:
             self.oracle.disturbed = max(self.oracle.disturbed, self.world.loop.now + event.much)
             self.nodes.befall(event.what, event.who, event.much)
             return
-        if event.what not in FAULTS:
+        if event.what not in FAULTS and event.what not in OF_SERVERS:
             if application is not None:
                 application.do(event, number)
             return
         self.world.note(str(event))
-        getattr(self, f"_{event.what}")(application, event.much)
+        if event.what in OF_SERVERS:
+            self.world.deployment.befall(event.what, event.who, event.much)
+            if event.what == "hang":
+                self._silence(event.much)
+        else:
+            getattr(self, f"_{event.what}")(application, event.much)
 
     # Faults. Each ends by itself.
 
@@ -325,7 +286,8 @@ class History:
 
     def _cut(self, one: Application | None, seconds: float) -> None:
         if one is not None:
-            self.world.network.cut(one.process, self.world.redis.process, self.world.loop.now + seconds)
+            for server in self.world.deployment.servers:
+                self.world.network.cut(one.process, server.process, self.world.loop.now + seconds)
             one.frozen_until = max(one.frozen_until, self.world.loop.now + seconds)
 
     def _reset(self, one: Application | None, _: float) -> None:
@@ -336,56 +298,27 @@ class History:
         self.world.network.slow = 1 + 40 * seconds
         self._later(seconds, self.world.network.heal_speed)
 
-    def _down(self, _: Application | None, seconds: float) -> None:
-        if self.world.redis.serves:
-            self.world.redis.stop()
-            self._later(seconds, self.world.redis.start)
-
-    def _failover(self, _: Application | None, seconds: float) -> None:
-        self.world.redis.keep(1)
-        self.oracle.kept(1)
-        self._later(seconds / 4, self._lose)
-
-    def _lose(self) -> None:
-        if self.world.redis.serves:
-            self.world.redis.stop()
-            self.world.redis.lose(1)
-            self.oracle.restored(1)
-            self._later(0.1, self.world.redis.start)
-
     def _jump(self, _: Application | None, seconds: float) -> None:
-        self.oracle.jumped = self.oracle.disturbed = self.world.loop.now
-        self.world.redis.process.ahead += seconds * self._chance.choice((-2, 1, 3600))
+        """Have the clocks of all servers be set: those of one deployment agree."""
+        ahead = seconds * self._chance.choice((-2, 1, 3600))
+        self.oracle.clock_set(ahead)
+        for server in self.world.deployment.servers:
+            server.process.ahead += ahead
 
     def _forget(self, _: Application | None, __: float) -> None:
-        self.world.redis.forget_scripts()
-
-    def _hang(self, _: Application | None, seconds: float) -> None:
-        self.world.redis.process.frozen = True
-        self._later(seconds, self.world.loop.thaw, self.world.redis.process)
-        for one in self._living():
-            one.frozen_until = max(one.frozen_until, self.world.loop.now + seconds)
+        for server in self.world.deployment.servers:
+            server.forget_scripts()
 
     def _silent(self, _: Application | None, seconds: float) -> None:
-        self.world.redis.silent_until = self.world.loop.now + seconds
-        for one in self._living():
-            one.frozen_until = max(one.frozen_until, self.world.loop.now + seconds)
+        for server in self.world.deployment.servers:
+            server.silent_until = self.world.loop.now + seconds
+        self._silence(seconds)
 
     def _repeat(self, _: Application | None, seconds: float) -> None:
-        self.world.redis.repeats_until = self.world.loop.now + seconds
+        for server in self.world.deployment.servers:
+            server.repeats_until = self.world.loop.now + seconds
 
-
-def shortest(events: Sequence[Event], fails: Callable[[Sequence[Event]], bool]) -> list[Event]:
-    """Return as few of the events as fail, by leaving out more and more of them."""
-    left, size = list(events), max(1, len(events) // 2)
-    while True:
-        at, before = 0, len(left)
-        while at < len(left):
-            fewer = left[:at] + left[at + size :]
-            if fails(fewer):
-                left = fewer
-            else:
-                at += size
-        if size == 1 and len(left) == before:
-            return left
-        size = max(1, size // 2)
+    def _silence(self, seconds: float) -> None:
+        """Note that nobody is answered for a while."""
+        for one in self._living():
+            one.frozen_until = max(one.frozen_until, self.world.loop.now + seconds)

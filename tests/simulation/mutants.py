@@ -8,6 +8,7 @@ from typing import Any, Final
 from unittest import mock
 
 from headgate.core.account.machine import Account
+from headgate.redis.handover import Handovers
 from headgate_coordinator.links.forwarder import Forwarder
 from tests.simulation.server import Rewrite
 
@@ -23,6 +24,7 @@ class Mutant:
         script: the change of a script, for a rule of theirs.
         client: applies the change of the client, or of nodes, for a rule of theirs.
         nodes: of the world that shows it; 0 for clients that come to Redis themselves.
+        kind: of the deployment there.
     """
 
     rule: str
@@ -31,6 +33,7 @@ class Mutant:
     script: Rewrite | None = None
     client: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
     nodes: int = 0
+    kind: str = "alone"
 
 
 def _in(name: str, *changes: tuple[str, str]) -> Rewrite:
@@ -44,6 +47,24 @@ def _in(name: str, *changes: tuple[str, str]) -> Rewrite:
         return source
 
     return rewrite
+
+
+def _everywhere(old: str, new: str) -> Rewrite:
+    """Return what makes a change in all scripts that have a text of a library."""
+
+    def rewrite(_: str, source: str) -> str:
+        return source.replace(old, new)
+
+    return rewrite
+
+
+def _believes_every_successor() -> AbstractContextManager[Any]:
+    """Have a server that was promoted count as one that has all that the former one had."""
+
+    async def find_out(_: Handovers, _lane: Any, _run: bytes, before: bytes) -> bytes:
+        return b"<" + before
+
+    return mock.patch.object(Handovers, "_find_out", find_out)
 
 
 def _releases_what_is_read() -> AbstractContextManager[Any]:
@@ -84,4 +105,12 @@ MUTANTS: Final = (
     ),
     Mutant("a link's source keeps what its target does not have yet", "P3", 0, nodes=2, client=_releases_what_is_read),
     Mutant("what is sent again has the number that it had", "P5", 32, client=_numbers_anew),
+    Mutant(
+        "a replica that takes over may lack what its master did last", "P6", 11, kind="sentinels",
+        client=_believes_every_successor,
+    ),
+    Mutant(
+        "slices use what they hold of the one limit", "P1", 0, kind="cluster",
+        script=_everywhere("math.min(whole_bytes(), d.slice_bytes)", "whole_bytes()"),
+    ),
 )  # fmt: skip

@@ -94,7 +94,8 @@ class Nodes:
                 world.network.refuse(name)
                 loop.at(loop.now + seconds, self.start, name)
             case "node cut":
-                world.network.cut(process, world.redis.process, loop.now + seconds)
+                for server in world.deployment.servers:
+                    world.network.cut(process, server.process, loop.now + seconds)
             case "node reset":
                 world.network.reset(process)
             case _:

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +13,10 @@ from tests.simulation.server import AGAIN, Call
 TTL: Final = 3.0
 POLL: Final = 2.0
 """Seconds for which the end of a pause may stay unnoticed, which no script brings."""
+DRAWS: Final = 6.0
+"""Seconds for which one who is first in line at a slice may wait for what the others have and do not use."""
+GHOSTS: Final = 3.0
+"""Seconds after the last call at a server that was in charge no more, in which an application may hear of it."""
 RENEWS: Final = ("acquire", "publish", "attach", "settle")
 LATE: Final = 3.0
 """Seconds by which a call may end after its timeout: one call to Redis has two, and a connection one."""
@@ -28,6 +32,16 @@ def token_in(stored: bytes) -> str:
     found = _TOKEN.search(stored)
     assert found, stored
     return found[1].decode()
+
+
+def whole(name: str) -> str:
+    """Return the key of a destination without which slice of it this is."""
+    return name.partition("%")[0].rstrip("}")
+
+
+def size_of(stored: Iterable[bytes]) -> int:
+    """Return the bytes of messages, which their ids say."""
+    return sum(int(at.partition(b"-")[2]) for at in stored)
 
 
 def renews(call: Call) -> bool:
@@ -50,10 +64,24 @@ class Sight:
     stored: dict[bytes, str] = field(default_factory=dict)
     opens: bool = True
     """Whether room there may be granted."""
+    sliced: bool = False
+    """Whether it is a part of a destination, which has the limit together with the others."""
 
     @property
     def total(self) -> int:
         return self.pending + sum(self.leased.values())
+
+    def beyond(self, other: "Sight") -> "Sight":
+        """Return what is here and not there: messages, and what sessions hold more."""
+        stored = {at: token for at, token in self.stored.items() if at not in other.stored}
+        leased = {sid: held - other.leased.get(sid, 0) for sid, held in self.leased.items()}
+        return Sight(pending=size_of(stored), stored=stored, leased={sid: max(0, more) for sid, more in leased.items()})
+
+    def left_in(self, later: "Sight") -> "Sight":
+        """Return what of this is left there."""
+        stored = {at: token for at, token in self.stored.items() if at in later.stored}
+        leased = {sid: min(held, later.leased.get(sid, 0)) for sid, held in self.leased.items()}
+        return Sight(pending=size_of(stored), stored=stored, leased=leased)
 
 
 class Oracle:
@@ -79,9 +107,16 @@ class Oracle:
         self.heard: dict[tuple[str, str], float] = {}
         """Destination and session -> when a call of it was carried out last."""
         self.jumped = self.disturbed = 0.0
+        self._set_back = 0.0
+        """Seconds by which the clock of leases was set back: so much longer they last where nobody waits."""
+        self._waits: dict[str, float] = {}
+        """Destination -> since when somebody has waited there."""
         self._idle: dict[str, float] = {}
         """Destination -> since when there is room for the head of its line."""
         self._kept: dict[int, tuple[set[tuple[str, str]], dict[str, Sight], dict[tuple[str, str], float]]] = {}
+        self._back: dict[str, Sight] = {}
+        """Destination -> what a lost state brought back, whose bytes others may have by now."""
+        self._ghost_at = 0.0
 
     def breaks(self, promise: str, what: str) -> None:
         """Note that a promise is broken."""
@@ -95,13 +130,29 @@ class Oracle:
         """Note that the state is kept as it is."""
         self._kept[slot] = set(self.stored), dict(self.last), dict(self.heard)
 
-    def restored(self, slot: int) -> None:
-        """Note that it is back as it was kept: what came since is lost, and what went since is there again."""
+    def restored(self, slot: int, lies_there: Callable[[str], bool]) -> None:
+        """Note that it is back as it was kept: what came since is lost, and what went since is there again.
+
+        So it is with destinations that lie there; all others are as they were.
+        """
         stored, last, heard = self._kept[slot]
-        self.last, self.heard = dict(last), dict(heard)
-        self.lost |= self.stored - stored
-        self.stored = set(stored)
+        there = {name for name in self.last.keys() | last.keys() if lies_there(name)}
+        for name in there & last.keys():
+            self._back[name] = last[name].beyond(self.last.get(name, Sight()))
+        self.last = {name: sight for name, sight in self.last.items() if name not in there}
+        self.last |= {name: last[name] for name in there & last.keys()}
+        others = {one: at for one, at in self.heard.items() if one[0] not in there}
+        self.heard = others | {one: at for one, at in heard.items() if one[0] in there}
+        back = {one for one in stored if one[0] in there}
+        gone = {one for one in self.stored if one[0] in there} - back
+        self.lost |= gone
+        self.stored = self.stored - gone | back
         self.accepted.clear()
+
+    def clock_set(self, ahead: float) -> None:
+        """Note that the clocks of all servers were set."""
+        self.jumped = self.disturbed = self.loop.now
+        self._set_back += max(0.0, -ahead)
 
     def saw(self, call: Call) -> None:
         """Judge one script."""
@@ -111,6 +162,10 @@ class Oracle:
         if call.seen is None or not call.seen[0]:
             return
         name = call.words[1].decode()
+        if call.superseded:  # what it does is lost, whatever it answers
+            self._ghost_at = self.loop.now
+            self.lost |= {(name, token_in(entry[1])) for _, entry in call.seen[3]} - self.stored
+            return
         words = {word.decode(errors="replace") for word in call.words[1 + int(call.words[0]) :] if len(word) < 80}
         for session in self.owners if renews(call) else ():
             if any(word == session or word.startswith(f"{session}.") for word in words):
@@ -120,19 +175,31 @@ class Oracle:
         self._stored(name, before, sight)
         if before is None:
             return
-        if sight.total > max(sight.limit, before.total if before.epoch == sight.epoch else 0):
-            self.breaks(
-                "P1", f"{call.script} left {sight.total} bytes pending and leased of {sight.limit:.0f} at {name}"
-            )
+        total, most = sight.total, max(sight.limit, before.total if before.epoch == sight.epoch else 0)
+        if sight.sliced:
+            total, most = self._total(name), most + self._brought_back(name, sight)
+        if total > most:
+            self.breaks("P1", f"{call.script} left {total} bytes pending and leased of {sight.limit:.0f} at {name}")
         self._leases(name, call, before, sight)
         if before.epoch == sight.epoch:  # else what is claimed is no grant
             self._line(name, call, before, sight)
+
+    def _brought_back(self, name: str, sight: Sight) -> int:
+        """Return the bytes that a destination with slices may have above its limit: one has again what was gone."""
+        if name in self._back:
+            self._back[name] = self._back[name].left_in(sight)
+        return sum(back.total for one, back in self._back.items() if whole(one) == whole(name))
+
+    def _total(self, name: str) -> int:
+        """Return what is pending and leased at all slices of a destination."""
+        return sum(sight.total for one, sight in self.last.items() if whole(one) == whole(name))
 
     def _read(self, name: str, call: Call) -> Sight:
         flat, sessions, line, messages = call.seen
         fields = {key.decode(): value.decode() for key, value in zip(flat[::2], flat[1::2], strict=True)}
         limit = fields["limit_bytes"]
         sight = Sight(float("inf") if limit == "unlimited" else float(limit), fields["epoch"])
+        sight.sliced = "slices_pool" in fields
         for session, text in zip(sessions[::2], sessions[1::2], strict=True):
             sid, facts = session.decode(), record(text)
             held = int(facts["granted"]) - int(facts["used"]) - int(facts["returned"])
@@ -143,7 +210,7 @@ class Oracle:
             sight.needs[sid] = int(facts["need"]) - int(facts["granted"])
         sight.line = [session.decode() for session in line[::2]]
         sight.stored = {at: token_in(entry[1]) for at, entry in messages}
-        sight.pending = sum(int(at.partition(b"-")[2]) for at in sight.stored)
+        sight.pending = size_of(sight.stored)
         sight.opens = not fields.get("stopped") and not fields.get("shut")
         counted = fields["pending_bytes"], fields["pending_messages"], fields["leased_bytes"], fields["blocked"]
         there = sight.pending, len(sight.stored), sum(sight.leased.values()), len(sight.line)
@@ -170,22 +237,32 @@ class Oracle:
             own = any(word.decode(errors="replace") == sid for word in call.words if len(word) < 80)
             if owner and not own and owner.name != call.caller.removesuffix(AGAIN) and silent < least * TTL:
                 self.breaks("P4", f"{call.script} took {sid} its lease at {name}, {silent:.2f} s after its last call")
+        if not sight.line:
+            self._waits.pop(name, None)
+        waits = self._waits.setdefault(name, self.loop.now) if sight.line else self.loop.now
         for sid, held in sight.leased.items():
             since = max(self.died.get(sid, 1e9), self.heard.get((name, sid), 0.0), self.disturbed)
-            if held and self.loop.now > since + TTL + 1:
+            lasts = TTL + 1 + (self._set_back if self.loop.now < waits + TTL + 1 + POLL else 0)
+            if held and self.loop.now > since + lasts:
                 self.breaks(
                     "P4", f"{sid} died {self.loop.now - self.died[sid]:.2f} s ago and holds {held} bytes at {name}"
                 )
 
     def _line(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
         head = sight.line[0] if sight.line and sight.opens else ""
-        if not head or not 0 < sight.needs[head] <= sight.limit - sight.total:
+        total, within = (self._total(name), DRAWS) if sight.sliced else (sight.total, POLL)
+        if not head or not 0 < sight.needs[head] <= sight.limit - total:
             self._idle.pop(name, None)
-        elif before.opens and before.line[:1] == [head] and sight.limit - sight.total > before.limit - before.total:
+        elif (
+            not sight.sliced
+            and before.opens
+            and before.line[:1] == [head]
+            and sight.limit - sight.total > before.limit - before.total
+        ):
             self.breaks("P6", f"{call.script} left {head} in line, and room for it, at {name}")
         else:
             since = max(self._idle.setdefault(name, self.loop.now), self.disturbed)
-            if self.loop.now > since + POLL:
+            if self.loop.now > since + within:
                 self.breaks("P6", f"{head} is in line for {self.loop.now - since:.2f} s, with room for it, at {name}")
         for place, sid in enumerate(before.line if before.opens and sight.opens else ()):
             passed = [one for one in before.line[:place] if one in sight.line]
@@ -200,7 +277,7 @@ class Oracle:
 
     def has_receipt(self, place: str, token: str, process: Process) -> None:
         self.receipts[token] = process.name
-        if not any((name, token) in self.stored | self.lost for name in self.last if name.endswith(f"/{place}}}")):
+        if not any(one == token and whole(name).endswith(f"/{place}") for name, one in self.stored | self.lost):
             self.breaks("P3", f"the message {token} has a receipt and was never stored")
 
     def receives(self, token: str) -> None:
@@ -209,7 +286,8 @@ class Oracle:
             self.breaks("P5", f"the message {token} was accepted, and came again")
 
     def has_accepted(self, token: str) -> None:
-        self.accepted.add(token)
+        if self.loop.now > self._ghost_at + GHOSTS:
+            self.accepted.add(token)
 
     def ended(self, what: str, late: float) -> None:
         """Note that a call ended so many seconds after its time."""

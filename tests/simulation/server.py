@@ -4,7 +4,6 @@ It speaks the protocol, knows runs of itself, forgets scripts, carries hints, an
 real server does, one command after another.
 """
 
-import asyncio
 import functools
 import hashlib
 import re
@@ -17,6 +16,7 @@ from typing import Any, Final
 import hiredis
 
 from headgate.redis.scripts import script, script_names
+from tests.simulation.doors import Channels, Door
 from tests.simulation.loop import BEGINS, Process, VirtualLoop
 from tests.simulation.network import Network
 
@@ -29,6 +29,7 @@ CONFIG: Final = {
 }
 VERSION: Final = "6.2.99"
 """As which it answers: functions come with 7.0, and would be one more way of the same calls."""
+NO_HISTORY: Final = "0" * 40
 DAY: Final = 1_700_000_000.0
 """The calendar as a world begins."""
 AGAIN: Final = " again"
@@ -51,6 +52,14 @@ redis.call('FLUSHDB')
 redis.call('SELECT', ARGV[1])
 for _, key in ipairs(redis.call('KEYS', '*')) do
   redis.call('COPY', key, key, 'DB', ARGV[2])
+end
+"""
+
+
+_MOVE: Final = """
+for _, key in ipairs(KEYS) do
+  redis.call('COPY', key, key, 'DB', ARGV[1], 'REPLACE')
+  redis.call('DEL', key)
 end
 """
 
@@ -103,19 +112,6 @@ def by_sha() -> Mapping[bytes, str]:
     return {script(name).sha.encode(): name for name in script_names()}
 
 
-def encoded(value: Any) -> bytes:
-    """Return a reply as it is on the wire."""
-    if isinstance(value, bytes):
-        return b"$%d\r\n%b\r\n" % (len(value), value)
-    if isinstance(value, int):
-        return b":%d\r\n" % value
-    if isinstance(value, list):
-        return b"*%d\r\n%b" % (len(value), b"".join(map(encoded, value)))
-    if value is None:
-        return b"$-1\r\n"
-    return b"-%b\r\n" % str(value).encode()
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of a script: what was called by whom, the answer, and what lies at the destination then."""
@@ -127,10 +123,22 @@ class Call:
     seen: Any
     at_ms: int
     """By the server's calendar."""
+    superseded: bool = False
+    """Whether another server is in charge of what lies there, and this one has not heard of that."""
 
 
 class Redis:
-    """One server. Its state survives a restart; ``watch`` is called after each script."""
+    """One server. Its state survives a restart; ``watch`` is called after each script.
+
+    Attributes:
+        follows: its master, where it is a replica; ``followers`` its replicas.
+        history, former: the replication ids that it names.
+        superseded: whether another is in charge, and it does not know.
+        hears: the servers that pass on each other's hints.
+        redirects: returns why it does not serve a command, as a server of a cluster may not.
+        slots: returns which server has which slot, as it knows of.
+        mode: as which it answers.
+    """
 
     def __init__(
         self,
@@ -148,6 +156,14 @@ class Redis:
         self._context = loop.begin(self.process)
         self._database = database
         self._runs = 0
+        self.follows: Redis | None = None
+        self.followers: list[Redis] = []
+        self.history = self.former = NO_HISTORY
+        self.superseded = False
+        self.hears: Sequence[Redis] = (self,)
+        self.redirects: Callable[[Redis, Sequence[bytes], bool], str | None] | None = None
+        self.slots: Callable[[Redis], list[Any]] | None = None
+        self.mode = "standalone"
         self._chance = Random(f"repeats of {name}")
         self.serves = False
         self.silent_until = 0.0
@@ -156,7 +172,7 @@ class Redis:
         """Until then calls are carried out once more, late."""
         self._loaded: set[bytes] = set()
         self._called: dict[str, bytes] = {}
-        self.channels: dict[bytes, dict[Door, None]] = {}
+        self.channels = Channels()
         self._run(_pack(("FLUSHDB",)))
         self.start()
 
@@ -172,9 +188,14 @@ class Redis:
     def start(self) -> None:
         """Serve, as another run than any before."""
         self._runs += 1
+        self.history, self.former = self.run_id, NO_HISTORY
         self.serves = True
         self._loaded.clear()
         self._network.listen(self.process.name, self.process, self._context, lambda: Door(self))
+
+    def later(self, seconds: float, what: Callable[..., None], *args: Any) -> None:
+        """Have it do something so many seconds from now, or once it is not frozen any more."""
+        self._loop.at(self._loop.now + seconds, what, *args, context=self._context)
 
     def stop(self) -> None:
         """End as a killed one does."""
@@ -194,6 +215,38 @@ class Redis:
         """Go back to the state that was kept."""
         self._run(_pack(("EVAL", _COPY, 0, slot, self._database)))
 
+    def keep_at(self, replica: "Redis") -> None:
+        """Have a replica be given all that is here."""
+        self.keep(replica._database)
+
+    def promote(self) -> None:
+        """Be a master from now on, with a history that begins where the former one ends."""
+        master, self.follows = self.follows, None
+        self.former = master.history if master else self.history
+        self.history = hashlib.sha1(f"{self.run_id} {self.former}".encode(), usedforsecurity=False).hexdigest()
+
+    def follow(self, master: "Redis", *, goes_on: bool) -> None:
+        """Be a replica: one that goes on from its end, or that is sent all anew."""
+        self.follows, self.superseded = master, False
+        self.history, self.former = master.history, master.former if goes_on else NO_HISTORY
+        self.followers.clear()
+        if self not in master.followers:
+            master.followers.append(self)
+
+    def exist(self, keys: Sequence[bytes]) -> int:
+        """Return how many of these keys are here."""
+        (count,) = self._run(_pack(("EXISTS", *keys)))
+        return int(count)
+
+    def all_keys(self) -> list[bytes]:
+        """Return all keys of the product's."""
+        (found,) = self._run(_pack(("KEYS", "hg:*")))
+        return sorted(found)
+
+    def hand(self, keys: Sequence[bytes], to: "Redis") -> None:
+        """Move keys to another server."""
+        self._run(_pack(("EVAL", _MOVE, len(keys), *keys, to._database)))
+
     def call(self, caller: str, name: str, words: Sequence[bytes]) -> Any:
         """Run one script, carry its hints, and show what is there then."""
         sha = self._called.get(name)
@@ -211,10 +264,11 @@ class Redis:
             *((_pack((b"EVALSHA", self._backing.load(_OBSERVE), *keys)),) if looks else ()),
         )
         for channel, text in zip(said[::2], said[1::2], strict=True):
-            for listener in tuple(self.channels.get(channel, ())):
-                listener.say([b"message", channel, text])
+            for server in self.hears:
+                server.channels.publish(channel, text)
         if self.watch:
-            self.watch(Call(caller, name, words, reply, seen[0] if seen else None, self.now_us // 1000))
+            seen_there = seen[0] if seen else None
+            self.watch(Call(caller, name, words, reply, seen_there, self.now_us // 1000, self.superseded))
         return reply
 
     def _perhaps_again(self, caller: str, name: str, words: Sequence[bytes]) -> None:
@@ -224,12 +278,21 @@ class Redis:
             self._loop.at(late, self._again, caller, name, words, context=self._context)
 
     def _again(self, caller: str, name: str, words: Sequence[bytes]) -> None:
-        if self.serves:
+        moved = self.redirects and self.redirects(self, (b"EVALSHA", b"", *words), False)
+        if self.serves and not self.follows and not moved:
             self.call(f"{caller}{AGAIN}", name, words)
 
-    def do(self, door: "Door", words: Sequence[bytes]) -> None:
+    def do(self, door: Door, words: Sequence[bytes]) -> None:
         """Do one command and answer it."""
+        asks, door.asks = door.asks, False
+        if self.channels.do(door, words):
+            return
+        if self.redirects and (why := self.redirects(self, words, asks)):
+            door.say(hiredis.ReplyError(why))
+            return
         match words[0].upper():
+            case b"EVALSHA" if self.follows:
+                door.say(hiredis.ReplyError("READONLY You can't write against a read only replica."))
             case b"EVALSHA" if words[1] in self._loaded:
                 self._answer(door, by_sha()[words[1]], words[2:])
             case b"EVALSHA":
@@ -238,25 +301,17 @@ class Redis:
                 sha = hashlib.sha1(words[2], usedforsecurity=False).hexdigest().encode()
                 self._loaded.add(sha)
                 door.say(sha)
-            case b"SUBSCRIBE":
-                for channel in words[1:]:
-                    self.channels.setdefault(channel, {})[door] = None
-                    door.say([b"subscribe", channel, 1])
-            case b"UNSUBSCRIBE":
-                for channel in words[1:]:
-                    self.channels.get(channel, {}).pop(door, None)
-                    door.say([b"unsubscribe", channel, 0])
-            case b"PING":
-                door.say([b"pong", b""])
             case b"INFO":
                 door.say(self._info())
-            case b"CLIENT":
-                door.say(b"OK")
+            case b"CLUSTER" if self.slots:
+                door.say(self.slots(self))
+            case b"TIME":
+                door.say([b"%d" % part for part in divmod(self.now_us, 1_000_000)])
             case _:
                 (reply,) = self._run(_pack(tuple(words)))
                 door.say(reply)
 
-    def _answer(self, door: "Door", name: str, words: Sequence[bytes]) -> None:
+    def _answer(self, door: Door, name: str, words: Sequence[bytes]) -> None:
         reply = self.call(door.caller, name, words)
         self._perhaps_again(door.caller, name, words)
         if self._loop.now < self.silent_until and self._chance.random() < 0.5:
@@ -265,36 +320,16 @@ class Redis:
 
     def _info(self) -> bytes:
         facts = {
-            "role": "master", "master_replid": self.run_id, "master_replid2": "0" * 40, "second_repl_offset": -1,
-            "redis_version": VERSION, "run_id": self.run_id, "redis_mode": "standalone",
+            "role": "slave" if self.follows else "master", "master_replid": self.history, "master_replid2": self.former,
+            "second_repl_offset": -1 if self.former == NO_HISTORY else 1,
+            "redis_version": VERSION, "run_id": self.run_id, "redis_mode": self.mode,
             "maxmemory_policy": "noeviction",
         }  # fmt: skip
+        if self.follows:
+            facts["master_link_status"] = "up" if self.follows.serves else "down"
+        for number, follower in enumerate(self.followers):
+            facts[f"slave{number}"] = f"ip={follower.process.name},port=6379,state=online,offset=1,lag=0"
         return "".join(f"{name}:{value}\r\n" for name, value in facts.items()).encode()
 
     def _run(self, *commands: bytes) -> list[Any]:
         return self._backing.run(_pack(("SELECT", self._database)), *commands)[1:]
-
-
-class Door(asyncio.Protocol):
-    """The server's side of one connection."""
-
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
-        self._reader = hiredis.Reader()
-        self._replies: list[bytes] = []
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-        self.caller = transport.peer.owner.name
-
-    def data_received(self, data: bytes) -> None:
-        self._reader.feed(data)
-        while (words := self._reader.gets()) is not False:
-            self._redis.do(self, words)
-
-    def connection_lost(self, _: Exception | None) -> None:
-        for listeners in self._redis.channels.values():
-            listeners.pop(self, None)
-
-    def say(self, reply: Any) -> None:
-        self.transport.write(encoded(reply))

@@ -14,21 +14,24 @@ from typing import Any, Final
 
 import headgate
 from headgate.client import Client
+from tests.simulation.cluster import SLOTS, Cluster, slot_of
+from tests.simulation.deployments import Deployment, Watched
 from tests.simulation.loop import BEGINS, Process, VirtualLoop
 from tests.simulation.network import Network
-from tests.simulation.server import DAY, Backing, Redis, Rewrite
+from tests.simulation.server import DAY, Backing, Rewrite
 
-URL: Final = "redis://redis:6379"
+KINDS: Final[dict[str, type[Deployment]]] = {"alone": Deployment, "sentinels": Watched, "cluster": Cluster}
 
 
 class World:
-    """Everything of one history."""
+    """Everything of one history; ``kind`` says which servers there are."""
 
-    def __init__(self, backing: Backing, seed: int, *, rewrite: Rewrite | None = None) -> None:
+    def __init__(self, backing: Backing, seed: int, *, kind: str = "alone", rewrite: Rewrite | None = None) -> None:
         self.loop = VirtualLoop()
         self.chance = Random(f"world {seed}")
         self.network = Network(self.loop, Random(f"network {seed}"))
-        self.redis = Redis(self.loop, self.network, backing, name="redis", database=0, rewrite=rewrite)
+        chance = Random(f"deployment {seed}")
+        self.deployment = KINDS[kind](self.loop, self.network, backing, rewrite=rewrite, chance=chance)
         self.log: list[tuple[Any, ...]] = []
         self.over = False
         self.events = 0
@@ -69,7 +72,7 @@ class World:
                 self._contexts.clear()
 
     def client(self) -> Client:
-        return headgate.connect(URL, namespace="sim")
+        return headgate.connect(self.deployment.url, namespace="sim")
 
 
 @contextlib.contextmanager
@@ -94,6 +97,10 @@ def of_this_world(world: World) -> Iterator[None]:
             if fake is not None:
                 places.append((module, name, real))
                 setattr(module, name, fake)
+    maps: Any = importlib.import_module("redis.asyncio.cluster")
+    for name, fake in (("random", chance), ("key_slot", slot_of), ("REDIS_CLUSTER_HASH_SLOTS", SLOTS)):
+        places.append((maps, name, getattr(maps, name)))
+        setattr(maps, name, fake)
     rounds: Any = importlib.import_module("headgate.redis.shared_sweeps")
     phase, rounds._PHASE = rounds._PHASE, chance.random()
     collects = gc.isenabled()

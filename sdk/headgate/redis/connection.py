@@ -166,7 +166,7 @@ class ServerConnections:
         self._dial = dial
         self._judge = judge
         self._masters_only = masters_only
-        self._under_way: set[asyncio.Timeout] = set()
+        self._under_way: dict[asyncio.Timeout, None] = {}
         self._ended: set[asyncio.Timeout] = set()
         self._idle: list[Any] = []
         self._era = 0
@@ -305,7 +305,7 @@ class ServerConnections:
         The timeout is ours: redis-py's own can swallow a cancellation on Python 3.11 (asyncio.wait_for).
         """
         patience = asyncio.timeout(CALL_TIMEOUT)
-        self._under_way.add(patience)
+        self._under_way[patience] = None
         busy = self._room.locked()
         try:
             async with patience, self._room:
@@ -336,7 +336,7 @@ class ServerConnections:
                 self._judge.unanswered()
             raise
         finally:
-            self._under_way.discard(patience)
+            del self._under_way[patience]
             self._ended.discard(patience)
 
     async def take(self) -> Any:

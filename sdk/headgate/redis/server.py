@@ -392,5 +392,5 @@ class Server:
                         await self._cluster.nodes_manager.move_slot(moved)
                     else:
                         await read_map(self._cluster, self.url.hosts, self._silent)
-            for place in self._lanes.keys() - set(self._masters()):  # who may come back as another than it was
+            for place in sorted(self._lanes.keys() - set(self._masters())):  # who may come back as another than it was
                 await self._lanes[place].drop()

@@ -1,0 +1,91 @@
+"""What happens in a history, drawn from its seed, and the fewest events of it that break the same promise."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from tests.simulation.cluster import RESHARD
+from tests.simulation.nodes import NODE_FAULTS
+from tests.simulation.oracle import TTL
+from tests.simulation.shards import SHARD_FAULTS
+
+SPAN: Final = 8.0
+"""Seconds in which all happens that is drawn; then nothing fails any more, and all must come to its end."""
+PROCESSES: Final = 3
+FAULTS: Final = (
+    "freeze",
+    "kill",
+    "cut",
+    "reset",
+    "slow",
+    "down",
+    "failover",
+    "jump",
+    "forget",
+    "hang",
+    "repeat",
+    "silent",
+)
+
+
+FAULTS_OF: Final[dict[str, dict[str, tuple[int, int]]]] = {
+    "alone": {},
+    "sentinels": {"failover": (0, 2), "usurp": (0, 2), "hand over": (0, 2)},
+    "cluster": {"failover": (0, 2), "usurp": (0, 1), "hand over": (0, 1), RESHARD: (0, 3)},
+}
+"""What befalls servers of a kind beside all else, and how often."""
+OF_SERVERS: Final = (*SHARD_FAULTS, RESHARD)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happens: a call of an application, or a fault."""
+
+    at: float
+    what: str
+    who: int = 0
+    much: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.at:6.3f} s  {self.what} p{self.who} {self.much:g}"
+
+
+def drawn(seed: int, *, nodes: bool = False, kind: str = "alone") -> list[Event]:
+    """Return what happens by a seed; with ``nodes``, to these too, and to the servers of a ``kind`` of deployment."""
+    chance = Random(f"events {seed}")
+
+    def some(count: int, what: Sequence[str], much: Callable[[], float]) -> list[Event]:
+        return [
+            Event(round(chance.uniform(0.3, SPAN), 3), chance.choice(what), chance.randrange(PROCESSES), much())
+            for _ in range(count)
+        ]
+
+    calls = some(chance.randint(8, 16), ("send",), lambda: chance.choice((12, 20, 30, 60)))
+    calls += some(chance.randint(1, 4), ("admit",), lambda: chance.choice((5, 15, 30)))
+    calls += some(chance.randint(0, 2), ("limit",), lambda: chance.choice((70, 90, 150)))
+    faults = some(chance.randint(1, 5), FAULTS, lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
+    if nodes:
+        calls += some(chance.randint(4, 8), ("forward",), lambda: chance.choice((12, 20, 30)))
+        faults += some(chance.randint(1, 4), NODE_FAULTS, lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
+    for what, (least, most) in FAULTS_OF[kind].items():
+        faults += some(chance.randint(least, most), (what,), lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
+    if kind == "cluster":  # limits of slices change one after the other, so that what they are together is not said
+        calls = [event for event in calls if event.what != "limit"]
+    return sorted(calls + faults, key=lambda event: event.at)
+
+
+def shortest(events: Sequence[Event], fails: Callable[[Sequence[Event]], bool]) -> list[Event]:
+    """Return as few of the events as fail, by leaving out more and more of them."""
+    left, size = list(events), max(1, len(events) // 2)
+    while True:
+        at, before = 0, len(left)
+        while at < len(left):
+            fewer = left[:at] + left[at + size :]
+            if fails(fewer):
+                left = fewer
+            else:
+                at += size
+        if size == 1 and len(left) == before:
+            return left
+        size = max(1, size // 2)

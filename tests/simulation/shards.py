@@ -1,0 +1,109 @@
+"""A shard of a world: a master and its replica, which take each other's place, with all that was there or without."""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.server import Redis
+
+HEARS_WITHIN: Final = 0.5
+"""Seconds in which a former master that goes on learns that another is in charge."""
+SHARD_FAULTS: Final = ("down", "failover", "usurp", "hand over", "hang")
+
+
+class Owner(Protocol):
+    """The deployment that a shard is of: it hears what becomes of it."""
+
+    loop: VirtualLoop
+    later: Callable[..., None]
+
+    def kept(self, shard: "Shard") -> None:
+        """Hear that its replica gets no more."""
+
+    def restored(self, shard: "Shard") -> None:
+        """Hear that this replica takes over."""
+
+    def led(self, shard: "Shard") -> None:
+        """Hear that another server is in charge."""
+
+
+class Shard:
+    """A master, its replica, and what befalls them; each begins only once the one before is over.
+
+    Attributes:
+        busy: whether something is under way.
+        led: how often they took each other's place.
+    """
+
+    def __init__(self, master: Redis, replica: Redis, owner: Owner) -> None:
+        self.master, self.replica = master, replica
+        self.busy = False
+        self.led = 0
+        self._owner = owner
+        replica.follow(master, goes_on=False)
+
+    def befall(self, what: str, seconds: float) -> None:
+        """Have something happen to it, which ends by itself."""
+        if not self.begins():
+            return
+        former, later, thaw = self.master, self._owner.later, self._owner.loop.thaw
+        match what:
+            case "down":  # and it comes back with all that it had
+                former.stop()
+                later(seconds, former.start)
+                later(seconds, self.ends)
+            case "hang":
+                former.process.frozen = True
+                later(seconds, thaw, former.process)
+                later(seconds, self.ends)
+            case "failover":  # its last writes die with the master, which comes back as a replica
+                self._keep()
+                later(seconds / 4, former.stop)
+                later(seconds / 2, self._take_over)
+                later(seconds, former.start)
+                later(seconds, self._demote, former)
+            case "usurp":  # the master was frozen, and goes on as one until it learns that another is in charge
+                former.process.frozen = True
+                self._keep()
+                later(seconds / 2, self._take_over)
+                later(seconds, thaw, former.process)
+                later(seconds + HEARS_WITHIN * (seconds % 1), self._demote, former)
+            case "hand over":  # the replica has all that the master had, which follows it
+                former.keep_at(self.replica)
+                self._swap()
+                former.follow(self.master, goes_on=True)
+                self.ends()
+            case _:
+                raise AssertionError(what)
+
+    def begins(self) -> bool:
+        """Return whether nothing is under way; then something is."""
+        begins = not self.busy
+        self.busy = True
+        return begins
+
+    def ends(self) -> None:
+        """Have nothing be under way any more."""
+        self.busy = False
+
+    def _keep(self) -> None:
+        self.master.keep_at(self.replica)
+        self._owner.kept(self)
+
+    def _take_over(self) -> None:
+        self.master.superseded = True
+        self._owner.restored(self)
+        self._swap()
+
+    def _swap(self) -> None:
+        self.master, self.replica = self.replica, self.master
+        self.master.promote()
+        self.led += 1
+        self._owner.led(self)
+
+    def _demote(self, server: Redis) -> None:
+        server.follow(self.master, goes_on=False)
+        self.ends()
+
+    def __contains__(self, server: Any) -> bool:
+        return server in (self.master, self.replica)
