@@ -221,12 +221,10 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """The name of the destination, or of a slice of it."""
-        ...
 
     @property
     def shown(self) -> str:
         """The name of the destination."""
-        ...
 
 
 class Holder(Protocol):
@@ -237,21 +235,17 @@ class Holder(Protocol):
     @property
     def address(self) -> Named:
         """The address of its destination."""
-        ...
 
     def settle(self, message: "Message", outcome: Outcome, *, confirm: bool, reason: str = "") -> "Future[None] | None":
         """Settle with the next call; the future, if ``confirm`` asks for one, is done when Redis has it."""
-        ...
 
     def accept(self, messages: "Sequence[Message]") -> int:
         """Settle as accepted with the next call; returns how many others have by now."""
-        ...
 
     async def confirm(
         self, message: "Message", outcome: Outcome, timeout: float | str | None, *, reason: str = ""
     ) -> None:
         """Settle, and wait until Redis has it."""
-        ...
 
 
 class Message(Stored):

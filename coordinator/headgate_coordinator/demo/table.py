@@ -92,21 +92,17 @@ class View(Protocol):
 
     def __enter__(self) -> Self:
         """Begin to show."""
-        ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End."""
-        ...
 
     def show(self, frame: Frame) -> None:
         """Show how things are."""
-        ...
 
     def tell(self, elapsed: float, text: str) -> None:
         """Say what has just happened."""
-        ...
 
 
 class SilentView:

@@ -138,8 +138,6 @@ class NodeView(Protocol):
 
     def facts(self) -> NodeFacts:
         """Return the node as it is now; cheap, and without waiting."""
-        ...
 
     async def readiness(self) -> str | None:
         """Return why it cannot admit messages, in a sentence; None when it can. The caller sets a time limit."""
-        ...

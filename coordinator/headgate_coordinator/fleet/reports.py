@@ -109,11 +109,9 @@ class ReportingWorker(Protocol):
 
     def report(self, *, counted: bool) -> Report:
         """Return how it is, with its counts or without: there may be thousands."""
-        ...
 
     async def unready(self) -> Unready | None:
         """Return why it takes no clients; None when it does."""
-        ...
 
 
 class Siblings(Protocol):
@@ -127,11 +125,9 @@ class Siblings(Protocol):
 
     async def reports(self, *, counted: bool) -> Address:
         """Return how all of them are, with counts or without; never raises, and leaves out who does not answer."""
-        ...
 
     async def unready(self) -> list[tuple[int, Unready]]:
         """Return the numbers of those that take no clients, each with the reason; never raises."""
-        ...
 
 
 def written(series: Series) -> list[list[Any]]:

@@ -26,20 +26,15 @@ class ConnectionHome(host.Node, Protocol):
     @property
     def refusals(self) -> LogThrottle:
         """The log of users who are refused."""
-        ...
 
     def ways_in(self, *, encrypted: bool, certified: str = "") -> tuple[str, ...]:
         """Return the SASL mechanisms that a client is offered."""
-        ...
 
     def refusal(self) -> tuple[str, str] | None:
         """Return why a new connection cannot be served, as an AMQP error; None if it can."""
-        ...
 
     def stir(self) -> None:
         """Note that a client may have less under way than before; a node that is about to stop waits for that."""
-        ...
 
     def has_too_many(self, newcomer: Any) -> bool:
         """Return whether the user of a connection has more of them than it may."""
-        ...

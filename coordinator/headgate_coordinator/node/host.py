@@ -55,21 +55,17 @@ class Node(Protocol):
     @property
     def id(self) -> str:
         """The name in the registry, another one after each start."""
-        ...
 
     @property
     def numbers(self) -> Iterator[int]:
         """Numbers for links, in the order in which they come."""
-        ...
 
     @property
     def left_behind(self) -> WeakSet[Any]:
         """Ends of links that are gone, with messages that wait to be stored."""
-        ...
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run something beside; its errors are logged."""
-        ...
 
 
 class Connection(Protocol):
@@ -92,26 +88,21 @@ class Connection(Protocol):
     @property
     def node(self) -> Node:
         """The node it came to."""
-        ...
 
     @property
     def identity(self) -> Identity | None:
         """The user, once known."""
-        ...
 
     @property
     def client(self) -> str:
         """The name of its client for operators."""
-        ...
 
     @property
     def ends(self) -> Mapping[Link, Any]:
         """The node's ends of its links."""
-        ...
 
     def session(self) -> Session:
         """Return the session of its consumers, opened with the first."""
-        ...
 
     def part(self, end: Any, *, lost: bool = False) -> None:
         """Forget an end whose link the node itself has closed."""

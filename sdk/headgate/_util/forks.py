@@ -18,7 +18,6 @@ class Forkable(Protocol):
 
     def __hash__(self) -> int:
         """Tell one from another."""
-        ...
 
 
 _ours: Final[WeakSet[Forkable]] = WeakSet()

@@ -21,66 +21,53 @@ class MessageSource(Protocol):
     @property
     def address(self) -> Address:
         """The destination, or the pattern in its place."""
-        ...
 
     @property
     def session(self) -> str:
         """The session's id."""
-        ...
 
     @property
     def subscription(self) -> str:
         """The subscription's name."""
-        ...
 
     @property
     def durable(self) -> bool:
         """Whether the subscription stays when its last consumer goes."""
-        ...
 
     @property
     def is_slow(self) -> bool:
         """Whether it settles too little of what there is for it."""
-        ...
 
     @property
     def source(self) -> InboxSource:
         """The lease, which shows whether messages still come."""
-        ...
 
     @property
     def id(self) -> str:
         """The consumer's name in the state."""
-        ...
 
     @property
     def use(self) -> ConsumerUser:
         """Which task uses it."""
-        ...
 
     @property
     def window(self) -> Window:
         """The window in force."""
-        ...
 
     @property
     def held_messages(self) -> int:
         """Messages delivered and not settled."""
-        ...
 
     @property
     def held_bytes(self) -> int:
         """Their bytes."""
-        ...
 
     @property
     def topics(self) -> list[str]:
         """The destinations that it is on."""
-        ...
 
     def configure(self, *, window: Window) -> Awaitable[None]:
         """Change the window."""
-        ...
 
     def resume(self) -> None:
         """Look whether to fetch: somebody waits."""

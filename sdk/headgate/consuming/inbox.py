@@ -20,17 +20,14 @@ class InboxSource(Protocol):
     @property
     def closed(self) -> bool:
         """Whether nothing comes any more."""
-        ...
 
     @property
     def failure(self) -> BaseException | None:
         """Why it cannot go on; None while it can."""
-        ...
 
     @property
     def denied(self) -> BaseException | None:
         """Why Redis or a node does nothing for it now."""
-        ...
 
 
 class InboxFeed(Protocol):
@@ -39,7 +36,6 @@ class InboxFeed(Protocol):
     @property
     def settlements(self) -> Holder:
         """The holder of what it delivers."""
-        ...
 
 
 class Inbox:

@@ -12,12 +12,10 @@ class Sink(Demand, Protocol):
     @property
     def received(self) -> int:
         """How often a message was asked for; a sink at which that stands still is idle."""
-        ...
 
     @property
     def started(self) -> bool:
         """Whether a message was ever asked for; until then operators see the consumer as paused."""
-        ...
 
     def deliver(self, message: Message) -> None:
         """Take a message; it is held until it is settled."""
@@ -30,7 +28,6 @@ class Sink(Demand, Protocol):
 
     def take_back(self, holder: Holder, most: int) -> list[Message]:
         """Take out up to ``most`` messages of one holder that nobody has begun, the newest first."""
-        ...
 
     def clear(self) -> None:
         """Forget the messages that nobody has begun: they are settled, or others'."""

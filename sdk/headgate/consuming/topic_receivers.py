@@ -15,11 +15,9 @@ class TopicReceivers(WindowUsers, Protocol):
 
     def sink(self, feed: Feed) -> Sink:
         """Return where the feed of one topic is to deliver."""
-        ...
 
     async def find_queue(self) -> str | None:
         """Return a queue that the pattern matches, where it matches no topic; None for none."""
-        ...
 
     def joining(self, names: Iterable[str]) -> None:
         """Refuse to be on the topics of these names too, by raising."""
@@ -45,7 +43,6 @@ class QueueSearch(Protocol):
 
     async def find_queue(self) -> str | None:
         """Return a queue that the pattern matches, or None."""
-        ...
 
 
 class InboxReceivers:

@@ -17,11 +17,9 @@ class WindowUsers(Protocol):
     @property
     def asked(self) -> int:
         """How many messages are asked for; only ``pull`` cares."""
-        ...
 
     def room(self, most: int) -> int:
         """Return how many of ``most`` messages they take beside those that are here."""
-        ...
 
 
 class SharedWindow:

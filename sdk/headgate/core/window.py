@@ -130,21 +130,17 @@ class Demand(Protocol):
     @property
     def asked(self) -> int:
         """How many messages are asked for at this moment; a window of ``pull`` fetches no more."""
-        ...
 
     @property
     def waits(self) -> int:
         """How many wait for a message while none is here, for Redis to know whom to serve first."""
-        ...
 
     @property
     def resumes(self) -> bool:
         """Whether fetching goes on by itself after messages were handed back."""
-        ...
 
     def room(self, most: int) -> int:
         """Return how many of ``most`` messages to fetch."""
-        ...
 
 
 class Allowance(Protocol):
@@ -156,11 +152,9 @@ class Allowance(Protocol):
     @property
     def window(self) -> Window:
         """The window in force."""
-        ...
 
     def linger(self, settled: int) -> float:
         """Return the seconds for which so many settlements wait for company."""
-        ...
 
     def deliver(self, messages: int, size: int) -> None:
         """Count deliveries, ``size`` bytes in all."""
@@ -179,15 +173,12 @@ class Allowance(Protocol):
 
     def ask(self, going: int, going_bytes: int, asked: int, *, due: bool, again: bool) -> tuple[int, int]:
         """Return the room for a fetch in a call that settles these; ``again``: for one that is repeated."""
-        ...
 
     def free(self, asked: int) -> tuple[int, int]:
         """Return the room by which to decide when to look."""
-        ...
 
     def reserve(self, messages: int) -> None:
         """Note that that many messages are being fetched."""
 
     def release(self, brought: int) -> bool:
         """Note that a fetch was answered, and by how many messages; returns whether to look again at once."""
-        ...

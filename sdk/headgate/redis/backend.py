@@ -52,7 +52,6 @@ class WakeUps(Protocol):
 
     def sure(self, channels: tuple[str, ...]) -> bool:
         """Return whether hints on these channels come for certain; the word ``again`` reports a later loss."""
-        ...
 
     def tell(self, channel: str, words: list[str]) -> None:
         """Have those who listen to a channel here hear a hint, as if it had come."""

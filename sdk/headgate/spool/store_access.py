@@ -21,23 +21,19 @@ class StoreQuota(Protocol):
     @property
     def spool(self) -> Spool:
         """The store."""
-        ...
 
     @property
     def reason(self) -> str:
         """Why there is no room."""
-        ...
 
     def ask(self, size: int, stir: Callable[[], None]) -> "asyncio.Future[None]":
         """Return a future that is done once there is room for ``size`` bytes; cancel it to give up.
 
         Until it is done, ``stir`` is called whenever the store may have answered.
         """
-        ...
 
     def refused(self, asked: "asyncio.Future[None]") -> bool:
         """Return whether the store had no room when it was asked."""
-        ...
 
     def put_back(self, size: int) -> None:
         """Give back room that is not needed after all."""

@@ -33,7 +33,6 @@ class SendingLink(Protocol):
     @property
     def unconfirmed(self) -> int:
         """How many of its messages wait to be confirmed."""
-        ...
 
     def look(self) -> None:
         """Take what waited for credit."""

@@ -50,12 +50,10 @@ class Connection(Protocol):
     @property
     def identity(self) -> Identity | None:
         """Its user."""
-        ...
 
     @property
     def ends(self) -> Mapping[Any, Any]:
         """The node's ends of its links."""
-        ...
 
 
 def _as_many(limit: UserLimit, user: str) -> str:

@@ -35,12 +35,10 @@ class MessageSource(Protocol):
     @property
     def recalls(self) -> int:
         """Messages that are here but for their payloads, which a spool store has."""
-        ...
 
     @property
     def seeks(self) -> bool:
         """Whether a look may bring something, by the window."""
-        ...
 
     def look(self) -> None:
         """Fetch now."""
@@ -64,12 +62,10 @@ class ReceivingLink(Protocol):
     @property
     def started(self) -> bool:
         """Whether its client ever gave credit."""
-        ...
 
     @property
     def drains(self) -> bool:
         """Whether its client wants to hear when nothing is left."""
-        ...
 
     def pump(self) -> None:
         """Send what is here."""

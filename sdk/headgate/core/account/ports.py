@@ -33,7 +33,6 @@ class Spooling(Protocol):
 
     def how(self, item: Outgoing) -> WhenFull:
         """Return what is to be done with a message that finds no room at its store either."""
-        ...
 
     @property
     def ready(self) -> bool:
@@ -94,7 +93,6 @@ class Destination(WhenFullSettings, Protocol):
 
     def wait_begins(self, now: float) -> float:
         """Forget how it was seen, if that is old; returns when somebody is to hear of the wait, if it lasts."""
-        ...
 
     def meet(self, before: int, epoch: int, lost: int) -> None:
         """Note the epoch of an answer, and how many receipts are not known in it."""
@@ -117,7 +115,6 @@ class Effects(Protocol):
 
         It is ``latest`` at the latest where another account of the client looks before, and hints come for certain.
         """
-        ...
 
     def refill(self, head: Outgoing | None) -> None:
         """Fetch what is missing from the destination's pools, or leave their lines.
