@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Protocol, Self
 
+from headgate._util.inner_property import InnerProperty
 from headgate._util.keywords import explains
 from headgate._util.pacing import Pacing
 from headgate.consuming.inbox import BREATH, Inbox, InboxSource
@@ -28,7 +29,7 @@ class MessageSource(Protocol):
 
     @property
     def subscription(self) -> str:
-        """The subscription's name."""
+        """The subscription's name; ``queue`` for a queue."""
 
     @property
     def durable(self) -> bool:
@@ -36,7 +37,7 @@ class MessageSource(Protocol):
 
     @property
     def is_slow(self) -> bool:
-        """Whether it settles too little of what there is for it."""
+        """Whether it settles too little of what there is for it, by the destination's rules."""
 
     @property
     def source(self) -> InboxSource:
@@ -44,7 +45,7 @@ class MessageSource(Protocol):
 
     @property
     def id(self) -> str:
-        """The consumer's name in the state."""
+        """The consumer's name in the state; with a pattern, in the namespace's index."""
 
     @property
     def use(self) -> ConsumerUser:
@@ -56,7 +57,7 @@ class MessageSource(Protocol):
 
     @property
     def held_messages(self) -> int:
-        """Messages delivered and not settled."""
+        """Messages delivered and not settled, those not yet received included."""
 
     @property
     def held_bytes(self) -> int:
@@ -64,7 +65,7 @@ class MessageSource(Protocol):
 
     @property
     def topics(self) -> list[str]:
-        """The destinations that it is on."""
+        """The names of the destinations that it is on."""
 
     def configure(self, *, window: Window) -> Awaitable[None]:
         """Change the window."""
@@ -105,40 +106,16 @@ class Consumer:
         state = "closed" if self._source.closed else f"{supply.held_messages} messages held, {supply.window!r}"
         return f"Consumer({supply.address.name!r}, {state})"
 
-    @property
-    def id(self) -> str:
-        """The consumer's name in the state; with a pattern, in the namespace's index."""
-        return self._supply.id
-
-    @property
-    def address(self) -> Address:
-        """The destination, or the pattern in its place."""
-        return self._supply.address
-
-    @property
-    def session(self) -> str:
-        """The session's id."""
-        return self._supply.session
-
-    @property
-    def subscription(self) -> str:
-        """The subscription's name; ``queue`` for a queue."""
-        return self._supply.subscription
-
-    @property
-    def durable(self) -> bool:
-        """Whether the subscription stays when its last consumer goes."""
-        return self._supply.durable
-
-    @property
-    def topics(self) -> list[str]:
-        """The names of the destinations that it is on."""
-        return self._supply.topics
-
-    @property
-    def window(self) -> Window:
-        """The window in force."""
-        return self._supply.window
+    id = InnerProperty(MessageSource.id, "_supply")
+    address = InnerProperty(MessageSource.address, "_supply")
+    session = InnerProperty(MessageSource.session, "_supply")
+    subscription = InnerProperty(MessageSource.subscription, "_supply")
+    durable = InnerProperty(MessageSource.durable, "_supply")
+    topics = InnerProperty(MessageSource.topics, "_supply")
+    window = InnerProperty(MessageSource.window, "_supply")
+    is_slow = InnerProperty(MessageSource.is_slow, "_supply")
+    held_messages = InnerProperty(MessageSource.held_messages, "_supply")
+    held_bytes = InnerProperty(MessageSource.held_bytes, "_supply")
 
     @property
     def pacing(self) -> Pacing:
@@ -154,21 +131,6 @@ class Consumer:
     def is_closed(self) -> bool:
         """Whether nothing can be received any more."""
         return self._source.closed
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it settles too little of what there is for it, by the destination's rules."""
-        return self._supply.is_slow
-
-    @property
-    def held_messages(self) -> int:
-        """Messages delivered and not settled, those not yet received included."""
-        return self._supply.held_messages
-
-    @property
-    def held_bytes(self) -> int:
-        """Their bytes."""
-        return self._supply.held_bytes
 
     def __aiter__(self) -> Self:
         return self

@@ -5,14 +5,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+from headgate._util.inner_property import InnerProperty
 from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
+from headgate.consuming.consumer import MessageSource
 from headgate.consuming.feed import Feed
-from headgate.consuming.settlements import Settlements
 from headgate.core.sharing import SharedWindow, WindowUsers
 from headgate.core.window import Window
 from headgate.errors import Closed, CoordinatorUnavailable, HeadgateError
-from headgate.explain.self_wait import ConsumerUser
 from headgate.namespace.registry import Registry
 from headgate.redis.keys import Address
 
@@ -40,6 +40,16 @@ class Slices:
     """
 
     __slots__ = ("_open", "_registry", "_shared", "_takers", "_task", "feeds", "first", "is_closed")
+
+    id = InnerProperty(MessageSource.id, "first")
+    address = InnerProperty(MessageSource.address, "first")
+    session = InnerProperty(MessageSource.session, "first")
+    subscription = InnerProperty(MessageSource.subscription, "first")
+    durable = InnerProperty(MessageSource.durable, "first")
+    topics = InnerProperty(MessageSource.topics, "first")
+    window = InnerProperty(MessageSource.window, "first")
+    source = InnerProperty(MessageSource.source, "first")
+    use = InnerProperty(MessageSource.use, "first")
 
     def __init__(self, first: Feed, takers: SliceReceivers, registry: Registry, open_feed: Open) -> None:
         self.first = first
@@ -73,49 +83,9 @@ class Slices:
             raise
 
     @property
-    def address(self) -> Address:
-        """The destination."""
-        return self.first.address
-
-    @property
-    def session(self) -> str:
-        """The session's id."""
-        return self.first.session
-
-    @property
-    def subscription(self) -> str:
-        """The subscription's name; of a queue ``queue``."""
-        return self.first.subscription
-
-    @property
-    def durable(self) -> bool:
-        """Whether the subscription stays."""
-        return self.first.durable
-
-    @property
     def is_slow(self) -> bool:
         """Whether it settles too little of what there is at one of them."""
         return any(feed.is_slow for feed in self.feeds)
-
-    @property
-    def source(self) -> Settlements:
-        """The lease of the first, which shows whether messages still come."""
-        return self.first.source
-
-    @property
-    def id(self) -> str:
-        """The consumer's name in the state."""
-        return self.first.id
-
-    @property
-    def use(self) -> ConsumerUser:
-        """Which task uses it."""
-        return self.first.use
-
-    @property
-    def window(self) -> Window:
-        """The window in force."""
-        return self.first.window
 
     @property
     def held_messages(self) -> int:
@@ -126,11 +96,6 @@ class Slices:
     def held_bytes(self) -> int:
         """Their bytes."""
         return sum(feed.held_bytes for feed in self.feeds)
-
-    @property
-    def topics(self) -> list[str]:
-        """The destination's name."""
-        return self.first.topics
 
     def configure(self, *, window: Window) -> Awaitable[None]:
         """Change the window, which all feeds share; see :meth:`Consumer.configure`."""

@@ -10,6 +10,7 @@ import headgate.client
 import headgate.consuming.consumer
 import headgate.limiting.bucket
 import headgate.session.session
+from headgate._util.inner_property import InnerProperty
 from headgate._util.keywords import explains
 from headgate.consuming.browse import Browsed
 from headgate.credit.notices import NOTIFY_AFTER, Blocked, Unblocked
@@ -17,7 +18,7 @@ from headgate.errors import Closed
 from headgate.namespace.losses import StateLoss
 from headgate.settings import Settings
 from headgate.sync.consumer import Consumer
-from headgate.sync.faces import InnerProperty, blocking
+from headgate.sync.faces import blocking
 from headgate.sync.gate import Gate, SharedCreditLine
 from headgate.sync.limiter import Limiter
 from headgate.sync.producer import Producer

@@ -10,10 +10,10 @@ from typing import Self
 import headgate.consuming.consumer
 import headgate.message
 from headgate._util.forks import FORKED, watch
+from headgate._util.inner_property import InnerProperty
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired
 from headgate.message import Outcome
-from headgate.sync.faces import InnerProperty
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_timeout
 

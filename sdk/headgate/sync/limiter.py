@@ -8,12 +8,13 @@ from typing import Any, Self
 
 import headgate.limiting.hold
 import headgate.limiting.limiter
+from headgate._util.inner_property import InnerProperty
 from headgate.core.limiting.amounts import amounts_text, encode_key
 from headgate.core.limiting.samples import Outcome, outcome_of
 from headgate.core.limits.bands import check_band
 from headgate.limiting.admission import OutcomeOf, release_after
 from headgate.limiting.refusals import Refused
-from headgate.sync.faces import InnerProperty, blocking
+from headgate.sync.faces import blocking
 from headgate.sync.thread import LoopThread
 from headgate.units import check_timeout
 

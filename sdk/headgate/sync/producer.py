@@ -5,9 +5,10 @@ import math
 from datetime import datetime
 
 import headgate.producing.producer
+from headgate._util.inner_property import InnerProperty
 from headgate.errors import CoordinatorUnavailable
 from headgate.message import Headers, Receipt, with_priority
-from headgate.sync.faces import InnerProperty, blocking
+from headgate.sync.faces import blocking
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_timeout
 
