@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from headgate.redis.backend import Backend
+from headgate.redis.backend import Backend, call
 from headgate.redis.keys import owned_keys
-from headgate.redis.scripts import script
+from headgate.redis.replies import pairs
 
 PAGE: Final = 256
 """Leases that one call is about."""
@@ -62,11 +62,9 @@ class LeaseStore:
         Raises:
             CoordinatorUnavailable: no answer.
         """
-        op = script("lease")
         values = {"owner": owner, "mode": mode, "ttl_ms": ttl_ms, "held": held, "total": total, "above": above}
-        reply = await self._server.call(op, self._keys, op.argv(values, names))
-        flat = reply[3]
-        fences = {flat[i].decode(): int(flat[i + 1]) for i in range(0, len(flat), 2)}
+        reply = await call(self._server, "lease", self._keys, names, **values)
+        fences = {name: int(fence) for name, fence in pairs(reply[3]).items()}
         return LeaseAnswer(int(reply[1]), int(reply[2]) or None, fences)
 
 

@@ -16,8 +16,8 @@ from headgate.core.limits.user_limit import UserLimit
 from headgate.core.names import decode_name, encode_name, whole_name
 from headgate.errors import HeadgateError
 from headgate.namespace.topics import WildcardSubscription, is_pattern, read_pattern
+from headgate.redis.backend import call
 from headgate.redis.keys import Address, index_keys, made_key
-from headgate.redis.scripts import script
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.grants import Identity
@@ -116,9 +116,7 @@ class CreationQuota:
         return await self._call(count, "begin", [encoded]) == "OK"
 
     async def _call(self, count: _Count, mode: str, names: Sequence[str]) -> str:
-        op = script("made")
-        argv = op.argv({"mode": mode, "most": count.most}, names)
-        reply = await self._client.store.server.call(op, (count.key,), argv)
+        reply = await call(self._client.store.server, "made", (count.key,), names, mode=mode, most=count.most)
         return str(reply[0].decode())
 
     async def _make_room(self, identity: Identity, count: _Count, encoded: str, name: str) -> None:

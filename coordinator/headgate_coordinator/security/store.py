@@ -7,9 +7,8 @@ from typing import Final, Literal
 from pydantic import ValidationError
 
 from headgate.errors import PolicyError
-from headgate.redis.backend import Backend
+from headgate.redis.backend import Backend, call
 from headgate.redis.keys import users_key
-from headgate.redis.scripts import script
 from headgate_coordinator.security.document import User, Users, check_password, check_user
 
 VERSION: Final = "!version"
@@ -72,14 +71,12 @@ class UserStore:
     async def _switch(
         self, changed: Mapping[str, User | None], version: int | Literal["next"], expected: int
     ) -> tuple[bool, int]:
-        op = script("users")
         rest = [
             text
             for name, user in sorted(changed.items())
             for text in (name, "" if user is None else user.model_dump_json(exclude_none=True))
         ]
-        argv = op.argv({"expected": expected, "version": version}, rest)
-        reply = await self._server.call(op, (self._key,), argv)
+        reply = await call(self._server, "users", (self._key,), rest, expected=expected, version=version)
         return reply[0] == b"OK", int(reply[1])
 
 

@@ -17,9 +17,9 @@ from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.core.names import MAX_NAME_BYTES, decode_name, encode_name, is_slice, read_name
 from headgate.core.selector.wanted import AS_IT_IS
 from headgate.errors import AccessDenied, InvalidName, PolicyError, TooManySubscriptions
+from headgate.redis.backend import call
 from headgate.redis.keys import Address, index_keys, parse_key
 from headgate.redis.replies import Account, record
-from headgate.redis.scripts import script
 from headgate.redis.store import Store
 from headgate.redis.stores.sliced_reads import slices_of
 
@@ -255,9 +255,8 @@ class TopicIndex:
         """Take out what :meth:`unreadable` found."""
         for name in names:
             await self._withdraw(namespace, name)
-            op = script("wildcard")
-            values = {"mode": "end", "name": name, "holder": "-", "durable": 0, "ttl_ms": 0}
-            await self._server.call(op, index_keys(namespace), op.argv(values))
+            end = {"mode": "end", "name": name, "holder": "-", "durable": 0, "ttl_ms": 0}
+            await call(self._server, "wildcard", index_keys(namespace), **end)
 
     async def topics(self, namespace: str, pattern: Pattern) -> set[str]:
         """Return the names of the topics that a pattern matches."""
@@ -364,13 +363,11 @@ class TopicIndex:
         await self._topic(namespace, name, present=0)
 
     async def _topic(self, namespace: str, name: str, *, present: int) -> None:
-        op = script("topic")
-        reply = await self._server.call(op, index_keys(namespace), op.argv({"name": name, "present": present}))
+        reply = await call(self._server, "topic", index_keys(namespace), name=name, present=present)
         _check(reply[0], name)
 
     async def _entry(self, mode: str, namespace: str, entry: WildcardSubscription, holder: str) -> str:
-        op = script("wildcard")
         values = {"mode": mode, "name": entry.name, "holder": holder, "durable": int(entry.durable)}
-        reply = await self._server.call(op, index_keys(namespace), op.argv(values | {"ttl_ms": entry.ttl_ms}))
+        reply = await call(self._server, "wildcard", index_keys(namespace), ttl_ms=entry.ttl_ms, **values)
         _check(reply[0], entry.name)
         return str(reply[0].decode())

@@ -3,11 +3,11 @@
 Everything above is written against these two protocols, so that the same calls can go another way.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from headgate.core.durability import Durability, WriteProgress
-from headgate.redis.scripts import Script
+from headgate.redis.scripts import Script, script
 from headgate.waits import Listener as WaitListener
 
 Listener = Callable[[list[str]], None]
@@ -152,3 +152,15 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Close all connections without waiting for anybody."""
+
+
+async def call(server: Backend, name: str, keys: Sequence[bytes], rest: Iterable[Any] = (), /, **values: Any) -> Any:
+    """Call a script by its name, with values by the names of its arguments; the run of Redis is none of these.
+
+    Raises:
+        CoordinatorUnavailable, AccessDenied: as :meth:`Backend.call`.
+    """
+    op = script(name)
+    if op.arguments[0] == "run_id":
+        values["run_id"] = None
+    return await server.call(op, keys, op.argv(values, rest))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from headgate.redis.backend import Backend
+from headgate.redis.backend import Backend, call
 from headgate.redis.keys import Address
 from headgate.redis.scripts import script
 
@@ -132,11 +132,9 @@ class LimiterStore:
 
     async def sweep(self, address: Address) -> int:
         """End holds whose lease is over, serve the line, delete whole records; returns ms until the next lease ends."""
-        op = script("admit")
-        argv = op.argv({"run_id": None, "session": "-", "seq": 0, "epoch": 0})
         left = 0
         for _ in range(MOST_SWEEPS):
-            reply = await self.server.call(op, address.limiter_keys("-"), argv)
+            reply = await call(self.server, "admit", address.limiter_keys("-"), session="-", seq=0, epoch=0)
             left = int(reply[2]) if reply[0] == b"OK" else 1
             if left:
                 break
@@ -144,25 +142,21 @@ class LimiterStore:
 
     async def hold_off(self, address: Address, session: str, *, key: str, ms: int, reason: str) -> tuple[str, int]:
         """Let nothing more be admitted for a while; returns the code, and for how many ms."""
-        op = script("hold_off")
-        argv = op.argv({"run_id": None, "session": session, "key": key, "ms": ms, "reason": reason})
-        reply = await self.server.call(op, address.limiter_keys(session), argv)
+        keys = address.limiter_keys(session)
+        reply = await call(self.server, "hold_off", keys, session=session, key=key, ms=ms, reason=reason)
         return reply[0].decode(), int(reply[1]) if reply[0] == b"OK" else 0
 
     async def pause(self, address: Address, session: str, *, ms: int, reason: str) -> tuple[str, int]:
         """Have a gate or a bucket admit nothing for a while; returns the code, and for how many ms."""
-        op = script("pause")
-        argv = op.argv({"run_id": None, "session": session, "ms": ms, "reason": reason})
-        reply = await self.server.call(op, address.keys(session), argv)
+        reply = await call(self.server, "pause", address.keys(session), session=session, ms=ms, reason=reason)
         return reply[0].decode(), int(reply[1]) if reply[0] == b"OK" else 0
 
     async def levels(
         self, address: Address, *, key: str = NO_KEY, session: str = "", most: int = 0
     ) -> LimiterLevels | None:
         """Read what is taken, and up to ``most`` keys and holds; None where there is no such limiter."""
-        op = script("levels")
-        argv = op.argv({"run_id": None, "key": key, "who": session or "-", "most": most})
-        reply = await self.server.call(op, address.limiter_keys("-"), argv)
+        who = session or "-"
+        reply = await call(self.server, "levels", address.limiter_keys("-"), key=key, who=who, most=most)
         if reply[0] != b"OK":
             return None
         return LimiterLevels(

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 from headgate.core.durability import Durability, WriteProgress
 from headgate.core.links.calls import Committed, Entry, Opened, Put, Read, Skip
 from headgate.core.names import slice_name
-from headgate.redis.backend import Backend
+from headgate.redis.backend import Backend, call
 from headgate.redis.keys import PARTS, Address, link_at
 from headgate.redis.replies import record
 from headgate.redis.scripts import script
@@ -32,13 +32,6 @@ class LinkStore:
     def __init__(self, server: Backend) -> None:
         self.server = server
 
-    async def _call(
-        self, name: str, address: Address, link: str, values: dict[str, Any], rest: Sequence[Any] = ()
-    ) -> Any:
-        op = script(name)
-        argv = op.argv({"run_id": None, "link": link, **values}, rest)
-        return await self.server.call(op, address.keys(link), argv)
-
     async def open(self, source: Address, link: str, *, fence: int, window: str, copies: bool = False) -> Opened:
         """Open a link at its source: make its subscription, if there is none, and its consumer, that no lease ends.
 
@@ -52,9 +45,8 @@ class LinkStore:
         Raises:
             CoordinatorUnavailable: no answer; the call may be repeated.
         """
-        reply = await self._call(
-            "link_open", source, link, {"fence": fence, "window": window, "how": "copies" if copies else "moves"}
-        )
+        how = "copies" if copies else "moves"
+        reply = await call(self.server, "link_open", source.keys(link), link=link, fence=fence, window=window, how=how)
         code = reply[0].decode()
         if len(reply) < 4:
             return Opened(code, fence=int(reply[2]) if code == "FENCED" else 0)
@@ -78,16 +70,10 @@ class LinkStore:
         Raises:
             CoordinatorUnavailable: no answer; the call may be repeated.
         """
-        values = {
-            "fence": fence,
-            "born": born,
-            "mark": mark,
-            "after": after,
-            "max_messages": messages,
-            "max_bytes": size,
-            "how": "works",
-        }
-        reply = await self._call("link_read", source, link, values)
+        reply = await call(
+            self.server, "link_read", source.keys(link), link=link, fence=fence, born=born, mark=mark, after=after,
+            max_messages=messages, max_bytes=size, how="works",
+        )  # fmt: skip
         code = reply[0].decode()
         if code not in ("OK", "MORE"):
             number = int(reply[2]) if len(reply) > 2 else 0
@@ -109,8 +95,10 @@ class LinkStore:
         Raises:
             CoordinatorUnavailable: no answer; the call may be repeated.
         """
-        until = {"fence": fence, "born": born, "mark": mark, "after": mark}
-        reply = await self._call("link_read", source, link, until | {"max_messages": 0, "max_bytes": 1, "how": "ends"})
+        reply = await call(
+            self.server, "link_read", source.keys(link), link=link, fence=fence, born=born, mark=mark, after=mark,
+            max_messages=0, max_bytes=1, how="ends",
+        )  # fmt: skip
         return str(reply[0].decode())
 
     async def mark(self, namespace: str, ends: Named, link: str, *, here: bool, slices: int = 1) -> int | None:
@@ -199,7 +187,9 @@ class LinkStore:
             fence=fence, born=born, prev=prev, lost=lost, need=need, want=want, ttl_ms=ttl_ms, weight=weight,
             keys=keys, segment=segment,
         )  # fmt: skip
-        return _committed(await self._call("link_commit", target, link, values, _flat(entries)))
+        return _committed(
+            await call(self.server, "link_commit", target.keys(link), _flat(entries), link=link, **values)
+        )
 
     async def barrier(
         self, target: Address, link: str, *, fence: int, born: int, prev: int, ttl_ms: int, durability: Durability,

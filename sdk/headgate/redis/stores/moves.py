@@ -5,10 +5,9 @@ from typing import Any, Final, Literal
 
 from headgate.core.links.calls import Entry
 from headgate.core.names import decode_name, encode_name
-from headgate.redis.backend import Backend
+from headgate.redis.backend import Backend, call
 from headgate.redis.keys import PARTS, Address
 from headgate.redis.replies import record
-from headgate.redis.scripts import script
 from headgate.redis.stores.links import entry_of
 
 How = Literal["begin", "take", "end"]
@@ -44,8 +43,7 @@ class MoveStore:
         Raises:
             CoordinatorUnavailable: no answer; it may be deleted.
         """
-        op = script("discard")
-        reply = await self.server.call(op, address.keys("-"), op.argv({"run_id": None, "id": id_}))
+        reply = await call(self.server, "discard", address.keys("-"), id=id_)
         return reply[0].decode(), reply[1].decode() if len(reply) > 1 else ""
 
     async def begin(self, source: Address, link: str, *, above: int = 0) -> MoveStarted:
@@ -107,8 +105,5 @@ class MoveStore:
     async def _call(
         self, source: Address, link: str, how: How, *, fence: int, mark: int, id_: str = "0", target: str = "-"
     ) -> Any:
-        op = script("move")
-        values = {
-            "run_id": None, "link": link, "how": how, "fence": fence, "mark": mark, "id": id_, "target": target,
-        }  # fmt: skip
-        return await self.server.call(op, source.keys(link), op.argv(values))
+        keys = source.keys(link)
+        return await call(self.server, "move", keys, link=link, how=how, fence=fence, mark=mark, id=id_, target=target)

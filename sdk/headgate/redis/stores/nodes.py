@@ -4,9 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.redis.backend import Backend
+from headgate.redis.backend import Backend, call
 from headgate.redis.keys import node_keys
-from headgate.redis.scripts import script
 
 PARTS: Final = 16
 """The parts of a sweep, each of which falls to one node in a round."""
@@ -56,7 +55,8 @@ class NodeStore:
         return found
 
     async def _call(self, mode: str, node: str = "-", entry: str = "-") -> list[bytes]:
-        op = script("node")
-        argv = op.argv({"mode": mode, "node": node, "stale_ms": self._stale_ms, "entry": entry})
-        reply: list[bytes] = await self._server.call(op, self._keys, argv)
+        stale_ms = self._stale_ms
+        reply: list[bytes] = await call(
+            self._server, "node", self._keys, mode=mode, node=node, stale_ms=stale_ms, entry=entry
+        )
         return reply

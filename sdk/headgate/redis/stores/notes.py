@@ -7,9 +7,8 @@ from typing import Final, Literal
 
 from headgate.core.names import decode_name, encode_name
 from headgate.errors import AccessDenied, CoordinatorUnavailable
-from headgate.redis.backend import Backend
+from headgate.redis.backend import Backend, call
 from headgate.redis.keys import notes_key
-from headgate.redis.scripts import script
 
 Sort = Literal["waits", "deadlocks"]
 KEEP_MS: Final[Mapping[Sort, int]] = {"waits": 3000, "deadlocks": 60_000}
@@ -98,11 +97,10 @@ class NoteStore:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        op = script("note")
         pairs = list(notes.items())
         for first in range(0, len(pairs), PAGE):
             rest = itertools.chain(*pairs[first : first + PAGE])
-            await self._server.call(op, (self._keys[sort],), op.argv({"keep_ms": KEEP_MS[sort]}, rest))
+            await call(self._server, "note", (self._keys[sort],), rest, keep_ms=KEEP_MS[sort])
 
     async def read(self, sort: Sort) -> dict[str, tuple[str, int]]:
         """Return the notes that are not over: what each says, and its age in ms by Redis' clock.

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from headgate.redis.backend import Backend
+from headgate.redis.backend import Backend, call
 from headgate.redis.keys import policy_key
-from headgate.redis.scripts import script
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +52,8 @@ class PolicyStore:
             source: where it came from, for people.
             came_ms: when a lost one had come into force.
         """
-        op = script("policy")
-        argv = op.argv(
-            {"expected": expected, "version": version, "document": document, "source": source, "came_ms": came_ms}
-        )
-        reply = await self._server.call(op, (self._key,), argv)
+        reply = await call(
+            self._server, "policy", (self._key,), expected=expected, version=version, document=document,
+            source=source, came_ms=came_ms,
+        )  # fmt: skip
         return reply[0] == b"OK", int(reply[1])

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from headgate.redis.backend import Backend
+from headgate.redis.backend import Backend, call
 from headgate.redis.keys import PARTS, Address, is_link
 from headgate.redis.replies import Account, record
-from headgate.redis.scripts import script
 
 MOST: Final = 256
 """Segments that one call names."""
@@ -26,42 +25,34 @@ class SpoolStore:
 
         ``sender`` is the session that is to publish references to it, where that is another one.
         """
-        op = script("hold")
-        values = {
-            "run_id": None, "session": account.session, "inc": account.inc, "epoch": account.epoch, "ttl_ms": ttl_ms,
-            "segment": segment, "bytes": size, "sender": sender or account.session,
-        }  # fmt: skip
-        reply = await self.server.call(op, store.keys(account.session), op.argv(values))
+        reply = await call(
+            self.server, "hold", store.keys(account.session), session=account.session, inc=account.inc,
+            epoch=account.epoch, ttl_ms=ttl_ms, segment=segment, bytes=size, sender=sender or account.session,
+        )  # fmt: skip
         return str(reply[0].decode())
 
     async def free(self, store: Address, segments: Sequence[str]) -> tuple[int, int]:
         """Take segments that were deleted out of their store; returns how many were there, and their bytes."""
         freed = size = 0
-        op = script("free")
         for at in range(0, len(segments), MOST):
-            argv = op.argv({"run_id": None}, segments[at : at + MOST])
-            reply = await self.server.call(op, store.keys("-"), argv)
+            reply = await call(self.server, "free", store.keys("-"), segments[at : at + MOST])
             if reply[0] == b"OK":
                 freed, size = freed + int(reply[1]), size + int(reply[2])
         return freed, size
 
     async def spent(self, address: Address, *, after: int = 0, most: int = MOST) -> tuple[int, int, list[str]]:
         """Return segments of a destination without messages, where to go on (0: nowhere), and how many it has."""
-        op = script("spent")
-        reply = await self.server.call(op, address.keys("-"), op.argv({"after": after, "most": most}))
+        reply = await call(self.server, "spent", address.keys("-"), after=after, most=most)
         return int(reply[1]), int(reply[2]), [segment.decode() for segment in reply[3]]
 
     async def room(self, address: Address) -> int:
         """Return for how many references to segments a destination has room, about."""
-        op = script("spent")
-        reply = await self.server.call(op, address.keys("-"), op.argv({"after": 0, "most": 1}))
-        return int(reply[4])
+        return int((await call(self.server, "spent", address.keys("-"), after=0, most=1))[4])
 
     async def unspool(self, address: Address, segments: Sequence[str]) -> None:
         """Forget segments of a destination that were deleted from their store."""
-        op = script("unspool")
         for at in range(0, len(segments), MOST):
-            await self.server.call(op, address.keys("-"), op.argv({"run_id": None}, segments[at : at + MOST]))
+            await call(self.server, "unspool", address.keys("-"), segments[at : at + MOST])
 
     async def segments(self, address: Address) -> dict[str, int]:
         """Return every segment that a destination refers to, and the number of its last message. Reads all at once."""
