@@ -123,15 +123,15 @@ class Api:
             losses=models.Loss.latest(picture)[:MOST_LOSSES],
             page=_page(picture, explained, call.query),
             pools=[pools.Pool.of(pool) for pool in picture.pools],
-            stores=[stores.Store.of(store) for store in picture.stores],
+            stores=[stores.Store.read(store) for store in picture.stores],
             limiters=_limiters(picture, explained),
             waiting=_waiting(explained),
             consumers=_consumers(explained),
             deadlocks=[models.FoundDeadlock.of(found) for found in deadlocks[:MOST_DEADLOCKS]],
-            links=[models.Link.of(link) for link in processes.links],
+            links=[models.Link.read(link) for link in processes.links],
             links_total=processes.links_total,
             policy_links=self._links.last if picture.trouble else await self._links.links(),
-            nodes=models.Nodes(this=self._own_id(), nodes=[models.Node.of(entry) for entry in nodes]),
+            nodes=models.Nodes(this=self._own_id(), nodes=[models.Node.read(entry) for entry in nodes]),
         )
 
     async def _destinations(self, call: Call) -> models.Destinations:
@@ -161,7 +161,7 @@ class Api:
 
     async def _stores(self, call: Call) -> stores.Stores:
         del call
-        return stores.Stores(stores=[stores.Store.of(store) for store in (await self._fresh()).stores])
+        return stores.Stores(stores=[stores.Store.read(store) for store in (await self._fresh()).stores])
 
     async def _policy_links(self, call: Call) -> models.PolicyLinks:
         del call
@@ -177,7 +177,7 @@ class Api:
     async def _nodes(self, call: Call) -> models.Nodes:
         del call
         entries = await self._entries.get()
-        return models.Nodes(this=self._own_id(), nodes=[models.Node.of(entry) for entry in entries])
+        return models.Nodes(this=self._own_id(), nodes=[models.Node.read(entry) for entry in entries])
 
     def _own_id(self) -> str | None:
         return self._node.facts().id if self._node else None
@@ -288,18 +288,7 @@ def _held_up(one: DestinationState, explained: dict[str, Explanation]) -> bool:
 
 def _waiting(explained: dict[str, Explanation]) -> list[models.WaitingSender]:
     found = [
-        models.WaitingSender(
-            destination=one.destination,
-            kind=one.kind,
-            session=waiter.session,
-            link=_title(one.upstream, waiter.session),
-            place=waiter.place,
-            needs=waiter.needs,
-            seconds=waiter.seconds,
-            cause=one.cause,
-            reason=one.reason,
-            remedy=one.remedy,
-        )
+        models.WaitingSender.read(waiter, one, link=_title(one.upstream, waiter.session))
         for one in explained.values()
         for waiter in one.waiters
     ]
@@ -309,18 +298,7 @@ def _waiting(explained: dict[str, Explanation]) -> list[models.WaitingSender]:
 
 def _consumers(explained: dict[str, Explanation]) -> list[models.Consumer]:
     found = [
-        models.Consumer(
-            destination=one.destination,
-            consumer=holder.consumer,
-            link=_title(one.downstream, holder.session),
-            subscription=holder.subscription,
-            messages=holder.messages,
-            bytes=holder.bytes,
-            window=holder.window,
-            rate=holder.rate,
-            at_capacity=holder.at_capacity,
-            slow=holder.slow,
-        )
+        models.Consumer.read(holder, one, link=_title(one.downstream, holder.session))
         for one in explained.values()
         for holder in one.consumers
         if holder.at_capacity or holder.slow

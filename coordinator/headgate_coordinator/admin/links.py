@@ -83,21 +83,12 @@ def _drawn(state: LinkState, explanation: Explanation | None, node: NodeEntry | 
     elif state.state == "works" and not state.backlog:
         side = "moves" if rate else "source"
     held_up = side in HELD_UP
-    return PolicyLink(
-        kind=state.kind,
-        name=state.name,
-        link=state.link,
-        source=state.source,
-        target=state.target,
+    return PolicyLink.read(
+        state,
         site=ends_of(state.link).site,
         state="stalled" if held_up and state.state == "works" else state.state,
         side=side,
-        owner=state.owner,
         rate=rate,
-        backlog=state.backlog,
-        backlog_bytes=state.backlog_bytes,
-        mark=state.mark,
         reason=explanation.reason if explanation and held_up else SENTENCES.get(state.state, state.trouble),
         remedy=explanation.remedy if explanation and held_up else NOBODY if side == "nobody" else "",
-        origin=state.origin,
     )

@@ -1,6 +1,5 @@
 """The answers of the JSON API."""
 
-from dataclasses import asdict
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -14,8 +13,6 @@ from headgate_coordinator.admin.answers.pools import Pool
 from headgate_coordinator.admin.answers.stores import Answer, Store
 from headgate_coordinator.admin.destination_state import DestinationState
 from headgate_coordinator.admin.namespace_watch import Flow, NamespaceSnapshot
-from headgate_coordinator.fleet.node_facts import LinkFacts
-from headgate_coordinator.fleet.registry import NodeEntry
 
 SHOWN_FOR: Final = 86_400.0  # seconds for which a loss is shown
 State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
@@ -55,22 +52,15 @@ class Destination(Answer):
     def of(cls, one: DestinationState, flow: Flow | None, explanation: Explanation | None) -> "Destination":
         """Return it from what was read."""
         why: dict[str, Any] = {word: getattr(explanation, word, "") for word in ("cause", "reason", "remedy")}
-        return cls(
-            **{name: getattr(one, name) for name in _SAME},
+        return cls.read(
+            one,
             used=explanation.limiter.used if explanation and explanation.limiter else one.used,
-            state=explanation.state if explanation else one.state,  # type: ignore[arg-type]  # figures know no other states
+            state=explanation.state if explanation else one.state,
             dropped_messages=one.dropped,
             in_per_second=flow.into if flow else None,
             out_per_second=flow.out_of if flow else None,
             **why,
         )
-
-
-_SAME = (
-    "name", "kind", "limit_bytes", "limit_messages", "pending_bytes", "pending_messages", "leased_bytes",
-    "leased_messages", "peak_bytes", "spooled_bytes", "reference_bytes", "limit_reference_bytes", "later_messages",
-    "next_due_s", "blocked", "consumers", "rate", "stopped",
-)  # fmt: skip
 
 
 class Loss(Answer):
@@ -147,11 +137,6 @@ class Link(Answer):
     messages: int
     bytes: int
 
-    @classmethod
-    def of(cls, facts: LinkFacts) -> "Link":
-        """Return it from what the node says."""
-        return cls(**asdict(facts))
-
 
 class Node(Answer):
     """A node entry shows a broker node of the namespace."""
@@ -167,11 +152,6 @@ class Node(Answer):
     silent: float = Field(description="seconds since its last beat")
     troubles: dict[str, str] = Field(description="links of the policy that do not move at this node, or spool -> why")
     rates: dict[str, float] = Field(description="links of the policy -> messages a second that this node forwarded")
-
-    @classmethod
-    def of(cls, entry: NodeEntry) -> "Node":
-        """Return it from its entry in the registry, without what is for other nodes only."""
-        return cls(**{name: value for name, value in asdict(entry).items() if name in cls.model_fields})
 
 
 class Nodes(Answer):
@@ -240,11 +220,9 @@ class FoundDeadlock(Answer):
     @classmethod
     def of(cls, found: Found) -> "FoundDeadlock":
         """Return it from what a node noted."""
-        return cls(
-            id=found.id,
+        return cls.read(
+            found,
             current=found.is_current,
-            action=found.action,
-            done=found.done,
             lasted_seconds=found.lasted,
             unseen_seconds=found.unseen,
             destinations=list(found.destinations),

@@ -27,10 +27,7 @@ class Limiter(Answer):
         """Return it from an explanation; None for what is no limiter."""
         if (view := one.limiter) is None:
             return None
-        return cls(
-            name=one.destination, state=one.state, cause=one.cause, reason=one.reason, remedy=one.remedy, rule=one.rule,
-            next_in=one.unblocks_in, used=view.used, waiting_for=view.waiting_for, looked_at=view.seen, view=view,
-        )  # fmt: skip
+        return cls.read(one, view, name=one.destination, next_in=one.unblocks_in, looked_at=view.seen, view=view)
 
 
 class Limiters(Answer):

@@ -1,14 +1,21 @@
 """The answers of the JSON API about spool stores."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any, Self
 
-from headgate import StoreState
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Answer(BaseModel):
     """`Answer` sets the form of every answer."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @classmethod
+    def read(cls, *facts: object, **fields: Any) -> Self:
+        """Return the answer with these fields; others are attributes of the same name, of the first that has it."""
+        for name in cls.model_fields.keys() - fields.keys():
+            fields[name] = next(getattr(one, name) for one in facts if hasattr(one, name))
+        return cls(**fields)
 
 
 class Store(Answer):
@@ -26,11 +33,6 @@ class Store(Answer):
     percent: str = Field(description="where the limit comes from; empty: it is absolute")
     learning: bool = Field(description="its state may have been lost, and nothing is granted yet")
     origins: dict[str, str] = Field(description="field -> place in the policy")
-
-    @classmethod
-    def of(cls, state: StoreState) -> "Store":
-        """Return it from what was read."""
-        return cls(**state.as_dict())
 
 
 class Stores(Answer):
