@@ -4,7 +4,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from headgate._util.forks import FORKED, watch
@@ -93,9 +92,7 @@ class Client(Administration):
             self._place = place_of(self._embedded.url)
         return self._place
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property

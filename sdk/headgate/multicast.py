@@ -10,7 +10,6 @@ import ipaddress
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Final, Self
 
 from headgate.core.links.packet_reader import MEMORY, Loss, Reception
@@ -108,9 +107,7 @@ class Reader:
             self._read(on=True)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def __aiter__(self) -> Self:

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Final, Protocol, Self
 
 from rich import box
@@ -93,9 +92,7 @@ class View(Protocol):
     def __enter__(self) -> Self:
         """Begin to show."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End."""
 
     def show(self, frame: Frame) -> None:
@@ -111,9 +108,7 @@ class SilentView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
     def show(self, frame: Frame) -> None:
@@ -157,9 +152,7 @@ class LiveTable(SilentView):
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._last:
             self._draw(self._last)
         self._live.stop()

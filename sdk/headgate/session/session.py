@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from headgate._util.forks import watch
@@ -82,9 +81,7 @@ class Session:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @explains("producer")

@@ -5,7 +5,6 @@ Where that is a change of what is in hand, they must neither wait for its end, w
 """
 
 import threading
-from types import TracebackType
 from typing import Final
 
 from headgate._util.forks import watch
@@ -46,9 +45,7 @@ class ThreadTurn:
         self._depth += 1
         return self._depth == 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._depth -= 1
         _inside.count -= 1
         self._lock.release()
