@@ -8,8 +8,9 @@ import headgate
 from headgate.backends import place_of
 from headgate.policy import loads
 from headgate.redis.keys import Address
-from headgate_coordinator.links.listing import LinkState, list_links
+from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.supervisor import Supervisor
+from headgate_coordinator.operate.status import LinkState
 from headgate_coordinator.security.policy_reach import PolicyReach
 from tests.support.leaks import delete_namespace
 from tests.support.waiting import wait_until

@@ -16,7 +16,8 @@ from headgate.explain.link_view import HELD_UP, Side
 from headgate_coordinator.admin.models import PolicyLink, PolicyLinks
 from headgate_coordinator.admin.namespace_watch import AT_ONCE, MOST_EXPLAINED, PATIENCE, CachedValue, together
 from headgate_coordinator.fleet.registry import NodeEntry
-from headgate_coordinator.links.listing import LinkState, first_links
+from headgate_coordinator.links.listing import first_links
+from headgate_coordinator.operate.status import LinkState
 
 MOST_SHOWN: Final = 200
 """Links that are read, and that an answer has."""

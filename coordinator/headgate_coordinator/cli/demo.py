@@ -43,7 +43,7 @@ def demo(
     Uses a private Redis, or, of the one that is given, a namespace of its own, which it removes again.
     """
     wanted = Options.of(seconds=seconds, limit=limit, source=source, url=redis, pipeline=pipeline, report=report)
-    view = table.SilentView() if as_json else table.view_for(console())
+    view = table.View() if as_json else table.view_for(console())
     result = run(demonstration.run(wanted, view))
     if as_json:
         print_json(result.as_dict())

@@ -6,8 +6,9 @@ import typer
 
 import headgate
 from headgate_coordinator.cli.options import Json, Namespace, Redis, print_json, run_with
-from headgate_coordinator.links.listing import LinkState, list_links, render
+from headgate_coordinator.links.listing import list_links, render
 from headgate_coordinator.links.removal import give_up
+from headgate_coordinator.operate.status import LinkState
 from headgate_coordinator.operate.terminal import show
 
 

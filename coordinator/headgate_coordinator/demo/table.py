@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -86,24 +86,8 @@ class Frame:
         return f"{sum(row.rate for row in rows):.0f}/s {size(sum(row.byte_rate for row in rows))}/s"
 
 
-class View(Protocol):
-    """A view shows frames and events."""
-
-    def __enter__(self) -> Self:
-        """Begin to show."""
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-
-    def show(self, frame: Frame) -> None:
-        """Show how things are."""
-
-    def tell(self, elapsed: float, text: str) -> None:
-        """Say what has just happened."""
-
-
-class SilentView:
-    """A silent view shows nothing."""
+class View:
+    """A view shows frames and events; this one shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -112,13 +96,13 @@ class SilentView:
         pass
 
     def show(self, frame: Frame) -> None:
-        """Show nothing."""
+        """Show how things are."""
 
     def tell(self, elapsed: float, text: str) -> None:
-        """Say nothing."""
+        """Say what has just happened."""
 
 
-class Lines(SilentView):
+class Lines(View):
     """Prints a line for every event, one every second for the state, and some for what is awaited."""
 
     def __init__(self, console: Console) -> None:
@@ -139,7 +123,7 @@ class Lines(SilentView):
         self._console.print(Text(f"{elapsed:5.1f} s  {text}"), soft_wrap=True)
 
 
-class LiveTable(SilentView):
+class LiveTable(View):
     """A live table keeps itself up to date in place."""
 
     def __init__(self, console: Console) -> None:

@@ -3,8 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Final
 
 from rich.table import Table
 
@@ -20,54 +19,11 @@ from headgate.redis.stores.sliced_reads import slices_of
 from headgate_coordinator.fleet.registry import NodeEntry, NodeRegistry
 from headgate_coordinator.links.endpoints import unknown_site
 from headgate_coordinator.links.routed import links_now
-from headgate_coordinator.operate.status import LINK_STYLES
-
-State = Literal["works", "stalled", "nobody", "ending"]
+from headgate_coordinator.operate.status import LINK_STYLES, LinkState, State
 
 AT_ONCE: Final = 32
 """Links asked about at a time."""
 _OWNER: Final = re.compile(rb"owner=(\S+)")
-
-
-@dataclass(frozen=True, slots=True)
-class LinkState:
-    """A link state shows one link.
-
-    Attributes:
-        kind: ``bridge``, ``route`` or ``channel``; empty when the policy no longer names it.
-        name: of its table in the policy; empty likewise.
-        link: the name that it is known by.
-        source: where it takes messages from.
-        target: where it puts them; with its site, ``<site>:<name>``, where that is another one; of a channel,
-            ``<group>:<port>``.
-        state: ``works``; ``stalled`` when nothing moves, also while it begins; ``nobody`` when no node that is there
-            has its lease; ``ending`` when the policy no longer names it, and nobody has ended it yet.
-        owner: id of the node that has its lease; empty when none that is there has.
-        mark: number, at the source, of the last message that the target has; None where it has none. Of a link to
-            another site or to a channel, of the last that left the source. Of a source with slices, theirs added up.
-        backlog: messages at the source that it has to settle, with those that other consumers of a queue may get; None
-            where there is no source, or it is not a subscription of it yet.
-        backlog_bytes: of these, about: as messages at the source are on average.
-        trouble: why nothing moves, or that it spools, in a sentence; empty otherwise.
-        origin: where its table is written.
-    """
-
-    kind: str
-    name: str
-    link: str
-    source: str
-    target: str
-    state: State
-    owner: str
-    mark: int | None
-    backlog: int | None
-    backlog_bytes: int | None
-    trouble: str
-    origin: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return asdict(self)
 
 
 async def list_links(client: Client) -> list[LinkState]:

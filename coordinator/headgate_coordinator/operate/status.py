@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -33,36 +33,48 @@ AT_ONCE: Final = 32
 """Destinations asked about at a time."""
 
 
-class LinkLine(Protocol):
-    """A link line is a link as far as a line of a table needs it."""
+State = Literal["works", "stalled", "nobody", "ending"]
 
-    @property
-    def source(self) -> str:
-        """Where it takes messages from."""
 
-    @property
-    def target(self) -> str:
-        """Where it puts them."""
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """A link state shows one link.
 
-    @property
-    def kind(self) -> str:
-        """``bridge``, ``route`` or ``channel``; empty for one that ends."""
+    Attributes:
+        kind: ``bridge``, ``route`` or ``channel``; empty when the policy no longer names it.
+        name: of its table in the policy; empty likewise.
+        link: the name that it is known by.
+        source: where it takes messages from.
+        target: where it puts them; with its site, ``<site>:<name>``, where that is another one; of a channel,
+            ``<group>:<port>``.
+        state: ``works``; ``stalled`` when nothing moves, also while it begins; ``nobody`` when no node that is there
+            has its lease; ``ending`` when the policy no longer names it, and nobody has ended it yet.
+        owner: id of the node that has its lease; empty when none that is there has.
+        mark: number, at the source, of the last message that the target has; None where it has none. Of a link to
+            another site or to a channel, of the last that left the source. Of a source with slices, theirs added up.
+        backlog: messages at the source that it has to settle, with those that other consumers of a queue may get; None
+            where there is no source, or it is not a subscription of it yet.
+        backlog_bytes: of these, about: as messages at the source are on average.
+        trouble: why nothing moves, or that it spools, in a sentence; empty otherwise.
+        origin: where its table is written.
+    """
 
-    @property
-    def state(self) -> str:
-        """``works``, ``stalled``, ``nobody`` or ``ending``."""
+    kind: str
+    name: str
+    link: str
+    source: str
+    target: str
+    state: State
+    owner: str
+    mark: int | None
+    backlog: int | None
+    backlog_bytes: int | None
+    trouble: str
+    origin: str
 
-    @property
-    def backlog(self) -> int | None:
-        """Messages that it has to settle."""
-
-    @property
-    def backlog_bytes(self) -> int | None:
-        """Bytes of these."""
-
-    @property
-    def trouble(self) -> str:
-        """Why nothing moves, in a sentence."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +92,7 @@ class StatusData:
     found: Sequence[Explanation]
     stores: Sequence[StoreState] = ()
     pools: Sequence[PoolState] = ()
-    links: Sequence[LinkLine] = ()
+    links: Sequence[LinkState] = ()
     links_in_all: int = 0
 
 
@@ -268,7 +280,7 @@ def _stores(stores: Sequence[StoreState], width: int) -> list[RenderableType]:
     return [table]
 
 
-def _links(links: Sequence[LinkLine], width: int) -> list[RenderableType]:
+def _links(links: Sequence[LinkState], width: int) -> list[RenderableType]:
     """Return the table of links."""
     names = ("state", "backlog") if width < NARROW else ("kind", "state", "backlog", "bytes")
     table = _table("link", names, width)

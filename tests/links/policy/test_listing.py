@@ -12,6 +12,7 @@ from headgate_coordinator.admin.namespace_watch import CachedValue
 from headgate_coordinator.fleet.registry import NodeEntry, NodeRegistry
 from headgate_coordinator.links import listing
 from headgate_coordinator.links.listing import first_links, list_links
+from headgate_coordinator.operate.status import LinkState
 
 pytestmark = pytest.mark.one_server
 NODE = NodeEntry("n1", "127.0.0.1:5672", "", 0.0, "ready", 0, 0, 0.0, troubles={"s2>t2": "the target has no room"})
@@ -25,7 +26,7 @@ async def test_a_bounded_list_reads_only_its_links_and_begins_with_those_in_trou
     read: list[str] = []
     look = listing._look
 
-    async def counted(client: headgate.Client, name: str, *more: object) -> listing.LinkState:
+    async def counted(client: headgate.Client, name: str, *more: object) -> LinkState:
         read.append(name)
         return await look(client, name, *more)  # type: ignore[arg-type]
 

@@ -11,8 +11,9 @@ import headgate
 from headgate.core.names import slice_name
 from headgate.policy import loads
 from headgate.redis.keys import Address
-from headgate_coordinator.links.listing import LinkState, list_links
+from headgate_coordinator.links.listing import list_links
 from headgate_coordinator.links.supervisor import Supervisor
+from headgate_coordinator.operate.status import LinkState
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.policy.test_bridges import bridges, fields, rule, settled, stored
 from tests.links.sites import SiteOf, reach_of, route
