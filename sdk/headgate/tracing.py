@@ -10,7 +10,7 @@ from headgate.consuming.consumer import Consumer, MessageSource
 from headgate.consuming.inbox import Inbox
 from headgate.core.outbox import Outgoing
 from headgate.message import Headers, Message, Receipt
-from headgate.producing.producer import Producer
+from headgate.producing.producer import Asked, Producer
 from headgate.spans import Span, Tracing, context_of, found
 
 __all__ = ["TracedConsumer", "TracedProducer", "context_of", "processing"]
@@ -55,31 +55,16 @@ class TracedProducer(Producer):
             span.set("messaging.message.id", receipt.id)
             return receipt
 
-    async def _paid(
-        self,
-        body: bytes | str,
-        headers: Headers | None,
-        timeout: float | str | None,
-        ttl: float | str | None,
-        at: datetime | float | None,
-        delay: float | str | None,
-    ) -> Outgoing:
+    async def _paid(self, *asked: *Asked) -> Outgoing:
         """Put a message in line, as :meth:`Producer._paid`; the span goes on until it is stored."""
         with Span(self.tracing, "send", self.destination, "PRODUCER", ends=False) as span:
-            item = await super()._paid(body, headers, timeout, ttl, at, delay)
+            item = await super()._paid(*asked)
         item.done.add_done_callback(lambda done: _posted(span, done))
         return item
 
-    def _item(
-        self,
-        body: bytes | str,
-        headers: Headers | None,
-        timeout: float | str | None,
-        ttl: float | str | None,
-        at: datetime | float | None,
-        delay: float | str | None,
-    ) -> Outgoing:
-        item = super()._item(body, self.tracing.injected(headers), timeout, ttl, at, delay)
+    def _item(self, *asked: *Asked) -> Outgoing:
+        body, headers, *_ = asked
+        item = super()._item(body, self.tracing.injected(headers), *asked[2:])
         item.span = self.tracing.trace.get_current_span()
         return item
 

@@ -22,6 +22,10 @@ from headgate.units import parse_duration, parse_timeout
 
 BYTES_AHEAD: Final = 0.1
 """Seconds' worth of a producer's own rate in bytes that may go at once."""
+Asked = tuple[
+    bytes | str, Headers | None, float | str | None, float | str | None, datetime | float | None, float | str | None
+]
+"""What a message is sent with: body, headers, timeout, ttl, at and delay."""
 
 
 class Producer:
@@ -218,17 +222,9 @@ class Producer:
     def _ended(self) -> Closed:
         return Closed(f"the producer of {self.destination!r} {self._account.why_closed}")
 
-    async def _paid(
-        self,
-        body: bytes | str,
-        headers: Headers | None,
-        timeout: float | str | None,
-        ttl: float | str | None,
-        at: datetime | float | None,
-        delay: float | str | None,
-    ) -> Outgoing:
+    async def _paid(self, *asked: *Asked) -> Outgoing:
         """Put a message in line and wait for its credit."""
-        item = self._item(body, headers, timeout, ttl, at, delay)
+        item = self._item(*asked)
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
         item.credited = self._future()

@@ -8,6 +8,7 @@ import headgate.producing.producer
 from headgate._util.inner_property import InnerProperty
 from headgate.errors import CoordinatorUnavailable
 from headgate.message import Headers, Receipt, with_priority
+from headgate.producing.producer import Asked
 from headgate.sync.faces import blocking
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_timeout
@@ -93,14 +94,6 @@ class Producer:
     async def _configure(self, window: int | str | None, weight: int | None) -> None:
         self._inner.configure(window=window, weight=weight)
 
-    async def _post(
-        self,
-        body: bytes | str,
-        headers: Headers | None,
-        timeout: float | str | None,
-        ttl: float | str | None,
-        at: datetime | float | None,
-        delay: float | str | None,
-    ) -> PendingReceipt:
-        item = await self._inner._paid(body, headers, timeout, ttl, at, delay)  # noqa: SLF001 -- one producer, for threads
+    async def _post(self, *asked: *Asked) -> PendingReceipt:
+        item = await self._inner._paid(*asked)  # noqa: SLF001 -- one producer, for threads
         return PendingReceipt(self.destination, self._thread.future(item.done))
