@@ -52,6 +52,7 @@ class _Place:
     example: Example
     policy: Policy
     known: Setup
+    code: str
 
     def number(self, field: str) -> float | None:
         try:
@@ -82,10 +83,10 @@ class _Place:
         bounds = [float("inf") if bound == "unlimited" else float(bound) for bound in (window.messages, window.bytes)]
         return bounds[0], bounds[1]
 
-    def finding(self, code: str, field: str, stalls: str, remedy: str) -> Finding | None:
+    def finding(self, field: str, stalls: str, remedy: str) -> Finding | None:
         """Return a finding about a field, unless nobody set it."""
         origin = self.example.resolved.origins.get(field)
-        return origin and Finding(code, place_of(origin), key_of(field), stalls, remedy)  # type: ignore[return-value]
+        return origin and Finding(self.code, place_of(origin), key_of(field), stalls, remedy)  # type: ignore[return-value]
 
 
 Found = Iterator[Finding | None]
@@ -106,7 +107,6 @@ def _window_above_limit(at: _Place) -> Found:
                 other = window[1] if unit == "messages" else window[0]
                 if limit is not None and holds > limit and other == float("inf"):
                     yield at.finding(
-                        "HG101",
                         field,
                         f"a window of {_count(holds)} {unit} holds the whole destination, whose limit is {limit:.0f}: "
                         "one consumer that takes messages and settles none starves the others and blocks the producers",
@@ -121,7 +121,6 @@ def _resume_too_low(at: _Place) -> Found:
             low = high * float(share[:-1]) / 100
         if low is not None and high and low < high * RESUME_SHARE:
             yield at.finding(
-                "HG102",
                 resume,
                 f"once full, nobody is served until {1 - low / high:.0%} of the limit has drained: producers and "
                 "consumers work in turns, one side always idle",
@@ -133,7 +132,6 @@ def _period_too_short(at: _Place) -> Found:
     rate, period = at.number("slow_rate"), at.number("slow_period_ms")
     if rate and period and period / 1000 < 2 / rate:
         yield at.finding(
-            "HG103",
             "slow_period_ms",
             f"at {rate:g} messages a second one takes {1 / rate:g} s, so a look each {period / 1000:g} s takes "
             "consumers that keep up for slow",
@@ -145,7 +143,6 @@ def _slow_by_order(at: _Place) -> Found:
     rate, allowed = at.number("slow_rate"), at.number("consumer_rate")
     if rate and allowed and allowed <= rate:
         yield at.finding(
-            "HG104",
             "slow_rate",
             f"consumers may take {allowed:g} messages a second, and below {rate:g} they count as slow: all of them are",
             "set the threshold below the rate that is allowed",
@@ -157,7 +154,6 @@ def _windows_of_producers(at: _Place) -> Found:
     together = (window or 0) * at.known.producers
     if window and limit and together > limit and at.binds:
         yield at.finding(
-            "HG105",
             "producer_window",
             f"{at.known.producers} producer(s) with {window:.0f} bytes in hand lease {together:.0f} bytes, and the "
             f"limit is {limit:.0f}: credit lies idle with some while others wait",
@@ -170,7 +166,6 @@ def _window_above_pool(at: _Place) -> Found:
     for pool, limit in at.pools:
         if window and limit < window[1] < float("inf"):
             yield at.finding(
-                "HG106",
                 "consumer_window",
                 f"one consumer may hold {window[1]:.0f} bytes, all that pool {pool.name!r} has ({limit}): every "
                 "destination of the pool waits for it",
@@ -188,7 +183,6 @@ def _turns_in_the_window(at: _Place) -> Found:
                 "however many messages wait" if most == float("inf") else f"all that there is room for ({most:.0f})"
             )
             yield at.finding(
-                "HG125",
                 "consumer_window" if at.word("consumer_window") else "fair_by",
                 f"one consumer's window of {_count(window[0])} messages takes {backlog}: what it has in hand is "
                 "delivered already, so what comes later waits for all of that, whatever its key or priority, and turns "
@@ -203,7 +197,6 @@ def _limit_that_never_binds(at: _Place) -> Found:
         rule = at.example.resolved.origins.get(limit, "").partition("@")[0]
         if rule == at.example.name:  # not one that was meant for others too
             yield at.finding(
-                "HG108",
                 limit,
                 "a channel sends the topic's messages, so its own limit plays no part: without flow_control the "
                 "backlog of the channel grows until Redis is full, and then everything stalls",
@@ -211,7 +204,6 @@ def _limit_that_never_binds(at: _Place) -> Found:
             )
     elif at.word("enforce") == "off" and at.number(limit):
         yield at.finding(
-            "HG108",
             "enforce",
             "limits are set and bind nowhere: what nobody consumes grows until Redis is full, and then everything "
             "stalls",
@@ -228,7 +220,6 @@ def _full_dead_letters(at: _Place) -> Found:
     blocks = there.get("when_full") in (None, "", "block") and there.get("enforce") != "off"
     if limited and blocks and not there.get("message_ttl_ms"):
         yield at.finding(
-            "HG109",
             "dead_letter",
             f"{name!r} has a limit and blocks when it is full, and dead letters are seldom consumed: then consumers "
             "that reject a message wait, and hold up the live ones",
@@ -242,7 +233,6 @@ def _burst_too_small(at: _Place) -> Found:
         rate, most = at.number(field), at.number(burst)
         if rate and most and most < rate * BURST_SECONDS:
             yield at.finding(
-                "HG110",
                 burst,
                 f"{most:g} at once is less than 10 ms of the rate of {rate:g}/s: what is missed between two calls can "
                 "never be made up, so the rate is not reached",
@@ -254,7 +244,6 @@ def _expires_before_the_look(at: _Place) -> Found:
     ttl, period = at.number("message_ttl_ms"), at.number("slow_period_ms")
     if ttl and period and ttl < period and (at.word("slow_multiple") or at.word("slow_rate")):
         yield at.finding(
-            "HG111",
             "message_ttl_ms",
             f"messages expire after {ttl / 1000:g} s, and consumers are looked at each {period / 1000:g} s: what a "
             "slow one does not take is gone before anybody notices",
@@ -267,7 +256,6 @@ def _larger_than_pool(at: _Place) -> Found:
     for pool, most in at.pools:
         if limit and limit > most:
             yield at.finding(
-                "HG112",
                 "limit_bytes",
                 f"a message between {most} bytes (pool {pool.name!r}) and {limit:.0f} (its own limit) is accepted as "
                 "small enough, and waits for ever",
@@ -281,7 +269,6 @@ def _largest_message(at: _Place) -> Found:
         most = at.number(field)
         if largest and most and largest > most and (field != "limit_bytes" or at.word("oversize") != "allow-one"):
             yield at.finding(
-                "HG113",
                 field,
                 f"a message of {largest} bytes never fits into {most:.0f}",
                 "raise it" + (", or let one go alone with oversize = 'allow-one'" if field == "limit_bytes" else ""),
@@ -293,7 +280,6 @@ def _unknown_pool(at: _Place) -> Found:
     for name in map(decode_name, at.word("pools").split()):
         if name not in known:
             yield at.finding(
-                "HG114",
                 "pools",
                 f"there is no pool {name!r} in this document: unless something else makes it, its destinations get "
                 "nothing",
@@ -329,12 +315,12 @@ def _retried_for_ever(at: _Place) -> Found:
     delay, ttl = at.word("retry_delay_ms"), at.word("message_ttl_ms")
     if delay and "max_attempts" not in at.example.resolved.origins:  # "default" says that it is meant
         yield at.finding(
-            "HG135", "retry_delay_ms", "a message that always fails comes again for ever, and its bytes stay pending",
+            "retry_delay_ms", "a message that always fails comes again for ever, and its bytes stay pending",
             "set max_attempts, and dead_letter to keep what failed so often; 'default' where it is meant",
         )  # fmt: skip
     elif delay and ttl and int(ttl) <= int(delay):
         yield at.finding(
-            "HG135", "retry_delay_ms", "a message that failed once expires before it is tried again",
+            "retry_delay_ms", "a message that failed once expires before it is tried again",
             "set message_ttl well above retry.delay",
         )  # fmt: skip
 
@@ -370,8 +356,8 @@ def lint(policy: Policy, known: Setup | None = None) -> list[Finding]:
     for example in examples(policy):
         findings += lint_limiters.limiter_traps(example.resolved)
         findings += shadow_traps(example.resolved)
-        for rule in RULES.values():
-            findings += rule(_Place(example, policy, known))
+        for code, rule in RULES.items():
+            findings += rule(_Place(example, policy, known, code))
     for finding in findings:
         if finding:
             found.setdefault((finding.code, finding.place, finding.key), finding)

@@ -1,7 +1,7 @@
 """A descriptor says which limiter the entries that a proxy sends ask, for what and for which key."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from headgate.core.limits.limit import MOST_LIMITS, check_name
@@ -64,11 +64,7 @@ class Descriptor:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON, without what it does not have."""
-        table = {
-            "domain": self.domain, "entries": list(self.entries), "limiter": self.limiter,
-            "amounts": dict(self.amounts), "key": self.key, "hold": self.hold, "release": self.release,
-            "ttl_ms": self.ttl_ms if self.hold is not None else None, "origin": self.origin,
-        }  # fmt: skip
+        table = asdict(self) | {"entries": list(self.entries), "ttl_ms": None if self.hold is None else self.ttl_ms}
         return {name: value for name, value in table.items() if value is not None}
 
     @classmethod

@@ -1,7 +1,7 @@
 """Users may have quotas over all nodes: here is whom they are for, and the limiter that holds them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 PREFIX: Final = "user-limits."
@@ -52,10 +52,7 @@ class UserLimit:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
-        return {
-            "name": self.name, "users": list(self.users), "limits": self.limits, "together": self.together,
-            "destinations": self.destinations, "origin": self.origin,
-        }  # fmt: skip
+        return asdict(self) | {"users": list(self.users)}
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> "UserLimit":

@@ -1,6 +1,6 @@
 """A policy has channels: which topics are sent to which multicast group, and how fast."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 from urllib.parse import quote, unquote
 
@@ -65,17 +65,7 @@ class Channel:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as the compiled policy keeps it."""
-        return {
-            "name": self.name,
-            "topics": list(self.topics),
-            "group": self.group,
-            "port": self.port,
-            "ttl": self.ttl,
-            "interface": self.interface,
-            "maxrate": self.maxrate,
-            "packet": self.packet,
-            "origin": self.origin,
-        }
+        return asdict(self) | {"topics": list(self.topics)}
 
     @classmethod
     def from_dict(cls, entry: dict[str, Any]) -> "Channel":
