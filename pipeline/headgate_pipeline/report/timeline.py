@@ -97,20 +97,7 @@ def totals(prepared: DataFrame, waits: DataFrame) -> DataFrame:
         F.count_distinct("session").alias("sessions"),
         *causes,
     )
-    return seen.join(stalls, PLACE, "left").fillna(
-        0,
-        [
-            "waited",
-            "longest",
-            "waits",
-            "gave_up",
-            "sessions",
-            "waited_bytes",
-            "waited_messages",
-            "waited_turn",
-            "waited_unknown",
-        ],
-    )
+    return seen.join(stalls, PLACE, "left").fillna(0, [name for name in stalls.columns if name not in PLACE])
 
 
 def producers(waits: DataFrame, top: int) -> DataFrame:
