@@ -18,7 +18,7 @@ from headgate.errors import Closed
 from headgate.namespace.losses import StateLoss
 from headgate.settings import Settings
 from headgate.sync.consumer import Consumer
-from headgate.sync.faces import blocking
+from headgate.sync.faces import Face, blocking
 from headgate.sync.gate import Gate, SharedCreditLine
 from headgate.sync.limiter import Limiter
 from headgate.sync.producer import Producer
@@ -30,15 +30,8 @@ T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741 -- what is inside a face
 
 
-class Bucket:
+class Bucket(Face[headgate.limiting.bucket.Bucket]):
     """This is :class:`headgate.Bucket` for threads. Get one from :meth:`Session.bucket`."""
-
-    def __init__(self, thread: LoopThread, inner: headgate.limiting.bucket.Bucket) -> None:
-        self._thread = thread
-        self._inner = inner
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
 
     take = blocking(headgate.limiting.bucket.Bucket.take)
     try_take = blocking(headgate.limiting.bucket.Bucket.try_take)
@@ -59,16 +52,12 @@ def _opening(
     return opening
 
 
-class Session:
+class Session(Face[headgate.session.session.Session]):
     """This is :class:`headgate.Session` for threads. Get one from :meth:`Client.session`."""
 
     def __init__(self, thread: LoopThread, inner: headgate.session.session.Session) -> None:
-        self._thread = thread
-        self._inner = inner
+        super().__init__(thread, inner)
         self._consumers: WeakValueDictionary[int, Consumer] = WeakValueDictionary()
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
 
     def __enter__(self) -> Self:
         return self

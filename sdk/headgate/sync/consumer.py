@@ -14,6 +14,7 @@ from headgate._util.inner_property import InnerProperty
 from headgate.core.window import Window
 from headgate.errors import Closed, HeadgateError, InvalidValue, SessionExpired
 from headgate.message import Outcome
+from headgate.sync.faces import Face
 from headgate.sync.thread import LoopThread
 from headgate.units import parse_timeout
 
@@ -74,15 +75,14 @@ class Message:
         self._consumer.settle(self, "failed" if failed else "released", confirm=confirm, timeout=timeout)
 
 
-class Consumer:
+class Consumer(Face[headgate.consuming.consumer.Consumer]):
     """This is :class:`headgate.Consumer` for threads. Get one from :meth:`Session.consumer`; threads may share it.
 
     A task on the loop receives while somebody here waits, and hands over all that has arrived.
     """
 
     def __init__(self, thread: LoopThread, inner: headgate.consuming.consumer.Consumer) -> None:
-        self._thread = thread
-        self._inner = inner
+        super().__init__(thread, inner)
         self._changed = threading.Condition()
         self._arrived: deque[Message] = deque()
         self._receivers = 0
@@ -104,9 +104,6 @@ class Consumer:
         self._changed = threading.Condition()
         self._arrived.clear()
         self._gone = Closed(f"the consumer of {self._inner.address.name!r} cannot be used: {FORKED}")
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
 
     id = InnerProperty(headgate.consuming.consumer.Consumer.id)
     window = InnerProperty(headgate.consuming.consumer.Consumer.window)

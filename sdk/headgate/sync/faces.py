@@ -2,10 +2,23 @@
 
 import functools
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from headgate.sync.thread import LoopThread
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Face(Generic[T]):
+    """A face for threads is in front of what is used on the loop thread."""
+
+    def __init__(self, thread: LoopThread, inner: T) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
 
 
 def blocking(call: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:

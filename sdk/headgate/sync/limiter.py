@@ -14,7 +14,7 @@ from headgate.core.limiting.samples import Outcome, outcome_of
 from headgate.core.limits.bands import check_band
 from headgate.limiting.admission import OutcomeOf, release_after
 from headgate.limiting.refusals import Refused
-from headgate.sync.faces import blocking
+from headgate.sync.faces import Face, blocking
 from headgate.sync.thread import LoopThread
 from headgate.units import check_timeout
 
@@ -129,16 +129,12 @@ class Admission:
             release_after(self._hold, error, self._rule)
 
 
-class Limiter:
+class Limiter(Face[headgate.limiting.limiter.Limiter]):
     """This is :class:`headgate.Limiter` for threads. Get one from :meth:`Session.limiter`."""
 
     def __init__(self, thread: LoopThread, inner: headgate.limiting.limiter.Limiter) -> None:
-        self._thread = thread
-        self._inner = inner
+        super().__init__(thread, inner)
         self._lock = inner.lock
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
 
     @property
     def at_once(self) -> frozenset[str]:

@@ -9,8 +9,7 @@ from headgate._util.inner_property import InnerProperty
 from headgate.errors import CoordinatorUnavailable
 from headgate.message import Headers, Receipt, with_priority
 from headgate.producing.producer import Asked
-from headgate.sync.faces import blocking
-from headgate.sync.thread import LoopThread
+from headgate.sync.faces import Face, blocking
 from headgate.units import parse_timeout
 
 
@@ -51,15 +50,8 @@ class PendingReceipt:
             ) from error
 
 
-class Producer:
+class Producer(Face[headgate.producing.producer.Producer]):
     """This is :class:`headgate.Producer` for threads. Get one from :meth:`Session.producer`."""
-
-    def __init__(self, thread: LoopThread, inner: headgate.producing.producer.Producer) -> None:
-        self._thread = thread
-        self._inner = inner
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
 
     destination = InnerProperty(headgate.producing.producer.Producer.destination)
     in_hand = InnerProperty(headgate.producing.producer.Producer.in_hand)
