@@ -2,9 +2,11 @@
 
 # ruff: noqa: SLF001 -- a permit is its gate's other half, and the gate that of the one it wraps
 
+import functools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import headgate.limiting.gate
 from headgate._util.forks import watch
@@ -20,8 +22,21 @@ from headgate.sync.thread import LoopThread
 from headgate.sync.turn import ThreadTurn
 from headgate.units import MAX_SIZE, check_timeout, parse_size
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _monotonic = time.monotonic
 _OVER = Lease(0.0)
+
+
+def _locked(call: Callable[Concatenate[CreditLine, P], T]) -> Callable[Concatenate["SharedCreditLine", P], T]:
+    """Return the same call, under the lock of the line."""
+
+    @functools.wraps(call)
+    def locked(line: "SharedCreditLine", /, *args: P.args, **named: P.kwargs) -> T:
+        with line.lock:
+            return call(line, *args, **named)
+
+    return locked
 
 
 @dataclass(slots=True)
@@ -30,47 +45,14 @@ class SharedCreditLine(CreditLine):
 
     lock: ThreadTurn = field(default_factory=ThreadTurn, repr=False, compare=False)
 
-    # The class that `slots` makes is not the one that super() without arguments would look for.
-
-    def take(self, size: int) -> bool:
-        """Take credit for one message, if it is in hand."""
-        with self.lock:
-            return CreditLine.take(self, size)
-
-    def take_all(self, size: int, messages: int) -> bool:
-        """Take credit for several messages, if it is in hand for all."""
-        with self.lock:
-            return CreditLine.take_all(self, size, messages)
-
-    def put_back(self, size: int) -> None:
-        """Put back what was taken and not used."""
-        with self.lock:
-            CreditLine.put_back(self, size)
-
-    def publish(self, size: int, messages: int) -> None:
-        """Note what became messages."""
-        with self.lock:
-            CreditLine.publish(self, size, messages)
-
-    def raise_to(self, granted: int, granted_m: int) -> bool:
-        """Apply granted totals."""
-        with self.lock:
-            return CreditLine.raise_to(self, granted, granted_m)
-
-    def give_back(self, size: int, messages: int) -> None:
-        """Decide to return credit that is in hand."""
-        with self.lock:
-            CreditLine.give_back(self, size, messages)
-
-    def retire(self) -> bool:
-        """Give everything back, unless some of it is in use."""
-        with self.lock:
-            return CreditLine.retire(self)
-
-    def start_anew(self) -> None:
-        """Forget everything."""
-        with self.lock:
-            CreditLine.start_anew(self)
+    take = _locked(CreditLine.take)
+    take_all = _locked(CreditLine.take_all)
+    put_back = _locked(CreditLine.put_back)
+    publish = _locked(CreditLine.publish)
+    raise_to = _locked(CreditLine.raise_to)
+    give_back = _locked(CreditLine.give_back)
+    retire = _locked(CreditLine.retire)
+    start_anew = _locked(CreditLine.start_anew)
 
 
 class Permit:
