@@ -9,12 +9,7 @@ import typer
 
 import headgate
 from headgate_coordinator.cli.exits import FAILED
-from headgate_coordinator.cli.options import (
-    Commands,
-    Json,
-    Namespace,
-    Redis,
-)
+from headgate_coordinator.cli.options import Commands, Json, Namespace, Redis
 from headgate_coordinator.cli.options import print_json as _print_json
 from headgate_coordinator.cli.options import run_with as _run_with
 from headgate_coordinator.operate import audit as auditing
@@ -75,23 +70,19 @@ def root(
 
 @app.command()
 def explain(
-    name: Annotated[str, typer.Argument(help="Name of the destination.", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(help="Name of the destination.")] = "",
     producer: Annotated[
-        str, typer.Option("--producer", metavar="SESSION", show_default=False, help="Explain as this session sees it.")
+        str, typer.Option("--producer", metavar="SESSION", help="Explain as this session sees it.")
     ] = "",
-    consumer: Annotated[
-        str, typer.Option("--consumer", metavar="ID", show_default=False, help="Explain as this consumer sees it.")
-    ] = "",
+    consumer: Annotated[str, typer.Option("--consumer", metavar="ID", help="Explain as this consumer sees it.")] = "",
     key: Annotated[
-        str | None,
-        typer.Option("--key", metavar="KEY", show_default=False, help="Explain as this key of a limiter sees it."),
+        str | None, typer.Option("--key", metavar="KEY", help="Explain as this key of a limiter sees it.")
     ] = None,
     link: Annotated[
         str,
         typer.Option(
             "--link",
             metavar="LINK",
-            show_default=False,
             help="Explain a link instead of a destination: its bridge's name, SOURCE>TARGET, or its id.",
         ),
     ] = "",
@@ -103,9 +94,7 @@ def explain(
     if not name and not link:
         raise typer.BadParameter("give a destination or --link")
     explanation = _run_with(
-        redis,
-        namespace,
-        lambda client: client.explain(name, producer=producer, consumer=consumer, link=link, key=key),
+        redis, namespace, lambda client: client.explain(name, producer=producer, consumer=consumer, link=link, key=key)
     )
     if as_json:
         _print_json(explanation.as_dict())

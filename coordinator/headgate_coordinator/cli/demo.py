@@ -14,27 +14,18 @@ from headgate_coordinator.operate.terminal import console, show
 
 
 def demo(
-    seconds: Annotated[
-        float,
-        typer.Option(min=MIN_SECONDS, max=MAX_SECONDS, help="Approximate duration."),
-    ] = 20.0,
+    seconds: Annotated[float, typer.Option(min=MIN_SECONDS, max=MAX_SECONDS, help="Approximate duration.")] = 20.0,
     limit: Annotated[str, typer.Option(metavar="SIZE", help="Limit of the queue, e.g. 2MiB.")] = "2MiB",
     source: Annotated[
         Path | None,
         typer.Option(
-            "--input",
-            metavar="DIR|FILE",
-            show_default=False,
-            help="Folder whose files are sent; by default Python's standard library.",
+            "--input", metavar="DIR|FILE", help="Folder whose files are sent; by default Python's standard library."
         ),
     ] = None,
     pipeline: Annotated[
-        bool,
-        typer.Option("--pipeline/--no-pipeline", help="Have Spark audit the ledger at the end."),
+        bool, typer.Option("--pipeline/--no-pipeline", help="Have Spark audit the ledger at the end.")
     ] = True,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Have Spark write a report page too.")
-    ] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Have Spark write a report page too.")] = None,
     redis: Redis = None,
     as_json: Json = False,
 ) -> None:

@@ -28,20 +28,14 @@ def doctor(
         typer.Option(
             "--durability",
             metavar="LEVEL",
-            show_default=False,
             help="Durability to check for: memory, fsync or replicas:N; by default what the policy in force asks for.",
         ),
     ] = "",
-    role: Annotated[
-        str, typer.Option("--role", metavar="ROLE", show_default=False, help=f"Role to check: {', '.join(ROLES)}.")
-    ] = "",
+    role: Annotated[str, typer.Option("--role", metavar="ROLE", help=f"Role to check: {', '.join(ROLES)}.")] = "",
     user: Annotated[
         str,
         typer.Option(
-            "--user",
-            metavar="NAME",
-            show_default=False,
-            help="Redis user whose permissions are checked; by default the URL's user.",
+            "--user", metavar="NAME", help="Redis user whose permissions are checked; by default the URL's user."
         ),
     ] = "",
     redis: Redis = None,

@@ -34,8 +34,7 @@ Files = Annotated[
     ),
 ]
 Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="POLICY", show_default=False, help="Write the policy to this new file."),
+    Path | None, typer.Option("--output", "-o", metavar="POLICY", help="Write the policy to this new file.")
 ]
 Check = Annotated[
     bool, typer.Option("--check", help="Compare with the policy in force; exits with 1 where they differ.")

@@ -13,8 +13,8 @@ from headgate_coordinator.operate.terminal import show
 
 
 def state(
-    name: Annotated[str, typer.Argument(help="Name of a limiter, a gate or a bucket.", show_default=False)],
-    key: Annotated[str | None, typer.Option(metavar="KEY", show_default=False, help="Apply to this key only.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of a limiter, a gate or a bucket.")],
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="Apply to this key only.")] = None,
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,
@@ -28,31 +28,18 @@ def state(
 
 
 def exec(  # noqa: A001 -- the command's name, as shells and containers have it
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Command to run.", show_default=False)],
-    gate: Annotated[
-        str | None, typer.Option(metavar="NAME", show_default=False, help="Gate that has to admit it.")
-    ] = None,
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Command to run.")],
+    gate: Annotated[str | None, typer.Option(metavar="NAME", help="Gate that has to admit it.")] = None,
     size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE", show_default=False, help="Amount of the gate to take, in bytes or calls; 1 by default."
-        ),
+        str | None, typer.Option(metavar="SIZE", help="Amount of the gate to take, in bytes or calls; 1 by default.")
     ] = None,
-    limiter: Annotated[
-        str | None, typer.Option(metavar="NAME", show_default=False, help="Limiter that has to admit it.")
-    ] = None,
+    limiter: Annotated[str | None, typer.Option(metavar="NAME", help="Limiter that has to admit it.")] = None,
     amount: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="LIMIT=NUMBER",
-            show_default=False,
-            help="Amount of one of the limiter's limits; may be given several times.",
-        ),
+        typer.Option(metavar="LIMIT=NUMBER", help="Amount of one of the limiter's limits; may be given several times."),
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="KEY", show_default=False, help="Key to take it for.")] = None,
-    band: Annotated[
-        int | None, typer.Option(min=0, max=7, show_default=False, help="Band to wait in: 0 goes first, 7 last.")
-    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="Key to take it for.")] = None,
+    band: Annotated[int | None, typer.Option(min=0, max=7, help="Band to wait in: 0 goes first, 7 last.")] = None,
     wait: Annotated[float, time_option("How long to wait.")] = 30.0,
     ttl: Annotated[
         float, time_option("Time after which others have it if this process dies.", least=MIN_TTL, most=MAX_TTL)

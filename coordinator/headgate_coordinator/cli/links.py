@@ -21,7 +21,6 @@ def links(
         typer.Option(
             "--end",
             metavar="LINK",
-            show_default=False,
             help="Give up this link, whose site left the policy: its messages go back to their source.",
         ),
     ] = None,

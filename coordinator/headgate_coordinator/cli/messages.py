@@ -14,8 +14,8 @@ MOST: Final = 1000
 SHOWN: Final = 60
 """Characters of a body in a list for people; in JSON ten times as many."""
 app = typer.Typer(no_args_is_help=True, help="List, move and delete single messages.")
-Name = Annotated[str, typer.Argument(help="Name of the destination.", show_default=False)]
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the message, as `list` shows it.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="Name of the destination.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the message, as `list` shows it.")]
 
 
 @app.callback()
@@ -28,7 +28,7 @@ def listing(
     name: Name,
     limit: Annotated[int, typer.Option("--limit", min=1, max=MOST, metavar="N", help="Show at most N messages.")] = 20,
     after: Annotated[
-        str | None, typer.Option("--after", metavar="ID", show_default=False, help="Show only messages after this id.")
+        str | None, typer.Option("--after", metavar="ID", help="Show only messages after this id.")
     ] = None,
     redis: Redis = None,
     namespace: Namespace = "default",
@@ -55,10 +55,7 @@ def move(
     name: Name,
     message_id: Id,
     target: Annotated[
-        str,
-        typer.Argument(
-            metavar="TARGET", help="Queue to move it to, or a topic that has subscriptions.", show_default=False
-        ),
+        str, typer.Argument(metavar="TARGET", help="Queue to move it to, or a topic that has subscriptions.")
     ],
     redis: Redis = None,
     namespace: Namespace = "default",

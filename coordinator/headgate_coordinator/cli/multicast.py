@@ -22,15 +22,12 @@ def multicast() -> None:
 def listen(
     group: Annotated[str, typer.Argument(metavar="GROUP:PORT", help="Group and port of the channel.")],
     interface: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", show_default=False, help="Address of the interface to join at.")
+        str | None, typer.Option(metavar="ADDRESS", help="Address of the interface to join at.")
     ] = None,
     topic: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TOPIC", show_default=False, help="Show only this topic; may be given several times."),
+        list[str] | None, typer.Option(metavar="TOPIC", help="Show only this topic; may be given several times.")
     ] = None,
-    count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", show_default=False, help="End after N messages.")
-    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after N messages.")] = None,
     as_json: Json = False,
 ) -> None:
     """Print the messages that a channel sends, and what is lost, until it is interrupted."""

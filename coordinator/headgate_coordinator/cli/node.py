@@ -49,17 +49,10 @@ def node(
     port: Annotated[
         int, typer.Option(envvar="HEADGATE_PORT", min=0, max=65535, help="Port for AMQP; 0 picks a free one.")
     ] = 5672,
-    name: Annotated[
-        str, typer.Option(envvar="HEADGATE_NODE", help="Name of the node, as operators see it.", show_default=False)
-    ] = "",
+    name: Annotated[str, typer.Option(envvar="HEADGATE_NODE", help="Name of the node, as operators see it.")] = "",
     public: Annotated[
         str,
-        typer.Option(
-            envvar="HEADGATE_PUBLIC",
-            metavar="HOST:PORT",
-            help="Address at which clients reach the node.",
-            show_default=False,
-        ),
+        typer.Option(envvar="HEADGATE_PUBLIC", metavar="HOST:PORT", help="Address at which clients reach the node."),
     ] = "",
     certificate: Annotated[
         Path | None,
@@ -85,13 +78,11 @@ def node(
             exists=True,
             dir_okay=False,
             metavar="FILE",
-            show_default=False,
             help="Authorities whose certificates sign in the user of their common name (EXTERNAL).",
         ),
     ] = None,
     plain_without_tls: Annotated[
-        bool,
-        typer.Option("--plain-without-tls", help="Accept passwords and tokens over connections without TLS."),
+        bool, typer.Option("--plain-without-tls", help="Accept passwords and tokens over connections without TLS.")
     ] = False,
     credit: Annotated[
         int, typer.Option(min=1, max=100_000, help="Most messages that a sending client may have under way.")
@@ -172,7 +163,6 @@ def node(
             envvar="HEADGATE_WORKERS",
             min=1,
             max=MOST_WORKERS,
-            show_default=False,
             help="Number of processes that share the ports, under a supervisor; SIGHUP restarts them one by one.",
         ),
     ] = None,

@@ -25,17 +25,10 @@ USAGE_ERROR: Final[type[Exception]] = next(one for one in typer.BadParameter.__m
 
 Redis = Annotated[
     str | None,
-    typer.Option(
-        "--redis",
-        metavar="URL",
-        envvar="HEADGATE_URL",
-        show_default=False,
-        help="URL of Redis, e.g. redis://localhost.",
-    ),
+    typer.Option("--redis", metavar="URL", envvar="HEADGATE_URL", help="URL of Redis, e.g. redis://localhost."),
 ]
 Namespace = Annotated[
-    str,
-    typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Namespace of the destinations."),
+    str, typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Namespace of the destinations.")
 ]
 
 
@@ -67,7 +60,6 @@ SiteSecrets = Annotated[
         envvar="HEADGATE_SECRETS",
         file_okay=False,
         exists=True,
-        show_default=False,
         help="Folder whose files a policy's sites may name.",
     ),
 ]
@@ -77,7 +69,6 @@ SiteHosts = Annotated[
         "--site-host",
         metavar="HOST[:PORT]",
         envvar="HEADGATE_SITE_HOSTS",
-        show_default=False,
         help="Host that URLs in a policy may lead to; may be given several times.",
     ),
 ]
@@ -87,7 +78,6 @@ StoreRoots = Annotated[
         "--store-root",
         metavar="URL",
         envvar="HEADGATE_STORE_ROOTS",
-        show_default=False,
         help="Folder or URL under which a policy's spool stores may be; may be given several times.",
     ),
 ]
@@ -99,27 +89,15 @@ TokenKeys = Annotated[
         envvar="HEADGATE_TOKEN_KEYS",
         exists=True,
         dir_okay=False,
-        show_default=False,
         help="File of public keys (a JSON Web Key Set) that verify users' tokens.",
     ),
 ]
 TokenIssuer = Annotated[
-    str,
-    typer.Option(
-        "--token-issuer",
-        envvar="HEADGATE_TOKEN_ISSUER",
-        show_default=False,
-        help="Issuer (iss) that a token must have.",
-    ),
+    str, typer.Option("--token-issuer", envvar="HEADGATE_TOKEN_ISSUER", help="Issuer (iss) that a token must have.")
 ]
 TokenAudience = Annotated[
     str,
-    typer.Option(
-        "--token-audience",
-        envvar="HEADGATE_TOKEN_AUDIENCE",
-        show_default=False,
-        help="Audience (aud) that a token must name.",
-    ),
+    typer.Option("--token-audience", envvar="HEADGATE_TOKEN_AUDIENCE", help="Audience (aud) that a token must name."),
 ]
 TokenClaim = Annotated[
     str, typer.Option("--token-claim", envvar="HEADGATE_TOKEN_CLAIM", help="Claim that names the token's user.")

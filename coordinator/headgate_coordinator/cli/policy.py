@@ -58,12 +58,8 @@ def lint(
     producers: Annotated[
         int, typer.Option(min=1, metavar="N", help="Producers that send to one destination at the same time.")
     ] = 1,
-    largest: Annotated[
-        str | None, typer.Option(metavar="SIZE", show_default=False, help="Size of the largest message, e.g. 1MiB.")
-    ] = None,
-    mean: Annotated[
-        str | None, typer.Option(metavar="SIZE", show_default=False, help="Average size of a message, e.g. 2KiB.")
-    ] = None,
+    largest: Annotated[str | None, typer.Option(metavar="SIZE", help="Size of the largest message, e.g. 1MiB.")] = None,
+    mean: Annotated[str | None, typer.Option(metavar="SIZE", help="Average size of a message, e.g. 2KiB.")] = None,
     as_json: Json = False,
 ) -> None:
     """Report known traps, which are allowed and stall. Exits with 1 if there are any, 2 if the file is wrong."""
@@ -98,12 +94,7 @@ def apply(
     ] = False,
     expect: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            metavar="VERSION",
-            show_default=False,
-            help="Apply only over this version; 0: only where there is none.",
-        ),
+        typer.Option(min=0, metavar="VERSION", help="Apply only over this version; 0: only where there is none."),
     ] = None,
     shadow: Annotated[
         bool,
@@ -170,18 +161,13 @@ def kept(stores: Sequence[StoreState], policy: Policy) -> list[StoreState]:
 @app.command()
 def show(
     destination: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DEST", show_default=False, help="Name of a destination; without it, all rules are shown."
-        ),
+        str | None, typer.Argument(metavar="DEST", help="Name of a destination; without it, all rules are shown.")
     ] = None,
     file: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="FILE", show_default=False, help="Show what this file sets, applied or not."),
+        Path | None, typer.Option("--file", metavar="FILE", help="Show what this file sets, applied or not.")
     ] = None,
     kind: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", show_default=False, help="Kind that the destination has, or would be made with."),
+        str | None, typer.Option(metavar="KIND", help="Kind that the destination has, or would be made with.")
     ] = None,
     effective: Annotated[
         bool, typer.Option("--effective", help="Show settings that no rule sets too, at their defaults.")

@@ -19,8 +19,8 @@ def pool() -> None:
 
 @app.command("forget-site")
 def forget(
-    name: Annotated[str, typer.Argument(help="Name of the pool.", show_default=False)],
-    site: Annotated[str, typer.Argument(metavar="SITE", help="Site that is gone for good.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the pool.")],
+    site: Annotated[str, typer.Argument(metavar="SITE", help="Site that is gone for good.")],
     gone: Annotated[
         bool, typer.Option("--gone", help="Confirm that nothing at that site uses what it holds any more.")
     ] = False,

@@ -16,8 +16,7 @@ from headgate_coordinator.service import up as embedded
 
 def up(
     port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, show_default=False, help="Loopback TCP port for Redis; 0 picks a free one."),
+        int | None, typer.Option(min=0, max=65535, help="Loopback TCP port for Redis; 0 picks a free one.")
     ] = None,
     amqp_port: Annotated[
         int | None,

@@ -13,15 +13,7 @@ from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.options import Json, Namespace, Redis, print_json, run_with
 from headgate_coordinator.operate.terminal import show
 from headgate_coordinator.security.acl import ROLES, acl_line, site_line
-from headgate_coordinator.security.document import (
-    ANONYMOUS,
-    GrantTable,
-    User,
-    Users,
-    as_dict,
-    check_user,
-    parse_grant,
-)
+from headgate_coordinator.security.document import ANONYMOUS, GrantTable, User, Users, as_dict, check_user, parse_grant
 from headgate_coordinator.security.file import read_users, write_users
 from headgate_coordinator.security.grants import MOST_DESTINATIONS, Action, Identity
 from headgate_coordinator.security.passwords import hashed
@@ -36,10 +28,7 @@ Grants = Annotated[list[str], typer.Argument(metavar="GRANT...", help="Grants, e
 File = Annotated[
     Path | None,
     typer.Option(
-        "--file",
-        metavar="FILE",
-        show_default=False,
-        help="TOML file of users, instead of Redis; rewritten as a whole, without comments.",
+        "--file", metavar="FILE", help="TOML file of users, instead of Redis; rewritten as a whole, without comments."
     ),
 ]
 Stdin = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
@@ -56,10 +45,7 @@ def add(
         ),
     ] = None,
     max_connections: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", show_default=False, help="Most connections of the user at a time, at one node."
-        ),
+        int | None, typer.Option(min=1, metavar="N", help="Most connections of the user at a time, at one node.")
     ] = None,
     max_destinations: Annotated[
         int | None,
@@ -67,7 +53,6 @@ def add(
             min=0,
             max=100_000,
             metavar="N",
-            show_default=False,
             help=f"That the user may make where there are none; {MOST_DESTINATIONS} when left out.",
         ),
     ] = None,
@@ -191,14 +176,10 @@ def check(
 
 def acl(
     role: Annotated[
-        str | None,
-        typer.Option(metavar="ROLE", show_default=False, help=f"One of {', '.join(ROLES)}; all when left out."),
+        str | None, typer.Option(metavar="ROLE", help=f"One of {', '.join(ROLES)}; all when left out.")
     ] = None,
     user: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", show_default=False, help="Name of the Redis user; hg-<namespace>-<role> by default."
-        ),
+        str | None, typer.Option(metavar="NAME", help="Name of the Redis user; hg-<namespace>-<role> by default.")
     ] = None,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Include the commands that clients of a cluster call.")
@@ -218,14 +199,9 @@ def acl(
         ),
     ] = False,
     site: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SITE", show_default=False, help="Print the user of this site, which has a part of --pool."
-        ),
+        str | None, typer.Option(metavar="SITE", help="Print the user of this site, which has a part of --pool.")
     ] = None,
-    pool: Annotated[
-        str | None, typer.Option(metavar="POOL", show_default=False, help="Pool that the --site has a part of.")
-    ] = None,
+    pool: Annotated[str | None, typer.Option(metavar="POOL", help="Pool that the --site has a part of.")] = None,
     namespace: Namespace = "default",
 ) -> None:
     """Print users for an ACL file of Redis: what each part of Headgate needs, for one namespace, and no more.

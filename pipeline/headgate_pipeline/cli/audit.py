@@ -19,8 +19,7 @@ def audit(
     namespace: Namespace = "default",
     as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,  # noqa: FBT002
     page: Annotated[
-        Path | None,
-        typer.Option("--report", metavar="FILE", show_default=False, help="Write the page of `report` too."),
+        Path | None, typer.Option("--report", metavar="FILE", help="Write the page of `report` too.")
     ] = None,
 ) -> None:
     """Replay the ledgers, and prove that the promises held in the period, or name the entry that broke one.

@@ -13,21 +13,17 @@ from headgate_pipeline.cli.options import Input, Namespace, Redis
 
 def recommend(
     output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="FILE", show_default=False, help="File to write; by default it is printed."),
+        Path | None, typer.Option("--output", metavar="FILE", help="File to write; by default it is printed.")
     ] = None,
     folder: Input = None,
     redis: Redis = None,
     namespace: Namespace = "default",
     base: Annotated[
-        Path | None,
-        typer.Option("--base", metavar="FILE", show_default=False, help="TOML policy to add proposals to."),
+        Path | None, typer.Option("--base", metavar="FILE", help="TOML policy to add proposals to.")
     ] = None,
     max_delay: Annotated[
         str | None,
-        typer.Option(
-            "--max-delay", metavar="TIME", show_default=False, help="Longest time that messages may wait for consumers."
-        ),
+        typer.Option("--max-delay", metavar="TIME", help="Longest time that messages may wait for consumers."),
     ] = None,
     max_step: Annotated[
         float, typer.Option("--max-step", min=1.01, max=10, help="Largest change, as a factor of what is in force.")

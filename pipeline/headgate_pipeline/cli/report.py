@@ -21,16 +21,10 @@ def report(
     redis: Redis = None,
     namespace: Namespace = "default",
     audit: Annotated[
-        Path | None,
-        typer.Option(
-            "--audit", metavar="FILE", show_default=False, help="JSON findings of an audit of the same entries."
-        ),
+        Path | None, typer.Option("--audit", metavar="FILE", help="JSON findings of an audit of the same entries.")
     ] = None,
     pictures: Annotated[
-        Path | None,
-        typer.Option(
-            "--pictures", metavar="DIR", show_default=False, help="Write the pictures as PNG too; needs Chromium."
-        ),
+        Path | None, typer.Option("--pictures", metavar="DIR", help="Write the pictures as PNG too; needs Chromium.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Most destinations that get a picture.")] = TOP,
 ) -> None:

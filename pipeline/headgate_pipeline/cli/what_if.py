@@ -24,18 +24,12 @@ def what_if(
         typer.Option(
             "--limit",
             metavar="NAME=SIZE",
-            show_default=False,
             help="Limit of a destination (orders=1MiB) or a limiter (llm:tokens=300k/min); may be given several times.",
         ),
     ] = None,
     policy: Annotated[
         Path | None,
-        typer.Option(
-            "--policy",
-            metavar="FILE",
-            show_default=False,
-            help="Policy to try, in the format of `headgate policy apply`.",
-        ),
+        typer.Option("--policy", metavar="FILE", help="Policy to try, in the format of `headgate policy apply`."),
     ] = None,
     folder: Input = None,
     redis: Redis = None,
