@@ -71,19 +71,13 @@ def root(
 @app.command()
 def explain(
     name: Annotated[str, typer.Argument(help="Name of the destination.")] = "",
-    producer: Annotated[
-        str, typer.Option("--producer", metavar="SESSION", help="Explain as this session sees it.")
-    ] = "",
-    consumer: Annotated[str, typer.Option("--consumer", metavar="ID", help="Explain as this consumer sees it.")] = "",
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Explain as this key of a limiter sees it.")
-    ] = None,
+    producer: Annotated[str, typer.Option(metavar="SESSION", help="Explain as this session sees it.")] = "",
+    consumer: Annotated[str, typer.Option(metavar="ID", help="Explain as this consumer sees it.")] = "",
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="Explain as this key of a limiter sees it.")] = None,
     link: Annotated[
         str,
         typer.Option(
-            "--link",
-            metavar="LINK",
-            help="Explain a link instead of a destination: its bridge's name, SOURCE>TARGET, or its id.",
+            metavar="LINK", help="Explain a link instead of a destination: its bridge's name, SOURCE>TARGET, or its id."
         ),
     ] = "",
     redis: Redis = None,
@@ -105,7 +99,7 @@ def explain(
 @app.command()
 def block(
     name: Name,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason shown to those who wait.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason shown to those who wait.")],
     redis: Redis = None,
     namespace: Namespace = "default",
 ) -> None:

@@ -26,17 +26,13 @@ def doctor(
     durability: Annotated[
         str,
         typer.Option(
-            "--durability",
             metavar="LEVEL",
             help="Durability to check for: memory, fsync or replicas:N; by default what the policy in force asks for.",
         ),
     ] = "",
-    role: Annotated[str, typer.Option("--role", metavar="ROLE", help=f"Role to check: {', '.join(ROLES)}.")] = "",
+    role: Annotated[str, typer.Option(metavar="ROLE", help=f"Role to check: {', '.join(ROLES)}.")] = "",
     user: Annotated[
-        str,
-        typer.Option(
-            "--user", metavar="NAME", help="Redis user whose permissions are checked; by default the URL's user."
-        ),
+        str, typer.Option(metavar="NAME", help="Redis user whose permissions are checked; by default the URL's user.")
     ] = "",
     redis: Redis = None,
     namespace: Namespace = "default",

@@ -19,9 +19,7 @@ def links(
     end: Annotated[
         str | None,
         typer.Option(
-            "--end",
-            metavar="LINK",
-            help="Give up this link, whose site left the policy: its messages go back to their source.",
+            metavar="LINK", help="Give up this link, whose site left the policy: its messages go back to their source."
         ),
     ] = None,
 ) -> None:

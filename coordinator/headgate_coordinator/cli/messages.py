@@ -26,10 +26,8 @@ def message() -> None:
 @app.command("list")
 def listing(
     name: Name,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=MOST, metavar="N", help="Show at most N messages.")] = 20,
-    after: Annotated[
-        str | None, typer.Option("--after", metavar="ID", help="Show only messages after this id.")
-    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, metavar="N", help="Show at most N messages.")] = 20,
+    after: Annotated[str | None, typer.Option(metavar="ID", help="Show only messages after this id.")] = None,
     redis: Redis = None,
     namespace: Namespace = "default",
     as_json: Json = False,

@@ -73,7 +73,6 @@ def node(
     client_ca: Annotated[
         Path | None,
         typer.Option(
-            "--client-ca",
             envvar="HEADGATE_CLIENT_CA",
             exists=True,
             dir_okay=False,

@@ -24,11 +24,10 @@ CLAIM: Final = "sub"
 USAGE_ERROR: Final[type[Exception]] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "UsageError")
 
 Redis = Annotated[
-    str | None,
-    typer.Option("--redis", metavar="URL", envvar="HEADGATE_URL", help="URL of Redis, e.g. redis://localhost."),
+    str | None, typer.Option(metavar="URL", envvar="HEADGATE_URL", help="URL of Redis, e.g. redis://localhost.")
 ]
 Namespace = Annotated[
-    str, typer.Option("--namespace", metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Namespace of the destinations.")
+    str, typer.Option(metavar="NAME", envvar="HEADGATE_NAMESPACE", help="Namespace of the destinations.")
 ]
 
 
@@ -55,7 +54,6 @@ def time_option(text: str, *, least: float = 0.0, most: float = float("inf")) ->
 SiteSecrets = Annotated[
     Path | None,
     typer.Option(
-        "--site-secrets",
         metavar="DIR",
         envvar="HEADGATE_SECRETS",
         file_okay=False,
@@ -84,7 +82,6 @@ StoreRoots = Annotated[
 TokenKeys = Annotated[
     Path | None,
     typer.Option(
-        "--token-keys",
         metavar="FILE",
         envvar="HEADGATE_TOKEN_KEYS",
         exists=True,
@@ -92,16 +89,11 @@ TokenKeys = Annotated[
         help="File of public keys (a JSON Web Key Set) that verify users' tokens.",
     ),
 ]
-TokenIssuer = Annotated[
-    str, typer.Option("--token-issuer", envvar="HEADGATE_TOKEN_ISSUER", help="Issuer (iss) that a token must have.")
-]
+TokenIssuer = Annotated[str, typer.Option(envvar="HEADGATE_TOKEN_ISSUER", help="Issuer (iss) that a token must have.")]
 TokenAudience = Annotated[
-    str,
-    typer.Option("--token-audience", envvar="HEADGATE_TOKEN_AUDIENCE", help="Audience (aud) that a token must name."),
+    str, typer.Option(envvar="HEADGATE_TOKEN_AUDIENCE", help="Audience (aud) that a token must name.")
 ]
-TokenClaim = Annotated[
-    str, typer.Option("--token-claim", envvar="HEADGATE_TOKEN_CLAIM", help="Claim that names the token's user.")
-]
+TokenClaim = Annotated[str, typer.Option(envvar="HEADGATE_TOKEN_CLAIM", help="Claim that names the token's user.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 

@@ -163,9 +163,7 @@ def show(
     destination: Annotated[
         str | None, typer.Argument(metavar="DEST", help="Name of a destination; without it, all rules are shown.")
     ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="Show what this file sets, applied or not.")
-    ] = None,
+    file: Annotated[Path | None, typer.Option(metavar="FILE", help="Show what this file sets, applied or not.")] = None,
     kind: Annotated[
         str | None, typer.Option(metavar="KIND", help="Kind that the destination has, or would be made with.")
     ] = None,

@@ -27,9 +27,7 @@ Name = Annotated[
 Grants = Annotated[list[str], typer.Argument(metavar="GRANT...", help="Grants, e.g. produce,consume:orders.#")]
 File = Annotated[
     Path | None,
-    typer.Option(
-        "--file", metavar="FILE", help="TOML file of users, instead of Redis; rewritten as a whole, without comments."
-    ),
+    typer.Option(metavar="FILE", help="TOML file of users, instead of Redis; rewritten as a whole, without comments."),
 ]
 Stdin = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
 Edit = Callable[[dict[str, User]], None]
@@ -40,9 +38,7 @@ def add(
     name: Name,
     grant: Annotated[
         list[str] | None,
-        typer.Option(
-            "--grant", metavar="GRANT", help="Grant, e.g. produce,consume:orders.#; may be given several times."
-        ),
+        typer.Option(metavar="GRANT", help="Grant, e.g. produce,consume:orders.#; may be given several times."),
     ] = None,
     max_connections: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Most connections of the user at a time, at one node.")

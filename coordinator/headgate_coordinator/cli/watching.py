@@ -16,9 +16,7 @@ from headgate_coordinator.operate.terminal import console, show
 
 MOST_LINKS: Final = 50
 """Links that a live picture reads."""
-Sort = Annotated[
-    str, typer.Option("--sort", metavar="BY", help=f"One of {', '.join(reporting.SORTS)}; the largest first.")
-]
+Sort = Annotated[str, typer.Option(metavar="BY", help=f"One of {', '.join(reporting.SORTS)}; the largest first.")]
 
 
 def _sort(by: str) -> str:

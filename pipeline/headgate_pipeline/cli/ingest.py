@@ -7,16 +7,11 @@ import typer
 from headgate import InvalidValue
 from headgate_pipeline.cli.options import Namespace, Redis
 
-Output = Annotated[
-    str, typer.Option("--output", metavar="PATH", help="Folder for the tables `entries` and `problems`.")
-]
+Output = Annotated[str, typer.Option(metavar="PATH", help="Folder for the tables `entries` and `problems`.")]
 Checkpoint = Annotated[
     str | None,
     typer.Option(
-        "--checkpoint",
-        metavar="PATH",
-        show_default="OUTPUT/_checkpoint",
-        help="Folder that keeps how far it got; one per table.",
+        metavar="PATH", show_default="OUTPUT/_checkpoint", help="Folder that keeps how far it got; one per table."
     ),
 ]
 

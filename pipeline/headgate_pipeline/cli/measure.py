@@ -11,17 +11,13 @@ if TYPE_CHECKING:
 
 
 def measure(
-    output: Annotated[
-        str, typer.Option("--output", metavar="PATH", help="Folder of the tables; for Iceberg, CATALOG.NAMESPACE.")
-    ],
+    output: Annotated[str, typer.Option(metavar="PATH", help="Folder of the tables; for Iceberg, CATALOG.NAMESPACE.")],
     folder: Input = None,
     redis: Redis = None,
     namespace: Namespace = "default",
-    window: Annotated[
-        str, typer.Option("--window", metavar="LENGTH", help="Length of a window, e.g. 10 seconds.")
-    ] = "10 seconds",
+    window: Annotated[str, typer.Option(metavar="LENGTH", help="Length of a window, e.g. 10 seconds.")] = "10 seconds",
     stalled: Annotated[
-        int, typer.Option("--stalled", min=0, metavar="MS", help="Shortest wait that counts as a stall, in ms.")
+        int, typer.Option(min=0, metavar="MS", help="Shortest wait that counts as a stall, in ms.")
     ] = 1000,
     form: Annotated[
         str,

@@ -13,27 +13,22 @@ from headgate_pipeline.cli.options import Input, Namespace, Redis
 
 def recommend(
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="File to write; by default it is printed.")
+        Path | None, typer.Option(metavar="FILE", help="File to write; by default it is printed.")
     ] = None,
     folder: Input = None,
     redis: Redis = None,
     namespace: Namespace = "default",
-    base: Annotated[
-        Path | None, typer.Option("--base", metavar="FILE", help="TOML policy to add proposals to.")
-    ] = None,
+    base: Annotated[Path | None, typer.Option(metavar="FILE", help="TOML policy to add proposals to.")] = None,
     max_delay: Annotated[
-        str | None,
-        typer.Option("--max-delay", metavar="TIME", help="Longest time that messages may wait for consumers."),
+        str | None, typer.Option(metavar="TIME", help="Longest time that messages may wait for consumers.")
     ] = None,
     max_step: Annotated[
-        float, typer.Option("--max-step", min=1.01, max=10, help="Largest change, as a factor of what is in force.")
+        float, typer.Option(min=1.01, max=10, help="Largest change, as a factor of what is in force.")
     ] = 2.0,
-    min_limit: Annotated[str, typer.Option("--min-limit", metavar="SIZE", help="Smallest limit to propose.")] = "16KiB",
-    max_limit: Annotated[str, typer.Option("--max-limit", metavar="SIZE", help="Largest limit to propose.")] = "1GiB",
+    min_limit: Annotated[str, typer.Option(metavar="SIZE", help="Smallest limit to propose.")] = "16KiB",
+    max_limit: Annotated[str, typer.Option(metavar="SIZE", help="Largest limit to propose.")] = "1GiB",
     rates: Annotated[bool, typer.Option("--rates", help="Propose rates of queues and topics too.")] = False,  # noqa: FBT002
-    round_trip: Annotated[
-        str, typer.Option("--round-trip", metavar="TIME", help="Round trip to Redis, where none was seen.")
-    ] = "5ms",
+    round_trip: Annotated[str, typer.Option(metavar="TIME", help="Round trip to Redis, where none was seen.")] = "5ms",
 ) -> None:
     """Propose limits, windows and rates: a policy document with the reason of each value. Nothing is put in force."""
     from headgate_pipeline.ledger.entries import entries

@@ -16,15 +16,15 @@ TOP: Final = 12
 
 
 def report(
-    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Page to write.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option(metavar="FILE", help="Page to write.")] = Path("report.html"),
     folder: Input = None,
     redis: Redis = None,
     namespace: Namespace = "default",
     audit: Annotated[
-        Path | None, typer.Option("--audit", metavar="FILE", help="JSON findings of an audit of the same entries.")
+        Path | None, typer.Option(metavar="FILE", help="JSON findings of an audit of the same entries.")
     ] = None,
     pictures: Annotated[
-        Path | None, typer.Option("--pictures", metavar="DIR", help="Write the pictures as PNG too; needs Chromium.")
+        Path | None, typer.Option(metavar="DIR", help="Write the pictures as PNG too; needs Chromium.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Most destinations that get a picture.")] = TOP,
 ) -> None:

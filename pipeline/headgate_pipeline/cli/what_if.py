@@ -22,14 +22,12 @@ def what_if(
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            "--limit",
             metavar="NAME=SIZE",
             help="Limit of a destination (orders=1MiB) or a limiter (llm:tokens=300k/min); may be given several times.",
         ),
     ] = None,
     policy: Annotated[
-        Path | None,
-        typer.Option("--policy", metavar="FILE", help="Policy to try, in the format of `headgate policy apply`."),
+        Path | None, typer.Option(metavar="FILE", help="Policy to try, in the format of `headgate policy apply`.")
     ] = None,
     folder: Input = None,
     redis: Redis = None,
