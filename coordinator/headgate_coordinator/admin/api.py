@@ -151,20 +151,16 @@ class Api:
             )
         return models.Explained(text=str(explanation), explanation=explanation)
 
-    async def _pools(self, call: Call) -> pools.Pools:
-        del call
+    async def _pools(self, _call: Call) -> pools.Pools:
         return pools.Pools(pools=[pools.Pool.of(pool) for pool in (await self._fresh()).pools])
 
-    async def _limiters(self, call: Call) -> limiters.Limiters:
-        del call
+    async def _limiters(self, _call: Call) -> limiters.Limiters:
         return _limiters(await self._fresh(), await self._watch.explanations())
 
-    async def _stores(self, call: Call) -> stores.Stores:
-        del call
+    async def _stores(self, _call: Call) -> stores.Stores:
         return stores.Stores(stores=[stores.Store.read(store) for store in (await self._fresh()).stores])
 
-    async def _policy_links(self, call: Call) -> models.PolicyLinks:
-        del call
+    async def _policy_links(self, _call: Call) -> models.PolicyLinks:
         return await self._links.links()
 
     async def _explain_link(self, call: Call) -> models.Explained:
@@ -174,16 +170,14 @@ class Api:
             raise Refused(404, "unknown-link", str(error), link=call.name) from None
         return models.Explained(text=str(explanation), explanation=explanation)
 
-    async def _nodes(self, call: Call) -> models.Nodes:
-        del call
+    async def _nodes(self, _call: Call) -> models.Nodes:
         entries = await self._entries.get()
         return models.Nodes(this=self._own_id(), nodes=[models.Node.read(entry) for entry in entries])
 
     def _own_id(self) -> str | None:
         return self._node.facts().id if self._node else None
 
-    async def _list_deadlocks(self, call: Call) -> models.Deadlocks:
-        del call
+    async def _list_deadlocks(self, _call: Call) -> models.Deadlocks:
         return models.Deadlocks(deadlocks=[models.FoundDeadlock.of(found) for found in await self._deadlocks.get()])
 
     async def _list_nodes(self) -> list[NodeEntry]:
@@ -223,8 +217,7 @@ class Api:
         self._watch.changed()
         return models.Purged(destination=call.name, messages=messages)
 
-    async def _policy(self, call: Call) -> models.PolicyInForce:
-        del call
+    async def _policy(self, _call: Call) -> models.PolicyInForce:
         return models.PolicyInForce.model_validate_json((await self._client.policy()).to_json())
 
     async def _put_policy(self, call: Call) -> BaseModel:

@@ -202,8 +202,7 @@ def _file(name: str, media_type: str) -> Handler:
     return answer
 
 
-async def _failed(request: Request, error: Exception) -> Response:
-    del request
+async def _failed(_request: Request, error: Exception) -> Response:
     return problem_of(error) if isinstance(error, HeadgateError) else problem(500, "internal", "see the node's log")
 
 

@@ -80,8 +80,7 @@ class SliceWorkers:
             await self._registry.unfollow(self.source, self._changed)
             await asyncio.gather(*(stop(task) for task in (*self._tasks.values(), *self._ending)))
 
-    def _changed(self, fields: Mapping[str, str]) -> None:
-        del fields
+    def _changed(self, _fields: Mapping[str, str]) -> None:
         slices = self._registry.slices(self.source)
         self._ending = [task for task in self._ending if not task.done()]
         for number in [number for number in self._tasks if number >= len(slices)]:  # it was made anew with fewer

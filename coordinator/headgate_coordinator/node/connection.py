@@ -370,9 +370,8 @@ class Connection(Wire):
         else:
             self.abort()
 
-    def went(self, error: Exception | None) -> None:
+    def went(self, _error: Exception | None) -> None:
         """Let go of everything that it had."""
-        del error
         for timer in (self._stuck, self._expiry):
             if timer:
                 timer.cancel()

@@ -124,24 +124,20 @@ class Peer(Wire):
         """Take no link: we begin them."""
         link.refuse(NOT_ALLOWED, "this client begins its links itself")
 
-    def answered(self, link: Link) -> None:
+    def answered(self, _link: Link) -> None:
         """Note that a link is answered; one that is refused has no address, and is detached next."""
-        del link
         self.changed.set()
 
-    def received(self, link: Link, messages: list[Incoming]) -> None:
+    def received(self, _link: Link, _messages: list[Incoming]) -> None:
         """Note messages that came in."""
-        del link, messages
         self.changed.set()
 
-    def flowed(self, link: Link) -> None:
+    def flowed(self, _link: Link) -> None:
         """Note other credit."""
-        del link
         self.changed.set()
 
-    def settled(self, link: Link, fates: list[Fate]) -> None:
+    def settled(self, _link: Link, _fates: list[Fate]) -> None:
         """Note outcomes."""
-        del link, fates
         self.changed.set()
 
     def detached(self, link: Link) -> None:
@@ -154,7 +150,6 @@ class Peer(Wire):
         self.over.append((condition, description))
         self.changed.set()
 
-    def went(self, error: Exception | None) -> None:
+    def went(self, _error: Exception | None) -> None:
         """Note that the socket is closed."""
-        del error
         self.changed.set()

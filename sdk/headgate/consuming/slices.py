@@ -128,8 +128,7 @@ class Slices:
         await self._registry.unfollow(self.first.address, self._changed)
         await asyncio.gather(*(feed.close() for feed in self.feeds))
 
-    def _changed(self, fields: Mapping[str, str]) -> None:
-        del fields
+    def _changed(self, _fields: Mapping[str, str]) -> None:
         if len(self._missing()) and (self._task is None or self._task.done()) and not self.is_closed:
             self._task = asyncio.create_task(self._keep_up(), name=f"headgate slices {self.first.id}")
 

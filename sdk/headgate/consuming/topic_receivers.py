@@ -59,9 +59,8 @@ class InboxReceivers:
         """How many wait for a message."""
         return self._inbox.asked
 
-    def sink(self, feed: Feed) -> InboxSink:
+    def sink(self, _feed: Feed) -> InboxSink:
         """Return a lane for the feed of one topic."""
-        del feed
         return InboxSink(self._inbox, self._rotation.lane())
 
     async def find_queue(self) -> str | None:

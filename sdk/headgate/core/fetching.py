@@ -48,9 +48,8 @@ class WindowUse:
     _open: int = 0
     _open_bytes: int = 0
 
-    def linger(self, settled: int) -> float:
+    def linger(self, _settled: int) -> float:
         """Return the seconds for which settlements wait for company, however many they are."""
-        del settled
         return LINGER
 
     def deliver(self, messages: int, size: int) -> None:
@@ -125,9 +124,8 @@ class WindowUse:
     def reserve(self, messages: int) -> None:
         """Keep nothing for a fetch: nobody shares this window."""
 
-    def release(self, brought: int) -> bool:
+    def release(self, _brought: int) -> bool:
         """Note that a fetch was answered; a window of its own tells by itself when to look again."""
-        del brought
         return False
 
 

@@ -115,7 +115,7 @@ class Share:
         self.release(0)
 
     def ask(
-        self, going: int, going_bytes: int, asked: int = 0, *, due: bool = True, again: bool = False
+        self, going: int, going_bytes: int, _asked: int = 0, *, due: bool = True, again: bool = False
     ) -> tuple[int, int]:
         """Return the room for a fetch that settles these in the same call; (0, 0) until it is this one's turn.
 
@@ -126,7 +126,6 @@ class Share:
             due: join the line; without it there is room only while nobody waits.
             again: the fetch is repeated: it gets what it was given then.
         """
-        del asked
         if again:
             return self.reserved, 1
         if due:
@@ -152,9 +151,8 @@ class Share:
         """Messages that are being fetched."""
         return self.of.under_way.get(self, 0)
 
-    def free(self, asked: int) -> tuple[int, int]:
+    def free(self, _asked: int) -> tuple[int, int]:
         """Return whether to look again when it is time to: not while others have their turn, nor without room."""
-        del asked
         if self not in self.of.line:
             return (1, 1)
         return self.of.room(0, 0) if next(iter(self.of.line)) is self else _NONE

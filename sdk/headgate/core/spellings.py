@@ -135,8 +135,7 @@ def _share(value: Any, what: str) -> str:
     return str(parse_size(value, what))
 
 
-def _when_full(value: str, what: str) -> str:
-    del what  # it names itself
+def _when_full(value: str, _what: str) -> str:
     return WhenFull.parse(value or "nothing").text
 
 
@@ -158,10 +157,9 @@ def _pools(value: Any, what: str) -> str:
     return " ".join(names)
 
 
-def _window(value: Any, what: str) -> str:
+def _window(value: Any, _what: str) -> str:
     if isinstance(value, str) and "/" in value:
         return Window.parse(value).text
-    del what  # the window names itself
     return Window.of(value).text
 
 

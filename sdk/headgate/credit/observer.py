@@ -246,6 +246,5 @@ def _nothing() -> None:
     pass
 
 
-def _nobody(wait: str) -> Outgoing | None:
-    del wait
+def _nobody(_wait: str) -> Outgoing | None:
     return None

@@ -70,9 +70,8 @@ class NodeWriter(OverflowWriter):
         self._way.opens()
         return prepared
 
-    def refuse(self, segment: str, room: int, no_store: NoStore | None) -> None:
+    def refuse(self, _segment: str, room: int, no_store: NoStore | None) -> None:
         """Note that there is room for only that many references, or none at the store: all are back in line."""
-        del segment
         self.prepared = None  # what came behind is back in line too
         way, now, self._refused = self._way, self._loop.time(), True
         if no_store is None:

@@ -78,9 +78,8 @@ class TopicSink(ClientSink):
             receivers.topics.shared.freed()
             receivers.looked()
 
-    def take_back(self, holder: Holder, most: int) -> list[Message]:
+    def take_back(self, _holder: Holder, most: int) -> list[Message]:
         """Take out up to ``most`` messages that were not sent, the newest first; the feed then rests."""
-        del holder
         back = [self._buffer.pop() for _ in range(min(most, len(self._buffer)))]
         if back:
             self._receivers.resting.add(self._feed)

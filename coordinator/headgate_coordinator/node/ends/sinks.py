@@ -144,9 +144,8 @@ class LinkSink(ClientSink):
         if not self._feed.recalls and self._receiver.drains:
             self._feed.look()
 
-    def take_back(self, holder: Holder, most: int) -> list[Message]:
+    def take_back(self, _holder: Holder, most: int) -> list[Message]:
         """Take out up to ``most`` messages that were not sent, the newest first."""
-        del holder
         return [self._buffer.pop() for _ in range(min(most, len(self._buffer)))]
 
     def expired(self) -> None:
