@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -200,16 +200,9 @@ class Link:
 
 
 _DEFAULTS: Final[dict[str, Any]] = {
-    "max_hops": None,
-    "dead_letters": None,
-    "here": "",
-    "zone": "",
-    "selector": "",
-    "rate": None,
-    "byte_rate": None,
-    "replicas": 0,
-    "fsync": False,
-    "copies": False,
+    one.name: one.default
+    for one in fields(Link)
+    if one.default is not MISSING and one.name not in ("kind", "origin", "site")
 }
 
 
