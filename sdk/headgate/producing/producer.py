@@ -25,7 +25,7 @@ BYTES_AHEAD: Final = 0.1
 Asked = tuple[
     bytes | str, Headers | None, float | str | None, float | str | None, datetime | float | None, float | str | None
 ]
-"""What a message is sent with: body, headers, timeout, ttl, at and delay."""
+"""The body, headers, timeout, ttl, at and delay of a message that is to be sent."""
 
 
 class Producer:
