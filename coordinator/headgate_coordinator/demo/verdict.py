@@ -131,7 +131,7 @@ def judge(facts: Facts) -> list[Check]:
         _in_order(facts),
         _limit(facts),
         _blocked(facts),
-        _reclaimed(facts),
+        _back("reclaimed", "the killed producer", facts, facts),
         *_node_checks(facts),
         *(link_checks(facts.forwarded) if facts.forwarded else ()),
         _counters(facts),
@@ -257,10 +257,6 @@ def _blocked(facts: Facts) -> Check:
     else:
         sentence = "no producer was ever seen waiting: the limit was not put to the test, a lower one will be"
     return Check("blocked", facts.blocked > 0, sentence)
-
-
-def _reclaimed(facts: Facts) -> Check:
-    return _back("reclaimed", "the killed producer", facts, facts)
 
 
 def _node_checks(facts: Facts) -> list[Check]:

@@ -118,7 +118,7 @@ def _keys(top: Sequence[KeyUse]) -> Table:
     for use in top:
         has = [f"{name} {amount}" for name, amount in sorted({**use.taken, **use.held}.items())]
         has += [f"held off for {use.held_off:.3g} s"] if use.held_off else []
-        table.add_row(_key(use), str(use.holds), str(use.waiting), ", ".join(has) or "-")
+        table.add_row("(none)" if use.key is None else use.key, str(use.holds), str(use.waiting), ", ".join(has) or "-")
     return table
 
 
@@ -129,10 +129,6 @@ def _bands(bands: Sequence[BandUse]) -> Table:
     return table
 
 
-def _key(use: KeyUse) -> str:
-    return use.key if use.key is not None else "(none)"
-
-
 def limiters(found: Sequence[Explanation], width: int, narrow: int) -> list[RenderableType]:
     """Return the table of limiters, a line for each limit."""
     named = [(one, one.limiter) for one in found if one.limiter is not None]
@@ -140,7 +136,8 @@ def limiters(found: Sequence[Explanation], width: int, narrow: int) -> list[Rend
     table.add_column("limiter", overflow="fold", min_width=10, max_width=max(14, width // 4))
     table.add_column("limit", no_wrap=True)  # a line of each column is one limit's
     later = () if width < narrow else ("whole again",)
-    for column in ("taken + withheld" if _withholds(named) else "taken", "of", *later, "waiting"):
+    withholds = any(limit.withheld for _, view in named for limit in view.limits)
+    for column in ("taken + withheld" if withholds else "taken", "of", *later, "waiting"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("top keys", no_wrap=True, overflow="ellipsis", max_width=max(16, width - 80))
     for one, view in named:
@@ -179,10 +176,6 @@ def turns(found: Sequence[Explanation], width: int) -> list[RenderableType]:
         top = (f"{one.name}: {one.waiting}, {one.share:.0%}" for one in view.first[:NAMED])
         table.add_row(Text(name), str(view.waiting), str(view.keys), Text("; ".join(top)))
     return [table]
-
-
-def _withholds(named: Sequence[tuple[Explanation, LimiterView]]) -> bool:
-    return any(limit.withheld for _, view in named for limit in view.limits)
 
 
 def _line(limit: LimitState, view: LimiterView, *, later: bool) -> tuple[Text, ...]:

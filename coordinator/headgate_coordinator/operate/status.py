@@ -96,10 +96,6 @@ class StatusData:
     links_in_all: int = 0
 
 
-def _pending(one: Explanation) -> int:
-    return one.limits[0].pending if one.limits else 0
-
-
 def _used(one: Explanation) -> float:
     if one.limiter is not None:
         return one.limiter.used
@@ -109,7 +105,7 @@ def _used(one: Explanation) -> float:
 
 SORTS: Final[dict[str, Callable[[Explanation], Any]]] = {
     "name": lambda one: one.destination,
-    "pending": lambda one: -_pending(one),
+    "pending": lambda one: -(one.limits[0].pending if one.limits else 0),
     "leased": lambda one: -(one.limits[0].leased if one.limits else 0),
     "blocked": lambda one: (-one.blocked, one.state == "open"),
     "consumers": lambda one: -int(one.fields.get("consumers", 0)),

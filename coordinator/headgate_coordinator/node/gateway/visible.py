@@ -36,15 +36,14 @@ class VisibleNamespace:
         self._access = access
         self._policies = policies
 
-    def _any(self, name: str) -> bool:
-        return any(self._access.may(action, name) for action in Action)
-
     async def destinations(self, keys: Sequence[str]) -> list[str]:
         """Return the keys of destinations that any grant is for; reply queues are nobody's to list."""
 
         def shown(key: str) -> bool:
             at = parse_key(key[: key.find("}") + 1])
-            return at is not None and not is_reply_queue(at[1]) and self._any(at[1])
+            if at is None or is_reply_queue(at[1]):
+                return False
+            return any(self._access.may(action, at[1]) for action in Action)
 
         return await self._those(keys, shown)
 
