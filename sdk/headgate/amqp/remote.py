@@ -100,11 +100,7 @@ class NodeBackend:
         return self._sure(await self._ask("call", script.name, keys[0], argv))
 
     def promise(self, durability: Durability) -> None:
-        """See that the Redis behind the nodes can say when a write is so safe.
-
-        Raises:
-            PolicyError: it is too old.
-        """
+        """See that the Redis behind the nodes can say when a write is so safe; errors as :meth:`Backend.promise`."""
         durability.check(self.version)
 
     async def secure(

@@ -72,12 +72,7 @@ class Server:
         self._hints: weakref.WeakSet[PubSubWakeUps] = weakref.WeakSet()
 
     async def open(self) -> None:
-        """Connect once, to find out what is there.
-
-        Raises:
-            CoordinatorUnavailable: nothing answers, or it is too old.
-            AccessDenied: it refuses the credentials.
-        """
+        """Connect once, to find out what is there; errors as :meth:`Backend.open`."""
         patience = CALL_TIMEOUT + 2 * CONNECT_TIMEOUT * max(1, len(self.url.hosts))  # for they may be asked in turn
         try:
             async with asyncio.timeout(patience):
@@ -121,11 +116,7 @@ class Server:
         raise rx.ClusterDownError("the cluster has no master")
 
     def promise(self, durability: Durability) -> None:
-        """See that the server can say when a write is so safe.
-
-        Raises:
-            PolicyError: it is too old.
-        """
+        """See that the server can say when a write is so safe; errors as :meth:`Backend.promise`."""
         durability.check(self.version)
 
     async def secure(
@@ -182,11 +173,7 @@ class Server:
                 raise translated(self.url, error) from error
 
     async def command(self, key: bytes, *args: Any) -> Any:
-        """Send one read-only command to the server that holds a key.
-
-        Raises:
-            CoordinatorUnavailable: no answer.
-        """
+        """Send one read-only command to the server that holds a key; errors as :meth:`Backend.command`."""
         return await self._read(lambda: self._lane(key), args)
 
     async def _read(self, lane_of: Callable[[], ServerConnections], words: Sequence[Any]) -> Any:
@@ -204,11 +191,7 @@ class Server:
         raise AssertionError
 
     async def burst(self, commands: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:
-        """Send (key, command) pairs, those to one server in one write; returns the replies, an error as one of them.
-
-        Raises:
-            CoordinatorUnavailable: no answer from one of the servers; the others may have done their part.
-        """
+        """Send (key, command) pairs, those to one server in one write; the rest is as of :meth:`Backend.burst`."""
         replies: list[Any] = [None] * len(commands)
         due: Sequence[int] = range(len(commands))
         try:
@@ -245,12 +228,7 @@ class Server:
         return sorted(found)
 
     async def everywhere(self, *args: Any) -> list[Any]:
-        """Send one read-only command to each master; returns their answers.
-
-        Raises:
-            CoordinatorUnavailable: one does not answer.
-            AccessDenied: the command is not allowed.
-        """
+        """Send one read-only command to each master; returns their answers, errors as :meth:`Backend.everywhere`."""
         return [await self._read(partial(self._lane_at, place), args) for place in self._masters()]
 
     def _masters(self) -> list[str]:
