@@ -27,7 +27,10 @@ class Named(Protocol):
 
 
 class LinkStore:
-    """A link store takes steps of one server's links: the source's for those that begin here, else the target's."""
+    """A link store takes steps of one server's links: the source's for those that begin here, else the target's.
+
+    A call raises CoordinatorUnavailable where there is no answer, and may be repeated.
+    """
 
     def __init__(self, server: Backend) -> None:
         self.server = server
@@ -41,9 +44,6 @@ class LinkStore:
             fence: number of the caller's lease on the link.
             window: as the operator reads it, ``<messages>/<bytes>``.
             copies: whether the consumers of a queue get each message too.
-
-        Raises:
-            CoordinatorUnavailable: no answer; the call may be repeated.
         """
         how = "copies" if copies else "moves"
         reply = await call(self.server, "link_open", source.keys(link), link=link, fence=fence, window=window, how=how)
@@ -66,9 +66,6 @@ class LinkStore:
             after: number of the last message that the caller has, at least the target's mark.
             messages: most to return, 0 for none.
             size: most bytes to return; a larger message comes alone.
-
-        Raises:
-            CoordinatorUnavailable: no answer; the call may be repeated.
         """
         reply = await call(
             self.server, "link_read", source.keys(link), link=link, fence=fence, born=born, mark=mark, after=after,
@@ -91,9 +88,6 @@ class LinkStore:
             fence: number of a lease that the target knows: nothing of an earlier one can raise its mark.
             born: as :meth:`open` answered.
             mark: number of the last message that the target has.
-
-        Raises:
-            CoordinatorUnavailable: no answer; the call may be repeated.
         """
         reply = await call(
             self.server, "link_read", source.keys(link), link=link, fence=fence, born=born, mark=mark, after=mark,
@@ -179,9 +173,6 @@ class LinkStore:
             weight: share among producers.
             keys: that take turns, of each entry.
             segment: ``<name> <bytes> <messages>`` of the segment, where the entries are references to one.
-
-        Raises:
-            CoordinatorUnavailable: no answer; the call may be repeated.
         """
         values = self._target(
             fence=fence, born=born, prev=prev, lost=lost, need=need, want=want, ttl_ms=ttl_ms, weight=weight,
@@ -199,9 +190,6 @@ class LinkStore:
 
         Both go over one connection in one write, for WAIT is about what its own connection wrote. The link's
         need stays as it is, and its place in line.
-
-        Raises:
-            CoordinatorUnavailable: no answer; the call may be repeated.
         """
         op = script("link_commit")
         values = self._target(
