@@ -198,5 +198,5 @@ end
 write_ledger('apply', '-', 0, 0, 0)
 save_destination()
 wake_all('settings')
-if d.stopped or is_above() then recall() end
+if d.stopped or is_above() or (d.kind == 'gate' and d.shadow) then recall() end
 return { code, int(d.epoch), d.kind }

@@ -61,8 +61,8 @@ local function recall()
   if is_above() then
     bytes, messages = math.max(0, bytes - d.pending_bytes), math.max(0, messages - d.pending_messages)
   end
-  wake_all('recall ' .. int(math.min(share(bytes, 1), most)) .. ' ' .. int(math.min(share(messages, 1), most)) .. ' ' .. int(d.epoch)
-    .. (d.owes and ' owed' or ''))
+  wake_all('recall ' .. int(math.min(share(shadow_most('bytes', bytes), 1), most)) .. ' '
+    .. int(math.min(share(shadow_most('messages', messages), 1), most)) .. ' ' .. int(d.epoch) .. (d.owes and ' owed' or ''))
 end
 
 -- Of credit that was granted before a limit bound, or was lowered: whether it covers that much more. All that is stored

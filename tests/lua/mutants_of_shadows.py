@@ -14,9 +14,12 @@ _T = "test_shadows"
 _QUEUE = f"{_T}::test_messages_above_what_may_be_pending_are_counted_and_stored"
 _RATES = f"{_T}::test_rates_of_senders_are_judged_with_a_burst"
 _GATE = f"{_T}::test_a_gate_counts_the_credit_that_its_first_in_line_needs"
+_COMES = f"{_T}::test_what_is_in_hand_at_a_gate_is_asked_for_when_a_shadow_comes"
 _ANEW = f"{_T}::test_other_shadow_limits_are_counted_anew_and_none_costs_nothing"
 
 SHADOWS: Final = (
+    ("P10", "apply", " or (d.kind == 'gate' and d.shadow) then recall()", " then recall()", _COMES),
+    ("P10", "lib/credit", "share(shadow_most('bytes', bytes), 1)", "share(bytes, 1)", _COMES),
     ("P8", "lib/shadow", "        charge(limit, levels, amount[3])", "", _FORMS),
     ("P10", "lib/shadow", "if wait ~= 0 then", "if true then", _FORMS),
     ("P10", "lib/shadow", "    would_wait[1] = would_wait[1] + 1", "", _FORMS),

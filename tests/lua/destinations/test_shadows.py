@@ -9,6 +9,7 @@ import pytest
 
 from headgate.errors import InvalidValue
 from tests.lua.place import Place
+from tests.lua.promises.hearing import Ear
 
 
 async def noted(place: Place) -> list[str]:
@@ -111,6 +112,17 @@ async def test_a_gate_counts_the_credit_that_its_first_in_line_needs(place: Plac
     assert (await bob.ask(need=30, window=1000)).granted == 50, "its share is a half"
     assert await noted(place) == ["would-block:bytes:1:30"]
     assert await counted(place) == ("1", {"bytes:all:1:30"})
+
+
+async def test_what_is_in_hand_at_a_gate_is_asked_for_when_a_shadow_comes(place: Place) -> None:
+    """Mutants: nobody is asked; each may keep a share of the real limit."""
+    await place.create("gate", limit=1000)
+    for name in ("ann", "bob"):
+        await place.producer(name).ask(10, window=500)
+    async with Ear.at(place) as ear:
+        await place.change(shadow="bytes at_once 100")
+        epoch = (await place.look()).number("epoch")
+        assert ("", f"recall 50 {1 << 52} {epoch}") in await ear.heard()
 
 
 async def test_a_gate_counts_nobody_who_waited_for_its_real_limit(place: Place) -> None:

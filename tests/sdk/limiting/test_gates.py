@@ -259,3 +259,40 @@ async def test_a_permit_is_of_the_account_that_paid_for_it(client: headgate.Clie
         assert gate._credit.spent >= 0
         assert gate.in_use == 0
         assert gate._credit.in_hand <= gate._credit.granted
+
+
+async def test_what_a_busy_session_has_in_hand_goes_down_to_a_shadow_limit_that_comes_later(
+    client: headgate.Client,
+) -> None:
+    """Else the shadow, which sees what is asked of Redis, counts nothing. Mutant: only a lower limit is told of."""
+    await client.apply("gate", kind="gate", limit=1000)
+    async with client.session("s") as session:
+        gate = await session.gate("gate", window=500)
+
+        async def work() -> None:
+            while True:
+                async with gate.admit(1):
+                    await asyncio.sleep(0.02)
+
+        async def leased() -> int:
+            return int(await field(client, "gate", "leased_bytes"))
+
+        async def has_much() -> bool:
+            return await leased() >= 500
+
+        async def has_little() -> bool:
+            return await leased() <= 10
+
+        async def counted() -> bool:
+            return any(shadow.would_wait > 0 for shadow in (await client.explain("gate")).shadows)
+
+        working = asyncio.create_task(work())
+        try:
+            await wait_until(has_much, timeout=GUARD, description="it has much in hand")
+            await client.apply("gate", shadow={"bytes": 10})
+            await wait_until(has_little, timeout=GUARD, description="it has little in hand")
+            permits = [await gate.attempt(1) for _ in range(30)]
+            assert all(permits)
+            await wait_until(counted, timeout=GUARD, description="what went beyond it is counted")
+        finally:
+            working.cancel()
