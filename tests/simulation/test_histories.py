@@ -11,15 +11,16 @@ from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.server import Backing
 from tests.support.extent import WHOLE, for_long
 
-SEEDS = 180
-OF_DEPLOYMENTS = {"sentinels": 12, "cluster": 8}
+SEEDS = 187
+OF_DEPLOYMENTS = {"sentinels": 8, "cluster": 5}
 """Seeds for each; with the others 200."""
 THROUGH_NODES = 40 if WHOLE else 8
 AT_ONCE, AT_ONCE_IN_A_SOAK = 10, 250
 """Seeds that one test tries."""
-IN_A_SOAK = for_long(20_000)
+IN_A_SOAK = for_long(16_000)
 NODES_IN_A_SOAK = for_long(5_000)
 EACH_IN_A_SOAK = for_long(2_000)
+"""For each kind of deployment; with the others 10,000 in half a soak."""
 NAMED = os.environ.get("HEADGATE_SEEDS", "")
 """``<first>-<last>``: the seeds to try in the place of these."""
 TRIED = 60
