@@ -54,6 +54,18 @@ async def fill(site: SiteOf, *, timeout: float = 4) -> None:
     await asyncio.gather(*(one(name) for name in NAMES))
 
 
+async def filled(site: SiteOf, size: int) -> None:
+    """Send until so much is in use there."""
+
+    async def there() -> bool:
+        with suppress(headgate.CoordinatorUnavailable):
+            await fill(site)
+            return await in_use(site, NAMES) == size
+        return False
+
+    await wait_until(there, timeout=180, description=f"{size} bytes are in use at {site.name}")
+
+
 async def empty(site: SiteOf) -> None:
     async with site.client.session() as session:
         for name in NAMES:
@@ -66,7 +78,7 @@ async def has_drawn(paris: SiteOf, size: int) -> None:
     async def there() -> bool:
         return (await shared(paris)).get("@berlin", -1) == size
 
-    await wait_until(there, timeout=30, description=f"berlin has {size} bytes of the pool")
+    await wait_until(there, timeout=120, description=f"berlin has {size} bytes of the pool")
 
 
 async def lose_master(deployment: Watched) -> RedisServer:
@@ -112,7 +124,7 @@ async def governed(paris: SiteOf, berlin: SiteOf) -> AsyncIterator[None]:
         yield
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_a_home_that_forgot_what_a_silent_site_holds_keeps_it(three_sites: list[SiteOf]) -> None:
     """Mutant: nothing is kept for a site that was not heard of since."""
     _, berlin, _ = three_sites
@@ -123,19 +135,19 @@ async def test_a_home_that_forgot_what_a_silent_site_holds_keeps_it(three_sites:
                 async with working(berlin):
                     await has_drawn(paris, 0)
                     await freeze_replica(deployment)
-                    await fill(berlin)
+                    await filled(berlin, 600)
                     await has_drawn(paris, 600)
                 first = await lose_master(deployment)
-                await fill(paris, timeout=25)
+                await filled(paris, 400)
+                await fill(paris)
                 assert await in_use(paris, NAMES) == 400
                 await hand_back(deployment, first)
                 async with working(berlin):
                     await empty(berlin)
-                    await fill(paris, timeout=25)
-                    assert await in_use(paris, NAMES) == LIMIT
+                    await filled(paris, LIMIT)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_a_part_that_forgot_what_it_gave_back_lends_none_of_it(three_sites: list[SiteOf]) -> None:
     """Mutant: a part lends what it has on record before its home confirmed it."""
     paris, _, _ = three_sites
@@ -144,13 +156,13 @@ async def test_a_part_that_forgot_what_it_gave_back_lends_none_of_it(three_sites
             berlin = SiteOf("berlin", client, deployment.url)
             async with governed(paris, berlin):
                 async with working(berlin):
-                    await berlin.send("invoices", BODY, timeout=20)
+                    await berlin.send("invoices", BODY, timeout=120)
                 await empty(berlin)
                 await freeze_replica(deployment)
                 assert await drawn(berlin) >= len(BODY)
                 async with working(berlin):
                     await has_drawn(paris, 0)
-                    await fill(paris)
+                    await filled(paris, LIMIT)
                 first = await lose_master(deployment)
                 await fill(berlin, timeout=25)
                 await hand_back(deployment, first)
@@ -158,4 +170,4 @@ async def test_a_part_that_forgot_what_it_gave_back_lends_none_of_it(three_sites
                 assert await in_use(berlin, NAMES) == 0
                 async with working(berlin):
                     await empty(paris)
-                    await berlin.send("invoices", BODY, timeout=25)
+                    await filled(berlin, 600)
