@@ -33,6 +33,7 @@ PARTS = (
         "policy",
         "explain",
         "deadlock",
+        "sites",
         "links",
         "node",
         "workers",
@@ -57,7 +58,7 @@ PARTS = (
 ROOMS = {
     **dict.fromkeys(("pipeline", "pipeline_audit", "pipeline_backlog"), "spark."),
     **dict.fromkeys(("decided", "peers", "bands", "http", "traces", "estimates"), "beside."),
-    **dict.fromkeys(("leases", "proxies", "workers"), "traffic."),
+    **dict.fromkeys(("leases", "proxies", "workers", "sites"), "traffic."),
 }
 """The rooms of those that have one."""
 RESULTS = Path(__file__).parent / "results"
