@@ -31,7 +31,8 @@ AWAY: Final = 1.0
 _CALLS: Final = ("cmdstat_evalsha", "cmdstat_fcall", "cmdstat_evalsha_ro", "cmdstat_fcall_ro")
 
 
-async def _calls(urls: list[str]) -> int:
+async def script_calls(urls: list[str]) -> int:
+    """Return how many calls of scripts these servers had."""
     calls = 0
     for url in urls:
         async with redis.asyncio.Redis.from_url(url) as direct:
@@ -91,9 +92,9 @@ async def measure(servers: list[RedisServer], sessions: int, seconds: float) -> 
         crowd = Crowd(client, sessions)
         await crowd.open()
         await asyncio.sleep(2.0)
-        calls, used, sent, began = await _calls(urls), await cpu(urls), crowd.receipts, time.monotonic()
+        calls, used, sent, began = await script_calls(urls), await cpu(urls), crowd.receipts, time.monotonic()
         await asyncio.sleep(seconds)
-        took, sent, calls = time.monotonic() - began, crowd.receipts - sent, await _calls(urls) - calls
+        took, sent, calls = time.monotonic() - began, crowd.receipts - sent, await script_calls(urls) - calls
         busy = [after - earlier for after, earlier in zip(await cpu(urls), used, strict=True)]
         for server in servers:
             await asyncio.to_thread(server.kill9)
