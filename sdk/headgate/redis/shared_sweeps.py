@@ -67,7 +67,8 @@ class SweepRounds:
         due, self._due = self._due, []
         places: dict[str, list[Due]] = {}
         for one in due:
-            places.setdefault(self._server.place(one[0][3]), []).append(one)
+            if not one[1].done():  # its account gave up meanwhile
+                places.setdefault(self._server.place(one[0][3]), []).append(one)
         for there in places.values():
             task = asyncio.create_task(self._send(there), name="headgate round")
             self._sending.add(task)
