@@ -160,7 +160,7 @@ if d then
   local carry_over_all = d.kind == 'limiter' and carry_over_limits or carry_over_shadow
   carry_over_all(settings)
 end
-share_slices(settings)
+share_slices(settings, d and d.kind or settings.kind)
 local names, changes = {}, code == 'CREATED'
 for field in pairs(settings) do
   names[#names + 1] = field

@@ -13,12 +13,14 @@ from typing import Final, Self
 
 from headgate import Client, CoordinatorUnavailable, DestinationFull, HeadgateError, PolicyError
 from headgate._util.tasks import stop
+from headgate.core.limiting.pins import numbered, slice_of_hold
 from headgate.core.limits.user_limit import IN_FLIGHT
+from headgate.core.names import is_slice, slice_name
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import Limiter
 from headgate.options import MAX_TTL
 from headgate.redis.keys import Address
-from headgate.redis.stores.limiters import HoldCall, LimiterStore
+from headgate.redis.stores.limiters import HoldAnswers, HoldCall, LimiterStore
 from headgate.session.session import Session
 from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.creation_quota import CreationQuota
@@ -97,7 +99,8 @@ class Holds:
             HoldOver: the same was asked for, and its hold ended just now.
             HeadgateError: as :meth:`Limiter.admit`.
         """
-        hold = self._id(access, name, idempotency)
+        with await self._line(access, name) as line:
+            hold = self._id(access, name, idempotency, line.limiter.slice_of(key))
         if hold in self._asked:
             raise InProgress("a request with this Idempotency-Key is being answered; repeat it later")
         self._asked.add(hold)
@@ -178,7 +181,7 @@ class Holds:
         with await self._line(access, name) as line:
             return line.limiter
 
-    def _id(self, access: Access, name: str, idempotency: str) -> str:
+    def _id(self, access: Access, name: str, idempotency: str, slice_: int = 0) -> str:
         """Return the id of a hold: of the same request the same, else one that nobody guesses."""
         if idempotency:
             text = b"".join(b"%d:%s" % (len(one.encode()), one.encode()) for one in (name, access.user, idempotency))
@@ -187,7 +190,8 @@ class Holds:
             if not self._random:  # of the system a few at a time: each time it takes longer than all the rest of this
                 self._random = os.urandom(8 * DRAWN)
             drawn, self._random = self._random[:8], self._random[8:]
-        return f"{self._word}.{1 + (int.from_bytes(drawn) >> 2)}"
+        number = 1 + (int.from_bytes(drawn) >> 2)
+        return f"{self._word}.{numbered(slice_, number) if slice_ and not idempotency else number}"
 
     async def _line(self, access: Access | None, name: str) -> "_BatchedCalls":
         line = self._lines.get(name) or await self._open(access, name)
@@ -226,18 +230,13 @@ def see_held(name: str, hold: str, answer: str) -> None:
 
 
 class _BatchedCalls:
-    """Operations on the holds of one limiter, many in a call, one call at a time."""
+    """Operations are made on the holds of one limiter: many in a call, one call at a time to each slice."""
 
     def __init__(self, client: Client, session: Session, limiter: Limiter, word: str) -> None:
         self.limiter = limiter
         self.users = 0
-        self._of = session
-        self._store = LimiterStore(client.store.server)
-        self._address = Address.of(client.namespace, limiter.name)
-        self._session = f"{word}~{secrets.token_hex(8)}"
-        self._seq = 0
-        self._waiting: deque[tuple[HoldCall, asyncio.Future[str]]] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._client, self._of, self._word = client, session, word
+        self._slices: dict[int, _SliceCalls] = {}
 
     def __enter__(self) -> Self:
         self.users += 1
@@ -247,15 +246,46 @@ class _BatchedCalls:
         self.users -= 1
 
     async def ask(self, call: HoldCall) -> str:
+        """Return the answer of the slice where the hold is: the one that its id names is asked first."""
+        count = self.limiter.slices
+        first = named if (named := slice_of_hold(call.id)) < count else 0
+        answer = await self._at(first).ask(call)
+        if answer != "gone" or count == 1:
+            return answer
+        others = (self._at(number).ask(call) for number in range(count) if number != first)
+        return next((one for one in await asyncio.gather(*others) if one != "gone"), "gone")
+
+    def _at(self, number: int) -> "_SliceCalls":
+        if number not in self._slices:
+            address = Address.of(self._client.namespace, slice_name(self.limiter.name, number))
+            self._slices[number] = _SliceCalls(LimiterStore(self._client.store.server), address, self._word)
+        return self._slices[number]
+
+    async def close(self) -> None:
+        for one in self._slices.values():
+            await one.close()
+        await self._of.close()
+
+
+class _SliceCalls:
+    """Operations are made on the holds at one slice of a limiter, one call at a time."""
+
+    def __init__(self, store: LimiterStore, address: Address, word: str) -> None:
+        self._store, self._address = store, address
+        self._session = f"{word}~{secrets.token_hex(8)}"
+        self._seq = 0
+        self._waiting: deque[tuple[HoldCall, asyncio.Future[str]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def ask(self, call: HoldCall) -> str:
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, answer))
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._work(), name=f"headgate holds of {self.limiter.name}")
+            self._task = asyncio.create_task(self._work(), name=f"headgate holds of {self._address.name}")
         return await answer
 
     async def close(self) -> None:
         await stop(self._task)
-        await self._of.close()
 
     async def _work(self) -> None:
         while self._waiting:
@@ -265,8 +295,10 @@ class _BatchedCalls:
                 answers = await self._store.admit(
                     self._address, self._session, seq=self._seq, epoch=0, calls=[call for call, _ in batch]
                 )
+                if answers.code == "UNKNOWN" and is_slice(self._address.name):
+                    answers = HoldAnswers("OK", 0, ("gone",) * len(batch))
                 if answers.code != "OK":
-                    raise PolicyError(f"{self.limiter.name!r} is not a limiter, or is gone")
+                    raise PolicyError(f"{self._address.shown!r} is not a limiter, or is gone")
             except HeadgateError as error:  # each says so; what was done may be done again
                 for _, answer in batch:
                     if not answer.done():

@@ -24,8 +24,10 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
     return 'held'
   end
   local h = read_hold(id)
-  if h and h.state == 'H' then
-    return 'held'
+  if h and h.state == 'H' then return 'held' end
+  if limiter.pins and pinned.is_elsewhere(key) then
+    if h then end_wait(id, h) end
+    return 'moved'
   elseif h then
     stay(id, h)
     local _, limit, whose, most = what_binds(h.key, h.amounts)

@@ -5,12 +5,11 @@
 local DAY = 86400
 local MAX_OFFSETS = 128
 local clock_us = now_us
-local zone_text
-local windows = {}
+local windows = {} -- by what they are; `zone` is that text
 
 local function offset_at(seconds)
   local offset, seen = 0, 0
-  for from, value in string.gmatch(zone_text or '', '(%d+) (%-?%d+)') do
+  for from, value in string.gmatch(windows.zone or '', '(%d+) (%-?%d+)') do
     seen = seen + 1
     if from + 0 > seconds or seen > MAX_OFFSETS then
       break

@@ -15,6 +15,7 @@ end
 local function what_binds(key, amounts)
   local k = read_key(key)
   local longest, name, whose = 0, nil, nil
+  if limiter.pins and pinned.is_elsewhere(key) then return nil, 'slices', 'key' end -- who waits asks there
   for i = 1, 2 do
     local levels = i == 1 and limiter.levels or k.levels
     local left_us = ((levels.used.OFF or 0) - limiter.now_ms) * 1000

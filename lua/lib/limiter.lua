@@ -1,6 +1,7 @@
 --- @include "lib/by_key"
 --- @include "lib/learning"
 --- @include "lib/shadow_limits"
+--- @include "lib/pinned"
 --- @include "lib/adapting"
 -- One limiter: its settings and its clock, read once. Times in its state are of a clock that is never set back: what Redis'
 -- clock lost is added from then on.
@@ -18,7 +19,7 @@ local function load_limiter(run_id)
   local raw = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'key_weights', 'zone', 'unknown_keys', 'max_keys',
     'levels', 'skew_us', 'called_us', 'sweep', 'due', 'epochs', 'before', 'changed_us', 'generation', 'ledger_keys', 'front',
     'admitted', 'refused', 'unsaid', 'lines', 'shadow_limits', 'shadow_key_limits', 'banded', 'pace', 'peak',
-    'shadow_keys')
+    'shadow_keys', 'pins')
   if K_LIMITED then
     take_settings(raw)
   end
@@ -32,12 +33,13 @@ local function load_limiter(run_id)
   limiter.limits, limiter.forms, limiter.adapts = parse_limits(raw[1])
   limiter.key_limits, limiter.key_forms = parse_limits(raw[2])
   limiter.shadows = (raw[22] or raw[23]) and read_shadows(raw[22], raw[23]) or nil
-  zone_text = raw[4]
+  windows.zone = raw[4]
   limiter.skew = limiter.skew + math.max(0, tonumber(raw[9] or 0) - now_us - limiter.skew)
   now_us = now_us + limiter.skew
   limiter.now_ms = math.floor(now_us / 1000)
   limiter.lost_us = raw[12] and d.epoch_ms * 1000 + limiter.skew or 0
   limiter.levels = parse_levels(raw[7])
+  limiter.pins = not K_LIMITED and pinned.read(raw[28]) or nil
   if limiter.adapts then
     adapting.load()
   end

@@ -5,7 +5,9 @@
 -- count and the ms at which its window began. Texts have only what is not whole: an empty one means that nothing is taken.
 local LIMIT = '([%w_]+) ([%w_]+) ([^ ;]+) ?([^ ;]*) ?([^ ;]*)'
 local LEVEL = '([%w_]+)([=:])(%d+)@?(%d*)'
+local AWAY = '^A%d+_(.+)$' -- what a key holds in another slice, where it was pinned before; it counts as held here
 local limiter -- its settings, its clock, and its own levels
+local pinned = {} -- what lib/pinned does
 
 local function parse_limits(text)
   local limits, forms, adapts = {}, {}, nil
@@ -29,7 +31,12 @@ local function parse_levels(text)
   local levels = { held = {}, tat = {}, used = {}, from = {} }
   for name, sign, value, from in string.gmatch(text or '', LEVEL) do
     if sign == ':' then
-      levels.held[name] = value + 0
+      local of = string.byte(name) == 65 and string.match(name, AWAY)
+      if of then
+        levels.away = levels.away or {}
+        levels.away[name] = value + 0
+      end
+      levels.held[of or name] = (levels.held[of or name] or 0) + value
     elseif name == 'GEN' then
       levels.generation = value + 0
     elseif from == '' then
@@ -54,6 +61,22 @@ local function is_in_use(text)
   return string.find(text, ':', 1, true) ~= nil
 end
 
+-- What is held by name, as texts have it: what is away apart.
+pinned.held_apart = function(levels)
+  if not levels.away then
+    return levels.held
+  end
+  local apart = {}
+  for name, held in pairs(levels.held) do
+    apart[name] = held
+  end
+  for name, away in pairs(levels.away) do
+    local of = string.match(name, AWAY)
+    apart[of], apart[name] = (apart[of] or 0) - away, away
+  end
+  return apart
+end
+
 -- Two moments are kept as quotas are: OFF, from which on there is no hold-off any more, and the end of the ramp after it.
 -- TAG is what a key got so far, while others wait; GEN the settings under which its rates were counted.
 local function levels_text(levels)
@@ -63,7 +86,7 @@ local function levels_text(levels)
       parts[#parts + 1] = name .. '=' .. int(tat)
     end
   end
-  for name, held in pairs(levels.held) do
+  for name, held in pairs(pinned.held_apart(levels)) do
     if held > 0 then
       parts[#parts + 1] = name .. ':' .. int(held)
     end

@@ -21,7 +21,7 @@ together.group = function(at)
     local id, key, text = ARGV[each + 1], ARGV[each + 2], ARGV[each + 3]
     if ARGV[each] ~= 'admit' then
       break
-    elseif texts[id] ~= false or ARGV[each + 4] ~= ttl then
+    elseif texts[id] ~= false or ARGV[each + 4] ~= ttl or (limiter.pins and pinned.is_elsewhere(key)) then
       groups = nil
       break
     end

@@ -15,7 +15,46 @@ _OF_ALL = f"{_QUOTAS}::test_users_together_share_what_they_have_at_once"
 _RATES = f"{_QUOTAS}::test_what_each_user_sends_is_charged_to_it_alone"
 _CLAIMED = f"{_QUOTAS}::test_what_is_claimed_after_a_loss_is_held_and_its_rates_are_not_paid_again"
 
+_PINNED = "test_pinned"
+_GOES = f"{_PINNED}::test_what_a_key_holds_and_owes_goes_with_it"
+_AGAIN = f"{_PINNED}::test_what_is_brought_again_or_late_changes_nothing"
+_ELSEWHERE = f"{_PINNED}::test_what_is_held_elsewhere_counts_until_it_is_said_to_be_less"
+
 LIMITERS: Final = (
+    ("P1", "lib/pinned", "not pins.sure or ", "",
+     f"{_PINNED}::test_a_slice_in_another_epoch_admits_nothing_until_it_has_all_there_is"),
+    ("P1", "lib/pinned", "pinned.slice_of(key, pins.slices) ~= pins.own", "false",
+     f"{_PINNED}::test_a_key_is_admitted_at_its_slice_and_at_no_other"),
+    ("P1", "lib/pinned", "pins.version % 2 == 1", "false",
+     f"{_PINNED}::test_while_keys_are_on_their_way_only_those_that_stay_are_admitted"),
+    ("P1", "lib/pinned", "own == 0 and not text", "not text",
+     f"{_PINNED}::test_a_slice_that_never_heard_of_keys_admits_for_none"),
+    ("P1", "lib/together", " or (limiter.pins and pinned.is_elsewhere(key))", "",
+     f"{_PINNED}::test_many_of_one_call_are_told_each"),
+    ("P1", "lib/holding", "limiter.pins and pinned.is_elsewhere(key)", "false",
+     f"{_PINNED}::test_who_waits_for_a_key_that_moves_is_told_so_and_never_let_in"),
+    ("P7", "lib/admitting", "    if h then end_wait(id, h) end\n", "",
+     f"{_PINNED}::test_who_waits_for_a_key_that_moves_is_told_so_and_never_let_in"),
+    ("P1", "pin", "version > known", "version ~= known", f"{_PINNED}::test_an_older_version_changes_nothing"),
+    ("P1", "parted", "now_ms < d.learning_until", "false",
+     f"{_PINNED}::test_a_slice_that_may_have_lost_holds_says_nothing_of_them_before_they_are_claimed"),
+    ("P1", "join", " or limiter.pins.version ~= version", "", _AGAIN),
+    ("P1", "join", "from ~= own and is_own", "from ~= own",
+     f"{_PINNED}::test_nobody_brings_a_slice_keys_of_others_nor_takes_its_own_away"),
+    ("P1", "join", "from == own and not is_own", "from == own",
+     f"{_PINNED}::test_nobody_brings_a_slice_keys_of_others_nor_takes_its_own_away"),
+    ("P2", "join", "    let_go(levels, ARGV[at + 1])\n", "", _GOES),
+    ("P8", "join", "version % 2 == 0", "false", f"{_PINNED}::test_what_is_settled_late_is_owed_where_the_key_is"),
+    ("P8", "lib/parting", "(levels.tat[name] or 0) - value", "0",
+     f"{_PINNED}::test_what_is_settled_while_a_key_moves_is_not_lost"),
+    ("P7", "join", "    stir_key(ARGV[at])\n", "", _ELSEWHERE),
+    ("P1", "lib/parting", "levels.held[name] = (levels.held[name] or 0) + value", "levels.held[name] = value", _AGAIN),
+    ("P1", "lib/parting", "  forget_away(levels, '^A' .. source .. '_')\n", "", _AGAIN),
+    ("P8", "lib/parting", "math.max(tat, now_us + value)", "now_us + value", _AGAIN),
+    ("P8", "lib/parting", "math.max(used, value)", "value", _AGAIN),
+    ("P8", "lib/parting", "    elseif name == 'OFF' and from then", "    elseif false then",
+     f"{_PINNED}::test_a_hold_off_of_a_key_goes_with_it"),
+    ("P1", "lib/limits", "apart[of], apart[name] = (apart[of] or 0) - away, away", "apart[name] = away", _ELSEWHERE),
     ("P1", "lib/together", " or not together.is_room_for(limit, levels, of[amount[1]])", "",
      f"{_BATCHES}::{_TOGETHER}"),
     *(("P1", "lib/alike", text, instead, f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave")

@@ -41,7 +41,10 @@ ADMITTED: dict[str, set[str]] = {
     "discard": MANAGERS,
     "drop": SENDERS,
     "hold_off": SENDERS,
+    "join": SENDERS | MANAGERS,
+    "parted": SENDERS | MANAGERS,
     "pause": SENDERS,
+    "pin": SENDERS | MANAGERS,
     "place": SENDERS,
     "levels": ANYBODY,
     "note": {"all", "boss"},  # of a wait between what it receives from and what it sends to

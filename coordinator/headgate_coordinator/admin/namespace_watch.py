@@ -132,6 +132,7 @@ class NamespaceWatch:
         self._explained = CachedValue(self._explain)
         self._last = NamespaceSnapshot()
         self._names: list[str] = []
+        self._sliced: dict[str, int] = {}  # slices of each destination
         self._stores: list[str] = []
         self._pools: list[str] = []
         self._list_again = 0.0
@@ -206,7 +207,8 @@ class NamespaceWatch:
 
         async def look() -> None:
             for name in names:
-                levels = await store.levels(Address.of(self.client.namespace, name))
+                address, slices = Address.of(self.client.namespace, name), self._sliced.get(name, 1)
+                levels = await store.levels(address, slices=slices)
                 if levels is not None:  # else it was removed since
                     views[name] = LimiterView.of(levels, None, "")
 
@@ -225,6 +227,7 @@ class NamespaceWatch:
         found = {}
         for name, values in zip(names, replies, strict=True):
             if "kind" in (fields := named(values)):
+                self._sliced[name] = int(fields.get("sliced", 1))
                 whole = await read_whole(
                     self.client.store.server, Address.of(self.client.namespace, name), FIELDS, fields
                 )

@@ -68,7 +68,8 @@ async def look(store: Store, namespace: str, ties: Iterable[Tie]) -> WaitGraph:
             if snapshot is None:
                 continue
             if snapshot.fields["kind"] == "limiter":
-                holds[name] = Holds(await LimiterStore(store.server).levels(address, most=MOST_HOLDS))
+                slices = int(snapshot.fields.get("sliced") or 1)
+                holds[name] = Holds(await LimiterStore(store.server).levels(address, most=MOST_HOLDS, slices=slices))
             elif snapshot.fields["kind"] == "gate":
                 holds[name] = Holds(sessions=await store.lessees(address, *leased(snapshot)))
             snapshots[name] = snapshot

@@ -55,7 +55,8 @@ class Levels:
             raise InvalidValue(f"{trigger.destination!r} is a {kind}, which has no {trigger.metric}; use waiting",
                                setting="metric")  # fmt: skip
         if kind == "limiter":
-            levels = await self._limiters.levels(Address.of(self._client.namespace, trigger.destination))
+            address = Address.of(self._client.namespace, trigger.destination)
+            levels = await self._limiters.levels(address, slices=int(fields.get("sliced", 1)))
             return float(levels.waiting) if levels is not None else 0.0, None
         value = float(fields.get(_COUNTERS[trigger.metric]) or 0)
         later, due = 0, None

@@ -116,7 +116,8 @@ class Sweep:
             for one in (a, a.by_key)
             for words in ((b"ZCARD", one.shared[2]), (b"HLEN", f"{one.key}:keyed"))
         ])  # fmt: skip
-        moving = await server.burst([(a.shared[0], (b"HEXISTS", a.shared[0], b"moving")) for a in addresses])
+        fields = (b"moving", b"sliced", b"kind")
+        found = await server.burst([(a.shared[0], (b"HMGET", a.shared[0], *fields)) for a in addresses])
         for at, address in enumerate(addresses):
             own, by_key = (
                 any(isinstance(n, int) and n > 0 for n in counts[first : first + 2]) for first in (4 * at, 4 * at + 2)
@@ -125,7 +126,10 @@ class Sweep:
                 await LimiterStore(server).sweep(address)
             if by_key:
                 await LimiterStore(server).sweep(address.by_key)
-            if moving[at] == 1 and (ended := await self._client.end_moves(address.name, older_than_ms=BROKE_OFF_MS)):
+            moving, sliced, kind = found[at] if isinstance(found[at], list) else (None, None, None)
+            if sliced is not None and kind == b"limiter":
+                await self._client.parts.registry.pinned.tidy(address)
+            if moving is not None and (ended := await self._client.end_moves(address.name, older_than_ms=BROKE_OFF_MS)):
                 _log.warning("%d messages of %r that a client was moving by hand as it died are back in their place",
                              ended, address.shown)  # fmt: skip
 

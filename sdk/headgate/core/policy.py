@@ -313,7 +313,9 @@ class Policy:
 def _belongs(setting: str, kind: str | None) -> bool:
     if kind == "limiter" or setting in LIMITER_FIELDS:
         keyed = kind in ("gate", "bucket") and setting in KEYED_FIELDS
-        return keyed or (kind == "limiter" and setting in (*LIMITER_FIELDS, "durability", "ledger", "ledger_keep"))
+        return keyed or (
+            kind == "limiter" and setting in (*LIMITER_FIELDS, "durability", "ledger", "ledger_keep", "slices")
+        )
     if kind is None:
         return True
     if kind == "bucket":

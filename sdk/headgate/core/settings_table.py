@@ -159,7 +159,7 @@ class Settings:
         "``yes`` when it may use what its pools keep in reserve; ``no`` when not.")
     pool_weight: int | str | None = _row(WEIGHT, doc=
         "its share of a pool beside others that wait for it, 1 to 1000; 1 by default.")
-    slices: int | str | None = _row(SLICES, kinds=SLICED_KINDS, doc="slots of a queue, topic or gate, 1 to 48.")
+    slices: int | str | None = _row(SLICES, kinds=SLICED_KINDS, doc="slots of a queue, topic, gate, limiter: 1 to 48.")
     send_rate: float | str | None = _row(RATE, path="rate.messages", kinds=MESSAGES, doc=
         "messages a second that may be sent, shared by all hosts.")
     send_burst: int | str | None = _row(COUNT, path="rate.burst", kinds=MESSAGES, doc=

@@ -17,7 +17,7 @@ from headgate.explain.destination_facts import held
 from headgate.explain.explainer import explain, leased
 from headgate.explain.levels import held_off, read_limits
 from headgate.redis.replies import Snapshot
-from headgate.redis.stores.limiters import LimiterLevels
+from headgate.redis.stores.limiter_levels import LimiterLevels
 from headgate.redis.stores.notes import Tie
 
 Who = Callable[[str], Iterable[Party]]

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from headgate.core.limits.limit import SHADOW, UNLIMITED
-from headgate.redis.stores.limiters import LimiterLevels
+from headgate.redis.stores.limiter_levels import LimiterLevels
 
 _OFF: Final = "hold_off off "
 _ADAPTING: Final = 12  # words that one which adapts has more

@@ -12,7 +12,7 @@ from headgate.core.limits.limit import limits_of
 from headgate.core.names import decode_name
 from headgate.explain.levels import LimitState, ShadowState, counts_of, held_off, read_limits, read_shadows
 from headgate.explain.limiter_words import duration, limit_text, shadow_text, shown
-from headgate.redis.stores.limiters import LimiterLevels
+from headgate.redis.stores.limiter_levels import LimiterLevels
 
 TOP: Final = 10
 """How many keys, holders and waiting keys are named."""

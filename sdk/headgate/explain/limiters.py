@@ -38,7 +38,8 @@ async def explain_limiter(
         InvalidName: the key cannot be used.
         InvalidValue: that session neither holds anything nor waits.
     """
-    levels = await store.levels(address, key=encode_key(key), session=session, most=most)
+    slices = int(fields.get("sliced") or 1)
+    levels = await store.levels(address, key=encode_key(key), session=session, most=most, slices=slices)
     if levels is None:
         raise PolicyError(f"{address.name!r} is not a limiter, or is gone")
     if session and not levels.own:
@@ -47,7 +48,7 @@ async def explain_limiter(
     wait = _wait_of(view, session)
     of_key: Mapping[str, LimitState] = {limit.name: limit for limit in view.key_limits}
     if wait is not None and wait.rule == "key" and wait.key is not None and wait.key != key:
-        levels = await store.levels(address, key=encode_key(wait.key))
+        levels = await store.levels(address, key=encode_key(wait.key), slices=slices)
         of_key = {} if levels is None else {one.name: one for one in LimiterView.of(levels, wait.key, "").key_limits}
     causes = _reasons(view, fields, wait, of_key, session)
     if by_hand := fields.get("stopped"):
@@ -126,6 +127,8 @@ def _waits(
         if view.waiting == wait.waiting and not session:
             return Reason("serving", f"{first} is about to be admitted")
         return Reason("limit-line", f"{first} waits for those before it", seconds=None)
+    if wait.limit == "slices":
+        return Reason("limit-line", f"{first} waits until its key is at its slice")
     if wait.limit == "hold_off":
         return _off(wait.next_in or 0.0, f"{shown(wait.key)} is held off")
     limits = of_key if wait.rule == "key" else {limit.name: limit for limit in view.limits}

@@ -16,7 +16,8 @@ from headgate.explain.levels import LimiterState, LimitState
 from headgate.limiting.limiter import Limiter
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
-from headgate.redis.stores.limiters import LimiterLevels, LimiterStore
+from headgate.redis.stores.limiter_levels import LimiterLevels
+from headgate.redis.stores.limiters import LimiterStore
 from headgate.redis.stores.sliced_reads import read_whole
 from headgate.units import MAX_SIZE, parse_duration
 
@@ -59,8 +60,8 @@ class KeyedLimiter:
             if self._limiter is None:
                 context, store = self._context, LimiterStore(self._context.store.server)
                 limiter = Limiter(
-                    store, context.wake_ups, self.address.by_key, self._session, context.options.ttl, self._ensure,
-                    lambda _: None, waits=context.waits, kind="turn",
+                    store, context.wake_ups, self.address.by_key, self._session, context.options.ttl,
+                    lambda _: self._ensure, lambda _at, _epoch: None, waits=context.waits, kind="turn",
                 )  # fmt: skip
                 await context.registry.follow(self.address, self._adopt)
                 await limiter.start()

@@ -2,29 +2,29 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
 from headgate._util.forks import FORKED, watch
 from headgate.core.limiting.amounts import AmountChecker, RequestedAmounts, encode_key
-from headgate.core.limiting.calls import Refusal, Reservation
-from headgate.core.limiting.machine import Limiter as Machine
-from headgate.core.limiting.samples import Outcome, Samples, one_sample, outcome_of
-from headgate.core.limiting.slices import LimiterSlices, Slice
+from headgate.core.limiting.calls import MOVED, Refusal
+from headgate.core.limiting.samples import outcome_of
+from headgate.core.limiting.slices import HandKey, Slice
 from headgate.core.limits import Limit, limits_of
 from headgate.core.limits.bands import check_band, terms_text
 from headgate.core.limits.hold_off import read_reason
-from headgate.core.limits.shadow import shadow_fields, tightest
 from headgate.credit.calls import Ensure
-from headgate.errors import Closed, DestinationFull, InvalidValue, PolicyError, SessionExpired
+from headgate.errors import Closed, DestinationFull, HeadgateError, InvalidValue, PolicyError, SessionExpired
 from headgate.explain.levels import LimiterState
 from headgate.limiting.admission import Admission
 from headgate.limiting.hold import Hold, check_hold, read_ttl
-from headgate.limiting.limiter_calls import LimiterCalls
+from headgate.limiting.limiter_slice import LimiterSlice
 from headgate.limiting.refusals import Refused, error_of, refused_by
+from headgate.limiting.slices_of_limiter import SlicesOfLimiter
 from headgate.limiting.waiter import Waiter, WaitingLine
-from headgate.namespace.defaults import durability_of
+from headgate.namespace.pinned_keys import PinnedKeys
 from headgate.options import DEFAULT_TIMEOUT
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address
@@ -36,8 +36,6 @@ ATTEMPT_WITHIN: Final = 2.5
 """Seconds that a decision without a wait may take."""
 MOST_HERE: Final = 1 << 17
 """Holds and waits of one session at one limiter."""
-AHEAD_MS: Final = 100
-"""Of a rate, what may be in hand where the limiter does not say."""
 
 
 class Limiter:
@@ -48,8 +46,9 @@ class Limiter:
     """
 
     def __init__(
-        self, store: LimiterStore, wake_ups: WakeUps, address: Address, session: str, ttl: float, ensure: Ensure,
-        met: Callable[[int], None], *, waits: Waits, kind: Kind = "limiter", in_hand: bool = True,
+        self, store: LimiterStore, wake_ups: WakeUps, address: Address, session: str, ttl: float,
+        ensure_at: Callable[[Address], Ensure], met: Callable[[Address, int], None], *, waits: Waits,
+        pinned: PinnedKeys | None = None, kind: Kind = "limiter", in_hand: bool = True,
         timeout: float = DEFAULT_TIMEOUT, lock: Any = None,
     ) -> None:  # fmt: skip
         self.lock = lock or contextlib.nullcontext()
@@ -57,32 +56,49 @@ class Limiter:
         self.name = address.name
         self.limits: Mapping[str, Limit] = {}
         self._amounts = AmountChecker()
-        self.at_once: frozenset[str] = frozenset()
         self._store = store
         self._session, self._ttl_ms = session, int(ttl * 1000)
-        self._ensure, self._timeout = ensure, timeout
-        self._machine = Machine(session, lambda _, epoch: met(epoch))
+        self._timeout = timeout
         self._loop = asyncio.get_running_loop()
-        self.line = WaitingLine(self._machine, self._loop)
-        self._hand = LimiterSlices(self._machine, self._ttl_ms, monotonic, self.lock)
-        self._calls = LimiterCalls(store, wake_ups, address, session, ensure, self._machine, self._hand)
-        self._stir = self._calls.stir
+        self._open: dict[HandKey, Slice] = {}
+
+        def make(at: Address) -> LimiterSlice:
+            return LimiterSlice(
+                store, wake_ups, at, session, self._ttl_ms, ensure_at(at), partial(met, at), self.lock, self._open
+            )
+
+        self._slices = SlicesOfLimiter(make, address, pinned)
+        self._first = self._slices.first
+        self.line = WaitingLine(self._slices, self._loop)
         self._in_hand = in_hand
         self._waits, self._kind = waits, kind
-        self._open = self._hand.open
         self._closed = ""
         """Why nothing is admitted any more; empty while something is."""
         watch(self)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self._machine)} holds and waits"
+        state = "closed" if self._closed else f"{len(self._slices)} holds and waits"
         return f"Limiter({self.name!r}, {state})"
 
     # Its life.
 
+    @property
+    def at_once(self) -> frozenset[str]:
+        """Names of those of its limits that are held at once."""
+        return self._first.at_once
+
+    @property
+    def slices(self) -> int:
+        """How many slices it ever had, as far as is known: 1 for none beside itself."""
+        return self._slices.count
+
+    def slice_of(self, key: str | None) -> int:
+        """Return the slice that a key is pinned to, as far as is known; 0 is the limiter itself."""
+        return self._slices.number_of(encode_key(key))
+
     async def start(self) -> None:
         """Begin to hear hints and to make calls."""
-        await self._calls.start()
+        await self._slices.start()
 
     def check_options(self, *, in_hand: bool, timeout: float) -> None:
         """See that it was opened like that.
@@ -101,32 +117,20 @@ class Limiter:
         """Go by the limiter's settings, as the state spells them."""
         self.limits = limits_of(fields.get("limits", ""))
         self._amounts = AmountChecker(self.limits)
-        self.at_once = frozenset(name for name, limit in self.limits.items() if limit.form == "at_once")
-        ahead = int(fields.get("lease_ahead_ms") or AHEAD_MS) / 1000
-        shadows, key_shadows = shadow_fields(fields)
-        key_limits = limits_of(fields.get("key_limits", ""))
-        self._hand.adopt(tightest(self.limits, shadows), tightest(key_limits, key_shadows), ahead)
-        adapting = next((name for name, limit in self.limits.items() if limit.adapt), None)
-        samples = self._machine.samples
-        if samples is None or samples.limit != adapting:
-            self._machine.samples = Samples(self._session, adapting) if adapting else None
-        self._hand.adapting = adapting or ""
-        self._calls.secure(durability_of(fields))
+        self._slices.adopt(fields, self.limits)
 
     def forked(self) -> None:
         """Admit nothing from now on: what is held is the parent process's."""
         self._closed = FORKED
         self._open.clear()
-        self._calls.forked()
+        self._slices.forked()
 
     async def close(self) -> None:
         """Release all that is held and refuse those who wait; never longer than half a second."""
         if self._closed:
             return
         self._closed = "it was closed"
-        self._hand.recall()
-        self._machine.close(Refusal("failed", error=Closed(f"the limiter {self.name!r} was closed")))
-        await self._calls.close()
+        await self._slices.close(Refusal("failed", error=Closed(f"the limiter {self.name!r} was closed")))
 
     # Admissions.
 
@@ -181,15 +185,19 @@ class Limiter:
         except TypeError:  # it cannot be looked up, so it is no text
             encode_key(key)
             raise
-        return Hold(self, key, amounts, slice_) if slice_ is not None and slice_.take(amounts, monotonic()) else None
+        return (
+            Hold(self._first, key, amounts, slice_)
+            if slice_ is not None and slice_.take(amounts, monotonic())
+            else None
+        )
 
     def known(self, key: str | None, amounts: Mapping[str, int | str], band: int | None = None) -> Refused | None:
         """Return why an admission would be refused, where that is known, and have it in hand the next time."""
         checked, now = self._amounts.read(amounts).amounts, monotonic()
-        encode_key(key)
-        if self._closed or not self._in_hand:
+        at = self._slices.at(encode_key(key))
+        if self._closed or not self._in_hand or at is None:
             return None
-        refusal = self._hand.missed(key if band is None else (key, band), checked, now, hasty=True)
+        refusal = at.hand.missed(key if band is None else (key, band), checked, now, hasty=True)
         return None if refusal is None else refused_by(self.name, refusal, now, checked, key)
 
     async def attempt(
@@ -207,20 +215,24 @@ class Limiter:
         self, key: str | None, amounts: Mapping[str, int | str], band: int | None = None
     ) -> "Hold | Refused":
         """Return what Redis decides, without a wait for others; errors as :meth:`attempt`."""
-        asked, now = self._amounts.read(amounts), monotonic()
+        asked, since, encoded = self._amounts.read(amounts), monotonic(), encode_key(key)
         checked = asked.amounts
-        if self._in_hand:
-            self._hand.missed(key if band is None else (key, band), checked, now)
-        waiter = self._ask(key, asked, now, now + ATTEMPT_WITHIN, self._ttl_ms, waits=False, band=band)
-        refusal = await waiter.outcome()
+        while True:
+            at, now = self._slices.at(encoded) or await self._slices.open(encoded), monotonic()
+            if self._in_hand:
+                at.hand.missed(key if band is None else (key, band), checked, now)
+            waiter = self._ask(at, key, asked, now, since + ATTEMPT_WITHIN, self._ttl_ms, waits=False, band=band)
+            refusal = await waiter.outcome()
+            if refusal is None or not await self._slices.worth_asking_again(refusal, encoded, since + ATTEMPT_WITHIN):
+                break
         now = monotonic()
         if self._waits.listeners:
-            self._waits.ended(self._kind, self.name, now - waiter.since, "refused" if refusal else "admitted")
+            self._waits.ended(self._kind, self.name, now - since, "refused" if refusal else "admitted")
         if refusal is None:
-            return Hold(self, key, checked, None, waiter.reservation)
-        if refusal.why in ("late", "timeout", "shed"):  # it may be refused for what came in hand meanwhile
+            return Hold(at, key, checked, None, waiter.reservation)
+        if refusal.why in ("late", "timeout", "shed", MOVED):  # it may be refused for what came in hand meanwhile
             return self.from_hand(key, checked, band) or refused_by(self.name, refusal, now, checked, key)
-        raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._calls.trouble)
+        raise error_of(self.name, refusal, now, now - since, checked, key, at.calls.trouble)
 
     async def admit_under(
         self, hold: str, amounts: Mapping[str, int | str], *, key: str | None = None,
@@ -245,7 +257,6 @@ class Limiter:
                 :meth:`admit`.
         """
         check_hold(hold)
-        await self._calls.listen(hold.rpartition(".")[0])
         return await self.wait_for(key, dict(amounts), timeout, ttl, hold, band, late=fail_if_late)
 
     async def hold(self, hold: str, *, ttl: float | str | None = None) -> Hold:
@@ -263,16 +274,32 @@ class Limiter:
         self._check_open()
         check_hold(hold)
         ttl_ms = self._ttl_ms if ttl is None else read_ttl(ttl)
+        named, others = await self._slices.of_hold(hold)
+        found, unknown = await self._take_up([named], hold, ttl_ms)
+        if found is None and others:
+            found, more = await self._take_up(others, hold, ttl_ms)
+            unknown = unknown or more
+        if found is None:
+            raise unknown or SessionExpired(self.name, hold)
+        return found
+
+    async def _take_up(
+        self, slices: Iterable[LimiterSlice], hold: str, ttl_ms: int
+    ) -> tuple[Hold | None, HeadgateError | None]:
+        """Take up a hold where it is; returns it, else why that is not known of one of them."""
         now = monotonic()
-        waiter = Waiter(self, now, self._loop)
-        waiter.reservation = self._machine.adopt(hold, ttl_ms, now, now + ATTEMPT_WITHIN, waiter)
-        self._stir(now + ATTEMPT_WITHIN)
-        refusal = await waiter.outcome()
-        if refusal is None:
-            return Hold(self, None, {}, None, waiter.reservation)
-        if refusal.why == "gone":
-            raise SessionExpired(self.name, hold)
-        raise error_of(self.name, refusal, monotonic(), 0.0, {}, None, self._calls.trouble)
+        asked = [(at, Waiter(at, now, self._loop)) for at in slices]
+        for at, waiter in asked:
+            waiter.reservation = at.machine.adopt(hold, ttl_ms, now, now + ATTEMPT_WITHIN, waiter)
+            at.stir(now + ATTEMPT_WITHIN)
+        refusals = await asyncio.gather(*(waiter.outcome() for _, waiter in asked))
+        unknown = None
+        for (at, waiter), refusal in zip(asked, refusals, strict=True):
+            if refusal is None:
+                return Hold(at, None, {}, None, waiter.reservation), None
+            if refusal.why != "gone":
+                unknown = error_of(self.name, refusal, monotonic(), 0.0, {}, None, at.calls.trouble)
+        return None, unknown
 
     async def state(self, *, key: str | None = None) -> LimiterState:
         """Read how much of each limit is taken, of all together and of one key.
@@ -282,7 +309,7 @@ class Limiter:
             PolicyError: it is no limiter.
             CoordinatorUnavailable: Redis does not answer.
         """
-        levels = await self._store.levels(self.address, key=encode_key(key))
+        levels = await self._store.levels(self.address, key=encode_key(key), slices=self._slices.count)
         if levels is None:
             raise PolicyError(f"{self.name!r} is not a limiter, or is gone")
         return LimiterState.of(self.name, key, levels)
@@ -305,15 +332,13 @@ class Limiter:
         """
         ms = round(parse_duration(seconds, "seconds") * 1000)
         encoded, text = encode_key(key), read_reason(reason)
-        code, lasts = await self._store.hold_off(self.address, self._session, key=encoded, ms=ms, reason=text)
-        if code == "UNKNOWN":
-            await self._ensure(True)
-            code, lasts = await self._store.hold_off(self.address, self._session, key=encoded, ms=ms, reason=text)
-        if code == "KEYS":
-            raise DestinationFull(self.name, 1, "it has the most keys allowed", gate=True)
-        if code != "OK":
-            raise PolicyError(f"{self.name!r} is not a limiter")
-        return lasts / 1000
+        found = await self._slices.all() if key is None else [await self._slices.open(encoded)]
+        each = (at.hold_off(encoded, ms, text) for at in found)
+        lasts = await asyncio.gather(*each, return_exceptions=True)  # each that answers, whichever does not
+        for one in lasts:
+            if isinstance(one, BaseException):
+                raise one
+        return max(one for one in lasts if isinstance(one, int)) / 1000
 
     # What holds and admissions ask of it.
 
@@ -323,77 +348,48 @@ class Limiter:
     ) -> Hold:  # fmt: skip
         """Wait for an admission; arguments and errors as :meth:`admit_under`."""
         asked = self._amounts.read(amounts)
-        checked = asked.amounts
+        checked, encoded = asked.amounts, encode_key(key)
         patience = self._timeout if timeout is None else parse_timeout(timeout)
-        now = monotonic()
-        if self._in_hand and ttl is None:
-            self._hand.missed(key if band is None else (key, band), checked, now)
-        ttl_ms, waits = self._ttl_ms if ttl is None else read_ttl(ttl), patience > 0 or not hold
-        deadline = now + (patience if waits else ATTEMPT_WITHIN)
-        waiter = self._ask(key, asked, now, deadline, ttl_ms, waits=waits, hold=hold, band=band, late=late)
+        since, ttl_ms = monotonic(), self._ttl_ms if ttl is None else read_ttl(ttl)
+        waits = patience > 0 or not hold
+        deadline = since + (patience if waits else ATTEMPT_WITHIN)
+        before = await self._slices.before(encoded) if hold else None  # it may be held where its key was
         with self._waits.timed(self._kind, self.name):
-            refusal = await self.line.outcome(waiter)
-            if refusal is None:
-                return Hold(self, key, checked, None, waiter.reservation)
+            while True:
+                at = before or self._slices.at(encoded) or await self._slices.open(encoded)
+                now = monotonic()
+                if self._in_hand and ttl is None:
+                    at.hand.missed(key if band is None else (key, band), checked, now)
+                if hold:
+                    await at.calls.listen(hold.rpartition(".")[0])
+                waiter = self._ask(at, key, asked, now, deadline, ttl_ms, waits=waits, hold=hold, band=band, late=late)
+                with self._slices.recounting(encoded):
+                    refusal = await self.line.outcome(waiter)
+                if refusal is None:
+                    return Hold(at, key, checked, None, waiter.reservation)
+                if refusal.why != MOVED or not (before or await self._slices.follow(deadline)):
+                    break
+                before = None
             now = monotonic()
-            raise error_of(self.name, refusal, now, now - waiter.since, checked, key, self._calls.trouble)
+            raise error_of(self.name, refusal, now, now - since, checked, key, at.calls.trouble)
 
     def _ask(
-        self, key: str | None, asked: RequestedAmounts, now: float, deadline: float, ttl_ms: int, *, waits: bool = True,
-        hold: str = "", band: int | None = None, late: bool = False,
+        self, at: LimiterSlice, key: str | None, asked: RequestedAmounts, now: float, deadline: float, ttl_ms: int, *,
+        waits: bool = True, hold: str = "", band: int | None = None, late: bool = False,
     ) -> Waiter:  # fmt: skip
         self._check_open()
         amounts, text = asked
         if late or band is not None:
             text += terms_text(band, fail_if_late=late)
-        encoded = encode_key(key)
-        if len(self._machine) >= MOST_HERE:
+        if len(self._slices) >= MOST_HERE:
             reason = f"this session has {MOST_HERE} holds and waits there, the most allowed"
             raise DestinationFull(self.name, max(amounts.values()), reason, gate=True)
-        waiter = Waiter(self, now, self._loop)
-        waiter.reservation = self._machine.admit(encoded, text, ttl_ms, now, deadline, waiter, waits=waits, hold=hold)
-        self._stir(deadline)
+        waiter = Waiter(at, now, self._loop)
+        machine = at.machine
+        waiter.reservation = machine.admit(encode_key(key), text, ttl_ms, now, deadline, waiter, waits=waits, hold=hold)
+        at.stir(deadline)
         return waiter
 
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"the limiter {self.name!r} cannot be used: {self._closed}")
-
-    def settle(self, one: Reservation, used: str) -> None:
-        """Say what a hold used."""
-        self._machine.settle(one, used)
-        self._stir()
-
-    def release(self, one: Reservation) -> None:
-        """End a hold or a wait."""
-        self._machine.release(one)
-        self._stir()
-
-    def end(self, one: Reservation, outcome: Outcome, amounts: Mapping[str, int]) -> None:
-        """End a hold, and count how it ended, where a limit adapts."""
-        samples = self._machine.samples
-        if samples is not None and one.foreign:
-            self._machine.settle(one, one_sample(outcome), "sample")
-        elif samples is not None and (amount := amounts.get(samples.limit)):
-            samples.add(outcome, monotonic() - one.heard_at, amount)
-        self._machine.release(one)
-        self._stir()
-
-    def renew(self, one: Reservation, ttl_ms: int, done: Callable[[bool], None]) -> None:
-        """Renew a hold."""
-        self._machine.renew(one, ttl_ms, done)
-        self._stir()
-
-    def leave(self, one: Reservation) -> None:
-        """Forget a hold."""
-        self._machine.leave(one)
-
-    def settle_slice(self, slice_: Slice, reserved: Mapping[str, int], used: Mapping[str, int]) -> None:
-        """Say what a hold of what is in hand used."""
-        if slice_.settle(reserved, used):
-            self._hand.changed(slice_)
-
-    def release_slice(self, slice_: Slice, amounts: Mapping[str, int]) -> None:
-        """End a hold of what is in hand."""
-        if slice_.put_back(amounts):
-            self._hand.changed(slice_)

@@ -40,6 +40,8 @@ class LimiterCalls:
         hand: what is in hand.
 
     Attributes:
+        address: the limiter.
+        ensure: makes it exist.
         trouble: why the last call was not answered with what it asks for; None where it was.
     """
 
@@ -48,8 +50,8 @@ class LimiterCalls:
         hand: LimiterSlices,
     ) -> None:  # fmt: skip
         self._store, self._wake_ups = store, wake_ups
-        self._address, self._session = address, session
-        self._ensure = ensure
+        self.address, self._session = address, session
+        self.ensure = ensure
         self._machine, self._hand = machine, hand
         self.trouble: BaseException | None = None
         self._durability, self._secures = MEMORY, False
@@ -64,8 +66,8 @@ class LimiterCalls:
 
     async def start(self) -> None:
         """Begin to hear hints and to make calls."""
-        await self._wake_ups.subscribe(self._address.channels(self._session), self._hear)
-        self._task = asyncio.create_task(self._keep(), name=f"headgate {self._address.name}")
+        await self._wake_ups.subscribe(self.address.channels(self._session), self._hear)
+        self._task = asyncio.create_task(self._keep(), name=f"headgate {self.address.name}")
 
     def secure(self, durability: Durability) -> None:
         """Have nothing admitted from now on before it is as safe as that."""
@@ -75,7 +77,7 @@ class LimiterCalls:
         """Hear of admissions whose ids begin with this word too."""
         if word not in self._words:
             self._words.add(word)
-            await self._wake_ups.subscribe(self._address.channels(word)[:1], self._hear)
+            await self._wake_ups.subscribe(self.address.channels(word)[:1], self._hear)
 
     def forked(self) -> None:
         """Make no call any more: the task is the parent process's."""
@@ -90,8 +92,8 @@ class LimiterCalls:
         await stop(self._task)
         if self._attending is not None:
             self._attending.cancel()
-        own = self._address.channels(self._session)
-        await self._wake_ups.unsubscribe((*own, *(self._address.channels(w)[0] for w in self._words)), self._hear)
+        own = self.address.channels(self._session)
+        await self._wake_ups.unsubscribe((*own, *(self.address.channels(w)[0] for w in self._words)), self._hear)
 
     def stir(self, attend_at: float = math.inf) -> None:
         """Look for a call that is due; ``attend_at``: when a wait that begins is over."""
@@ -142,13 +144,13 @@ class LimiterCalls:
     async def _make(self, call: Call) -> None:
         if isinstance(call, Decide):
             answer = await self._store.decide(
-                self._address, self._session, seq=call.seq, epoch=call.epoch, words=call.words
+                self.address, self._session, seq=call.seq, epoch=call.epoch, words=call.words
             )
             self.trouble = None
             answers = await self._secured(call, answer.epoch, answer.answers) if self._secures else answer.answers
             self._machine.hear(call, Decision(answer.code, answer.epoch, answers), monotonic())
         else:
-            await self._ensure(call.recover)
+            await self.ensure(call.recover)
             self._machine.made()
 
     async def _secured(self, call: Decide, epoch: int, answers: tuple[str, ...]) -> tuple[str, ...]:
@@ -159,7 +161,7 @@ class LimiterCalls:
         ]
         if not any(admits):
             return answers
-        done = await secure(self._store.server, self._address, self._session, self._durability, SECURE_MS)
+        done = await secure(self._store.server, self.address, self._session, self._durability, SECURE_MS)
         if done.code == "OK" and done.epoch == epoch and self._durability.is_met(done.held):
             return answers
         return tuple(UNSAFE if admit else text for admit, text in zip(admits, answers, strict=False))

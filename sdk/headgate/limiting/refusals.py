@@ -66,6 +66,11 @@ def error_of(
                 name, waited, size, limit=refusal.limit, rule=refusal.rule or "all", retry_after=after,
                 amounts=amounts, key=key, reason=_UNSAFE if refusal.limit == NOT_SAFE else "",
             )  # fmt: skip
+        case "moved":
+            return CreditTimeout(
+                name, waited, size, limit="slices", rule="key", amounts=amounts, key=key,
+                reason="its key is on its way to another slice of the limiter; ask again",
+            )  # fmt: skip
         case "hopeless":
             late = max(0.0, (refusal.retry_at or now) - now)
             return CreditTimeout(

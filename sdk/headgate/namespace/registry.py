@@ -16,11 +16,12 @@ from headgate.errors import AccessDenied, PolicyConflict, PolicyError
 from headgate.namespace.checks import check_together
 from headgate.namespace.defaults import durability_of
 from headgate.namespace.losses import LossListeners
+from headgate.namespace.pinned_keys import PinnedKeys
 from headgate.namespace.policy_follower import GOVERNED, PolicyFollower, due, kind_of, without
 from headgate.namespace.pool_limits import PolicyPools
 from headgate.namespace.slice_copies import begin_copies
 from headgate.namespace.topics import TopicIndex
-from headgate.namespace.unlimited_names import LIMITS, is_limited, unlimited
+from headgate.namespace.unlimited_names import LIMITS, see_that_it_is_limited
 from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import Address, parse_key
 from headgate.redis.store import Store
@@ -63,6 +64,7 @@ class Registry:
         losses.met = self._doubt
         self.index = TopicIndex(store)
         self._pools = pools
+        self.pinned = PinnedKeys(store.server, self._make_slice)
         self._known: dict[str, tuple[Address, dict[str, str]]] = {}
         self.may_make: Callable[[str], bool] = lambda _: True
         """Whether a destination of that name may be made where there is none; for brokers with names of their own."""
@@ -94,7 +96,8 @@ class Registry:
         if not self.may_make(address.shown) and not await self._read(address, "kind"):
             raise PolicyError(f"{address.name!r} is gone, and may not be made again")
         if kinds[0] in LIMITS and not self.fields(address):
-            await self._see_that_it_is_limited(policy, address, kinds[0])
+            others = {place.name: fields.get("kind") for place, fields in self._known.values()}
+            await see_that_it_is_limited(policy, address, kinds[0], self._read, others)
         known = {name: value for name, value in self.fields(address).items() if name != SELECTORS}
         of_whole = await self._of_whole(address.whole) if is_slice(address.name) else _NOTHING
         settings = known or of_whole or {**otherwise, **self._new(policy, address, kinds)}
@@ -113,28 +116,22 @@ class Registry:
         return kind
 
     async def _share(self, address: Address) -> None:
-        """See that the slices of a destination share the limit that it has, if it has slices."""
+        """See that the slices of a destination share what it has, if it has slices: its limit, or the keys of it."""
         fields = self.fields(address)
-        if "sliced" in fields:
+        if "sliced" in fields and fields.get("kind") == "limiter":
+            await self.pinned.settle(address)
+        elif "sliced" in fields:
             with contextlib.suppress(AccessDenied):  # who may not set pools goes by what others set
                 await self._pools.share(address, fields)
+
+    async def _make_slice(self, address: Address) -> str:
+        return await self.ensure(address, ("limiter",), recover=bool(self.fields(address)))  # else it was never there
 
     async def _of_whole(self, whole: Address) -> Mapping[str, str]:
         """Return the settings of a destination, for a slice of it."""
         if not self.fields(whole):
             await self.refresh(whole)
         return {name: value for name, value in self.fields(whole).items() if name not in ("sliced", SELECTORS)}
-
-    async def _see_that_it_is_limited(self, policy: Policy, address: Address, kind: str) -> None:
-        """Raise UnknownDestination for a limiter, or with ``strict`` a gate or a bucket, that nothing limits."""
-        if not (policy.strict or kind == "limiter") or is_limited(policy.resolve(address.name, kind).fields, kind):
-            return
-        stored = await self._read(address)
-        if is_limited(stored, kind) or stored.get("kind", kind) != kind:
-            return
-        known = [rule.match for rule in policy.rules if rule.kind == kind]
-        known += [place.name for place, fields in self._known.values() if fields.get("kind") == kind]
-        raise unlimited(address.name, self._namespace, kind, known)
 
     async def refresh(self, address: Address) -> None:
         """Read the settings that are in force now, remember them, and tell those who follow them."""
@@ -391,7 +388,7 @@ class Registry:
         with contextlib.suppress(AccessDenied):
             if "kind" in fields and due(self.policies.policy, address.shown, fields) is not None:
                 await self.conform([address])
-            await self._share(address)
+            await self._share(address.whole)
 
 
 def _named(names: Sequence[str], values: Sequence[bytes | None]) -> dict[str, str]:

@@ -1,10 +1,12 @@
 """This module finds whether anything limits a limiter, gate or bucket: if not, its name may be misspelled."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
 
+from headgate.core.policy import Policy
 from headgate.errors import UnknownDestination
+from headgate.redis.keys import Address
 
 LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
     "limiter": ("limits",),
@@ -18,6 +20,32 @@ MOST_NEAR: Final = 3
 def is_limited(fields: Mapping[str, str], kind: str) -> bool:
     """Return whether the fields of a destination of such a kind limit it."""
     return any(fields.get(field, "") not in ("", "unlimited") for field in LIMITS[kind])
+
+
+async def see_that_it_is_limited(
+    policy: Policy, address: Address, kind: str, read: Callable[[Address], Awaitable[Mapping[str, str]]],
+    kinds: Mapping[str, str | None],
+) -> None:  # fmt: skip
+    """See that something limits a limiter, or with ``strict`` a gate or a bucket.
+
+    Args:
+        policy: in force.
+        address: what is to be made, if it is not there.
+        kind: of it.
+        read: returns the settings of a destination that is there.
+        kinds: of destinations that are known, by name: the error names those that are called alike.
+
+    Raises:
+        UnknownDestination: nothing does.
+    """
+    if not (policy.strict or kind == "limiter") or is_limited(policy.resolve(address.shown, kind).fields, kind):
+        return
+    stored = await read(address.whole)
+    if is_limited(stored, kind) or stored.get("kind", kind) != kind:
+        return
+    known = [rule.match for rule in policy.rules if rule.kind == kind]
+    known += [name for name, its_kind in kinds.items() if its_kind == kind]
+    raise unlimited(address.shown, address.namespace, kind, known)
 
 
 def unlimited(name: str, namespace: str, kind: str, known: Iterable[str]) -> UnknownDestination:

@@ -158,9 +158,10 @@ def _values(example: Example) -> Iterator[Problem]:
                 yield Problem(
                     place_of(origins[name]), name, f"for destinations such as {example.name!r}: {error.beside(name)}"
                 )
-    if "slices" in origins and (example.resolved.kind or "queue") in SLICED_KINDS:
+    kind = example.resolved.kind or "queue"
+    if "slices" in origins and kind in SLICED_KINDS:
         try:
-            check_slices(fields, {"slices": fields["slices"]})
+            check_slices({**fields, "kind": kind}, {"slices": fields["slices"]})
         except PolicyError as error:
             yield Problem(
                 place_of(origins["slices"]),

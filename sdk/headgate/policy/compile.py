@@ -211,7 +211,7 @@ def _belonging(rule: Destination, values: Values, source: Source, problems: list
         if setting == "slices" and rule.kind is not None and rule.kind not in SLICED_KINDS:
             problems.append(
                 source.problem(
-                    path, f"belongs to a queue, a topic or a gate: a {rule.kind} has one slice; leave it out"
+                    path, f"belongs to a queue, a topic, a gate or a limiter: a {rule.kind} has one slice; leave it out"
                 )
             )
         elif rule.kind == "bucket" and setting != "kind" and FIELD_OF[setting] not in BUCKET_FIELDS:

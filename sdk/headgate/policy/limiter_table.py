@@ -11,6 +11,7 @@ from headgate.policy.value_forms import (
     AtOnce,
     Bands,
     BandShares,
+    Count,
     DurabilityText,
     Duration,
     Entries,
@@ -19,6 +20,7 @@ from headgate.policy.value_forms import (
     Kept,
     KeyLimit,
     LimitName,
+    LimitRate,
     Name,
     ProxyText,
     Quota,
@@ -34,7 +36,7 @@ class LimitTable(Table):
     """A limit of a limiter is a rate, what may be held at once, or a quota of calendar windows."""
 
     name: LimitName = Field(description="what calls say an amount of: admit(requests=1)")
-    rate: Rate = Field(None, description="such as '500/min', '200k/min', '1000/day' or '1/2s'")
+    rate: LimitRate = Field(None, description="such as '500/min', '200k/min', '1000/day' or '1/2s'; or 'unlimited'")
     burst: Amount = Field(None, description="of a rate: at once; else the amount that the rate is written with")
     at_once: AtOnce = Field(
         None, description="that may be held together: a count, bytes such as '64MiB', or how it adapts to what is borne"
@@ -90,6 +92,7 @@ class LimiterTable(Table):
     unknown_keys: Literal["allow", "refuse"] | None = Field(
         None, description="refuse: only keys that a pattern of weight matches are admitted"
     )
+    slices: Count = Field(None, description="slots over which its keys are spread, 1 to 48")
     max_keys: Amount = Field(None, description="keys that are known at a time; else 1 million")
     hold_off: Duration = Field(None, description="the longest hold-off that a client may ask for; else 1h")
     lease_ahead: Duration = Field(None, description="of a rate that a session may take in hand at the most")

@@ -29,8 +29,8 @@ KEYS: Final = {
 _TOGETHER: Final = ("limits", "key_limits", "shadow_limits", "shadow_key_limits", "key_weights", "zone")
 """Fields of which one rule says all or nothing: limits of keys are below those of all keys together."""
 _OTHERS: Final = (
-    "bands", "aging", "reserve", "shed", "order", "fail_if_late", "unknown_keys", "max_keys", "hold_off", "lease_ahead",
-    "durability", "ledger_keys", "ledger", "ledger_keep",
+    "bands", "aging", "reserve", "shed", "order", "fail_if_late", "unknown_keys", "slices", "max_keys", "hold_off",
+    "lease_ahead", "durability", "ledger_keys", "ledger", "ledger_keep",
 )  # fmt: skip
 
 

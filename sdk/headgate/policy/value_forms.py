@@ -16,7 +16,7 @@ from headgate.core.limits.adapting import ADAPTS
 from headgate.core.limits.bands import AGING, BANDS, KEY_BANDS, LEAST_AGING, MOST_AGING, SHARES
 from headgate.core.limits.descriptor import LONGEST, MOST_ENTRIES, MOST_OF_A_HIT, check_text, read_amounts, read_entries
 from headgate.core.limits.fairness import FAIR_BY
-from headgate.core.limits.limit import check_at_once, check_name, check_quota, check_reset
+from headgate.core.limits.limit import FREE, check_at_once, check_name, check_quota, check_rate, check_reset
 from headgate.core.limits.limiter_forms import weights_text
 from headgate.core.limits.priority import LEAST_OVERTAKEN, MAX_OVERTAKEN, MOST_OVERTAKEN
 from headgate.core.links.link import is_site_variable
@@ -242,7 +242,7 @@ Patience = form(_patience, _text(_DURATION, "unlimited"))
 Rate = form(parse_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_COUNTED + _PERIOD))
 Amount = form(_amount, _AMOUNT, _text(_COUNTED))
 AtOnce = form(
-    check_at_once, _AMOUNT, _text(_COUNTED),
+    check_at_once, _AMOUNT, _text(_COUNTED, FREE),
     {
         "type": "object",
         "properties": {
@@ -253,7 +253,8 @@ AtOnce = form(
         "additionalProperties": False,
     },
 )  # fmt: skip
-Quota = form(check_quota, _text(_COUNTED + r"/\s*(h|hour|day|week|month)\s*"))
+LimitRate = form(check_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_COUNTED + _PERIOD, FREE))
+Quota = form(check_quota, _text("(" + FREE + "|" + _COUNTED + r")/\s*(h|hour|day|week|month)\s*"))
 Resets = form(check_reset, _text(r"([a-z]{3}\s+|\d{1,2}\s+)?\d\d:\d\d(\s+[A-Za-z0-9_+/-]+)?"))
 LimitName = form(check_name, {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,31}$"})
 KeyLimit = form(_key_limit, _AMOUNT, _text(_COUNTED, _COUNTED + _PERIOD), {"type": "object"})

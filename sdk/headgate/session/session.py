@@ -294,8 +294,9 @@ class Session:
                 context.store.server.promise(durability_of(context.registry.fields(address)))
                 limiter = Limiter(
                     LimiterStore(context.store.server), context.wake_ups, address, self._bucket_id,
-                    context.options.ttl, ensure, lambda epoch: context.losses.meet(address, epoch),
-                    in_hand=in_hand, timeout=patience, lock=self.hand_lock(), waits=context.waits,
+                    context.options.ttl, lambda part: at.ensure(part, ("limiter",)), context.losses.meet,
+                    pinned=context.registry.pinned, in_hand=in_hand, timeout=patience, lock=self.hand_lock(),
+                    waits=context.waits,
                 )  # fmt: skip
                 await context.registry.follow(address, limiter.adopt)
                 limiter.adopt(context.registry.fields(address))

@@ -58,10 +58,10 @@ class Hold:
             reserved, counted = inner.count(used)
             if counted and slice_ is not None:
                 passes = slice_.settle(reserved, counted)
-        if passes:
-            limiter._thread.tell(limiter._inner._hand.changed, slice_)
+        if passes and slice_ is not None:
+            limiter._thread.tell(slice_.hand.changed, slice_)
         elif counted and inner._reservation is not None:
-            limiter._thread.tell(limiter._inner.settle, inner._reservation, amounts_text(counted))
+            limiter._thread.tell(inner._limiter.settle, inner._reservation, amounts_text(counted))
 
     @property
     def outcome(self) -> Outcome:
@@ -90,7 +90,7 @@ class Hold:
             inner._over = True
             passes = slice_.put_back(inner._amounts)
         if passes:
-            limiter._thread.tell(limiter._inner._hand.changed, slice_)
+            limiter._thread.tell(slice_.hand.changed, slice_)
 
     def renew(self, ttl: float | str | None = None) -> None:
         """Begin its lease again, and return when that is done; errors as :meth:`headgate.Hold.renew`."""
@@ -202,4 +202,4 @@ class Limiter(Face[headgate.limiting.limiter.Limiter]):
         with self._lock as is_free:
             if not is_free or not slice_.take(amounts, monotonic()):
                 return None
-        return Hold(self, headgate.limiting.hold.Hold(self._inner, key, amounts, slice_))
+        return Hold(self, headgate.limiting.hold.Hold(self._inner._first, key, amounts, slice_))

@@ -21,6 +21,7 @@ BIG: Final = {
     "detach",
     "discard",
     "hold_off",
+    "join",
     "levels",
     "link_commit",
     "link_open",

@@ -5,7 +5,8 @@ from typing import Any, Final
 from headgate.core.ledger import columns
 from headgate.redis.keys import Address
 from headgate.redis.store import Store
-from headgate.redis.stores.limiters import NO_KEY, HoldAnswers, HoldCall, LimiterLevels, LimiterStore, Op
+from headgate.redis.stores.limiter_levels import LimiterLevels
+from headgate.redis.stores.limiters import NO_KEY, HoldAnswers, HoldCall, LimiterStore, Op
 from tests.lua.place import BEGIN_MS
 from tests.support.rewriting import RewritingServer
 

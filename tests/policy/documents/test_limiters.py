@@ -51,6 +51,7 @@ def test_a_limiter_with_every_form() -> None:
     resolved = policy.resolve("llm")
     assert resolved.kind == "limiter"
     assert resolved.fields == {
+        "slices": "",
         "limits": "requests rate 8.333333333333334 500;tokens rate 3333.3333333333335 4000;in_flight at_once 50;"
         f"bytes at_once {64 << 20};spend quota 1000000 week 1830",
         "key_limits": "tokens rate 333.3333333333333 20000;in_flight at_once 5;spend quota 1000 week 1830",

@@ -7,7 +7,7 @@ import pytest
 from headgate.core.limiting.calls import Refusal
 from headgate.explain.levels import counts_of, read_limits
 from headgate.explain.limiter_view import LimiterView, Wait
-from headgate.redis.stores.limiters import LimiterLevels
+from headgate.redis.stores.limiter_levels import LimiterLevels
 
 NOW_MS = 1_800_000_000_000
 MORE = " and more"

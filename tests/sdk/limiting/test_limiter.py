@@ -482,8 +482,9 @@ async def test_a_process_that_was_frozen_for_too_long_learns_that_its_hold_is_lo
             async with asyncio.timeout(BACK):
                 other = await mine.admit(in_flight=1, timeout=BACK)
             assert hold.expires_in == 0
-        theirs._calls._task.cancel()  # type: ignore[union-attr]
-        await theirs._calls.start()
+        calls = theirs._first.calls
+        calls._task.cancel()  # type: ignore[union-attr]
+        await calls.start()
         await wait_until(lambda: hold.lost, timeout=GUARD, description="the holder hears of it")
         assert not other.lost
         hold.release()

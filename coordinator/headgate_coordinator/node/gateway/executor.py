@@ -26,6 +26,7 @@ from headgate_coordinator.node.conditions import LinkQueueGone
 from headgate_coordinator.node.credit.counting import COUNTED, counted
 from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.gateway.authorizer import Authorizer
+from headgate_coordinator.node.gateway.pinned_calls import PinnedCalls
 from headgate_coordinator.node.gateway.pool_calls import PoolCalls
 from headgate_coordinator.node.gateway.required_grants import MOST_WAITED_MS, SECURED, text_of
 from headgate_coordinator.node.gateway.spooled_batches import SpooledBatches
@@ -76,6 +77,7 @@ class Executor:
         self._creations = creations
         self._server = parts.store.server
         self._pool_calls = PoolCalls(parts)
+        self._pinned_calls = PinnedCalls(parts, self._server)
         self.shown = VisibleNamespace(authorizer.access, policies)
         self._sources: dict[str, None] = {}
         self._looked_at = float("-inf")
@@ -204,7 +206,7 @@ class Executor:
                 self._sources[address.name] = None
         if values.get("weight", 0) > 1 and not self._authorizer.manages(address.name):
             await self._check_weight(address, values["weight"])
-        return None
+        return await self._pinned_calls.make(op, address, values)
 
     async def _at_pool(self, name: str, pool: PoolAddress, values: dict[str, Any]) -> list[Any]:
         if name == "pool":

@@ -27,6 +27,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "free": NOBODY,
     "hold": NOBODY,
     "hold_off": frozenset({SENDS}),  # as long as the limiter's settings allow
+    "join": frozenset({SENDS, MANAGES}),  # who does not manage the namespace has the node do it, as parted and pin
     "lease": NOBODY,
     "levels": ANY,  # who does not manage sees neither holds nor keys
     "link_commit": NOBODY,
@@ -36,7 +37,9 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "move": NOBODY,
     "node": NOBODY,
     "note": frozenset({SENDS, TAKES}),  # of waits, and of its own consumers, where it takes, or holds
+    "parted": frozenset({SENDS, MANAGES}),
     "pause": frozenset({SENDS}),  # as hold_off
+    "pin": frozenset({SENDS, MANAGES}),
     "place": frozenset({SENDS}),
     "policy": frozenset({MANAGES}),
     "pool": frozenset({SENDS}),  # who does not manage has the node do it
@@ -94,7 +97,8 @@ STORE_READS: Final = frozenset({("HGET", ""), ("HMGET", ""), ("HLEN", "refs")})
 """Command and part of a spool store that these may read."""
 POOL_SCRIPTS: Final = frozenset({"pool", "pool_set", "pool_forget"})
 INDEX_SCRIPTS: Final = frozenset({"topic", "wildcard"})
-LIMITER_SCRIPTS: Final = frozenset({"admit", "hold_off", "levels"})
+PIN_SCRIPTS: Final = frozenset({"pin", "parted", "join"})
+LIMITER_SCRIPTS: Final = frozenset({"admit", "hold_off", "levels"}) | PIN_SCRIPTS
 HOLD_WORDS: Final = 6
 """Words of one operation in a call of ``admit``; the second is the id of a hold."""
 MOST_READ: Final = 10_000

@@ -21,6 +21,9 @@ NOT_SAFE: Final = "durability"
 UNSAFE: Final = f"wait 100000 {NOT_SAFE} all"
 """The answer to such an admission: it is held in Redis, and is asked for again."""
 
+MOVED: Final = "moved"
+"""Why a slice refuses what is for a key that is pinned to another one."""
+
 
 class State(Enum):
     """Says how far an admission has come."""
@@ -43,7 +46,8 @@ class Refusal:
         why: ``late`` (not now, or not in time), ``timeout`` (it waited as long as it may), ``unanswered`` (Redis does
             not answer), ``never`` (more than the limit), ``limit`` (no such limit), ``key`` (a key that is not
             allowed), ``hopeless`` (it would not be admitted in time), ``shed`` (its band is refused above that fill),
-            ``keys`` or ``holds`` (no room for one more), ``kind`` (no limiter), ``failed``.
+            ``keys`` or ``holds`` (no room for one more), ``kind`` (no limiter), ``moved`` (another slice has the key),
+            ``failed``.
         limit: the name of the limit that binds; empty where none does.
         rule: ``all`` for the limit of all callers together, ``key`` for that of one key.
         retry_at: when it could be admitted, on the caller's clock; None where that is not known.

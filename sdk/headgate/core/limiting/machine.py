@@ -42,6 +42,7 @@ class Limiter:
         epoch: of the destination, as last seen; 0 before the first answer.
         lost_since: when Redis stopped to answer; None while it does.
         samples: of a limit that adapts; None where none does.
+        ids: gives the numbers of its holds.
     """
 
     def __init__(self, session: str, met: Callable[[int, int], None] = lambda _before, _epoch: None) -> None:
@@ -50,7 +51,7 @@ class Limiter:
         self.samples: Samples | None = None
         self._session = session
         self._met = met
-        self._ids = itertools.count(1)
+        self.ids = itertools.count(1)
         self._seq = 0
         self._flight: Decide | None = None
         self._missing = False  # whether there is no such limiter, as Redis says
@@ -254,12 +255,11 @@ class Limiter:
             self._met(before, self.epoch)
             self._ask_all_again(now)
         for one in self._known.values():
-            if one.epoch == 0:
-                one.epoch = self.epoch  # a hint came before the first answer
+            one.epoch = one.epoch or self.epoch  # a hint may have come before the first answer
             self._claim(one)
 
     def _id(self) -> str:
-        return f"{self._session}.{next(self._ids)}"
+        return f"{self._session}.{next(self.ids)}"
 
     def _ask(self, one: Reservation) -> None:
         self._known[one.id] = one

@@ -137,6 +137,7 @@ class LimiterSlices:
         ttl_ms: of their leases.
         clock: returns the time.
         lock: held while amounts change, where other threads hand out of them.
+        open_slices: those that hand out, by key; of a limiter over several slots those of all of them.
 
     Attributes:
         open: slices that hand out, by key.
@@ -150,8 +151,9 @@ class LimiterSlices:
         ttl_ms: int,
         clock: Callable[[], float],
         lock: contextlib.AbstractContextManager[Any],
+        open_slices: dict[HandKey, Slice] | None = None,
     ) -> None:
-        self.open: dict[HandKey, Slice] = {}
+        self.open: dict[HandKey, Slice] = {} if open_slices is None else open_slices
         self.stir: Callable[[float], None] = lambda _at: None
         self._machine = machine
         self._ttl_ms = ttl_ms
@@ -247,7 +249,7 @@ class LimiterSlices:
                 one.until = min(now + LIFE, reservation.use_until)
                 self.open[one.key] = one
         if before is not None:
-            self.close_one(before)
+            before.hand.close_one(before)
         if one.until == -math.inf:
             self.changed(one)
         self.look_at = min(self.look_at, now + IDLE)
@@ -260,6 +262,8 @@ class LimiterSlices:
         if any(number > demand.shape.get(name, 0) for name, number in one.total.items()):
             demand.ahead = max(1, demand.ahead // GROWTH)
             return
+        if refusal.why == "moved":  # the next one is asked for at another slot
+            return
         until = refusal.retry_at if refusal.retry_at is not None else now + REFUSED_FOR
         demand.refusal = Refusal(refusal.why, refusal.limit, refusal.rule, until, refusal.most)
         demand.off_until = until
@@ -267,13 +271,18 @@ class LimiterSlices:
     def recall(self, seconds: float = BACK_OFF) -> None:
         """Give back all that is in hand, and take nothing for so long: others wait, or the limits changed."""
         self._off_until = max(self._off_until, self._clock() + seconds)
-        for one in tuple(self.open.values()):
+        for one in self._own():
             self.close_one(one)
+
+    def _own(self) -> list[Slice]:
+        return [one for one in tuple(self.open.values()) if one.hand is self]
 
     def look(self, now: float) -> None:
         """Give back what was not used since the last look; ask for more where a slice that is used soon ends."""
         seen: dict[HandKey, int] = {}
-        for key, one in tuple(self.open.items()):
+        own = self._own()
+        for one in own:
+            key = one.key
             if one.uses == self._seen.get(key, 0) or now >= one.until:
                 self._seen.pop(key, None)
                 self.close_one(one)
@@ -285,7 +294,7 @@ class LimiterSlices:
                 demand.shape = demand.shape or dict.fromkeys(one.total, 1)
                 self._ask(key, demand, now)
         self._seen = seen
-        self.look_at = now + IDLE if self.open else math.inf
+        self.look_at = now + IDLE if own else math.inf
 
     def close_one(self, one: Slice) -> None:
         """Have a slice hand out no more."""

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from headgate.core.limits.adapting import ADAPTS
 from headgate.core.limits.adapting import MOST as MOST_ADAPTING
 from headgate.errors import InvalidValue
-from headgate.units import check_burst, parse_amount, split_rate
+from headgate.units import check_burst, parse_amount, parse_rate, split_rate
 
 FormOfLimit = Literal["rate", "at_once", "quota"]
 FORMS: Final = ("rate", "at_once", "quota")
@@ -41,7 +41,11 @@ WINDOWS: Final = {"hour": 60, "day": 1440, "week": 10080, "month": 40320}
 SHADOW: Final = "S_"
 """Before the name of a shadow limit, where it stands among others."""
 UNLIMITED: Final = 1 << 52
-"""The most of a limit that binds nothing: a shadow limit of its name stands beside."""
+"""The most of a limit that binds nothing: a shadow limit of its name stands beside, or limits of each key."""
+FREE: Final = "unlimited"
+"""Stands for that in place of a rate, of what may be held at once, and of a quota's number."""
+FREE_RATE: Final = 1e15
+"""A second: of such a limit."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}\Z", re.ASCII)
 _QUOTA: Final = re.compile(r"\s*([^/]{1,40}?)\s*/\s*(h|hour|day|week|month)\s*\Z", re.ASCII)
 _RESETS: Final = re.compile(
@@ -111,6 +115,8 @@ class Limit:
 
     @classmethod
     def _of_rate(cls, name: str, value: Any, burst: Any) -> "Limit":
+        if value == FREE and burst is None:
+            return cls(name, "rate", UNLIMITED, FREE_RATE)
         rate, amount = split_rate(value, "rate")
         most = max(1, amount) if burst is None else _count(burst, "burst")
         check_burst(rate, most)
@@ -290,12 +296,24 @@ OF_KINDS: Final = {
 
 
 def _quota(value: Any, key: str = "quota") -> tuple[int, str]:
+    if isinstance(value, str) and value.startswith(f"{FREE}/"):
+        return UNLIMITED, _quota(value.replace(FREE, "1", 1), key)[1]
     if not isinstance(value, str) or not (found := _QUOTA.match(value)):
         raise InvalidValue(
             f"{value!r} is not a quota; write an amount of an hour, day, week or month, such as '1_000_000/day'",
             setting=key,
         )
     return _count(found[1], key), "hour" if found[2] == "h" else found[2]
+
+
+def check_rate(value: Any, what: str = "rate") -> None:
+    """See that a value is the rate of a limit, such as ``"500/min"``, or ``"unlimited"``.
+
+    Raises:
+        InvalidValue: it is not.
+    """
+    if value != FREE:
+        parse_rate(value, what)
 
 
 def check_at_once(value: Any, what: str = "at_once") -> None:
@@ -326,6 +344,8 @@ def _adapting(table: Mapping[str, Any]) -> tuple[int, int, str]:
 
 
 def _count(value: Any, key: str) -> int:
+    if value == FREE:
+        return UNLIMITED
     count = parse_amount(value, key)
     if count == 0:
         raise InvalidValue("0 has no meaning of its own here; use at least 1", setting=key)

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from headgate.core.limits.limit import UNLIMITED, Limit, limits_of, limits_text
+from headgate.core.limits.limit import FREE_RATE, UNLIMITED, Limit, limits_of, limits_text
 from headgate.errors import InvalidValue, PolicyError
 
 IN_SHADOW: Final = "shadow"
 FIELDS: Final = ("shadow_limits", "shadow_key_limits")
-FREE_RATE: Final = 1e15
-"""A second: of a limit that binds nothing."""
 
 
 def unlimited(limit: Limit) -> Limit:

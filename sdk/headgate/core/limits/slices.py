@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from headgate.core.limits.limit import UNLIMITED, limits_of
 from headgate.errors import PolicyError
 
 _LEVEL: Final = "set a limit in bytes alone, which holds over all slices"
@@ -31,7 +32,7 @@ _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
 """Fields that each slice would keep for itself: the setting of each, its values that say nothing, and what to do."""
 
 
-SLICED_KINDS: Final = frozenset({"queue", "topic", "gate"})
+SLICED_KINDS: Final = frozenset({"queue", "topic", "gate", "limiter"})
 """Kinds of destinations that may have slices."""
 
 
@@ -73,6 +74,24 @@ def pools_of(fields: Mapping[str, str]) -> str:
     return f"{fields.get('pools', '')} {fields.get('slices_pool', '')}".strip()
 
 
+_OF_ALL: Final = "each slice would keep to it alone, and only a limit of each key lies in one slice"
+
+
+def _check_limiter(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """See that nothing of a limiter with slices bounds all keys together."""
+    for name, limit in limits_of(fields.get("limits", "")).items():
+        if limit.most != UNLIMITED and {"limits", "slices"} & set(given):
+            free = "unlimited/day" if limit.form == "quota" else "unlimited"
+            raise PolicyError(
+                f"the limit {name!r} of all keys together beside slices: {_OF_ALL}; write {limit.form} = '{free}', and "
+                "bound each key",
+                settings=("limits", "slices"),
+            )
+    for setting in ("shadow_limits", "reserve", "shed"):
+        if fields.get(setting) and {setting, "slices"} & set(given):
+            raise PolicyError(f"{setting} beside slices: {_OF_ALL}; leave it out", settings=(setting, "slices"))
+
+
 def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     """See that nothing is set beside slices that each of them would keep for itself; about what is given.
 
@@ -84,8 +103,10 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     kind = fields.get("kind", "queue")
     if kind not in SLICED_KINDS and given.get("slices", "1") not in ("", "1"):
         raise PolicyError(
-            f"belongs to a queue, a topic or a gate: a {kind} has one slice; leave it out", setting="slices"
+            f"belongs to a queue, a topic, a gate or a limiter: a {kind} has one slice; leave it out", setting="slices"
         )
+    if kind == "limiter":
+        _check_limiter(fields, given)
     for field, (setting, idle, instead) in _ALONE.items():
         if fields.get(field, "") not in idle and {field, "slices"} & set(given):
             raise PolicyError(

@@ -1,12 +1,15 @@
 """The scripts of limiters as typed calls."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from headgate.core.names import slice_name
 from headgate.redis.backend import Backend, call
 from headgate.redis.keys import Address
 from headgate.redis.scripts import script
+from headgate.redis.stores.limiter_levels import LimiterLevels, levels_together
 
 Op = Literal["admit", "settle", "release", "renew", "claim", "sample"]
 MOST_SWEEPS: Final = 256
@@ -49,60 +52,6 @@ class HoldAnswers:
     code: str
     epoch: int
     answers: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LimiterLevels:
-    """Says how much of a limiter's limits is taken, by whom, and who waits, as ``lua/levels.lua`` read it.
-
-    A node of a later version may say more: whatever follows the fields that are known here is left aside.
-
-    Attributes:
-        limits: ``<name> <form> <most> <left> <us until whole> <taken> <withheld>`` of each;
-            ``hold_off off <ms>`` while it lasts.
-        of_key: the same of the key that was asked for.
-        keys: how many keys have a record.
-        waiting: how many wait.
-        records: of some keys: those that hold or wait for something first.
-        line: of some keys that wait, the first one's text, the head of the line before the others.
-        holds: some holds and waits, with their records; those whose leases end last.
-        own: holds of the session that was asked for, with their records, or with texts as ``line`` has them.
-        learning_ms: how long it still learns after state may have been lost.
-        reason: why it is held off, for people.
-        now_ms: of Redis' clock.
-        clock_ms: of the limiter's own clock, in which ``records`` count.
-        head: ``<us or -> <limit> <all|key> <amounts>`` of the first in line; empty where nobody waits.
-        admitted: holds that were admitted so far.
-        refused: admissions that were refused, or gave up waiting, so far.
-        all_holds: how many holds and waits there are.
-        by_band: ``<band> <waiting> <admitted> <shed>`` of those that were named; of band 3 only what was shed.
-        shadows: shadow limits, as ``limits``; the names of those that have a level of their own begin with ``S_``.
-        of_key_shadows: the same of the key that was asked for.
-        would_wait: admissions so far that a shadow limit would have kept waiting, or refused.
-        shadowed: ``<limit>:<all|key>:<times>:<most above it>`` of each shadow limit that would have.
-    """
-
-    limits: tuple[str, ...]
-    of_key: tuple[str, ...]
-    keys: int
-    waiting: int
-    records: dict[str, str]
-    line: tuple[str, ...]
-    holds: dict[str, str]
-    own: dict[str, str]
-    learning_ms: int
-    reason: str
-    now_ms: int
-    clock_ms: int
-    head: str
-    admitted: int
-    refused: int
-    all_holds: int
-    by_band: tuple[str, ...] = ()
-    shadows: tuple[str, ...] = ()
-    of_key_shadows: tuple[str, ...] = ()
-    would_wait: int = 0
-    shadowed: tuple[str, ...] = ()
 
 
 class LimiterStore:
@@ -152,9 +101,20 @@ class LimiterStore:
         return reply[0].decode(), int(reply[1]) if reply[0] == b"OK" else 0
 
     async def levels(
-        self, address: Address, *, key: str = NO_KEY, session: str = "", most: int = 0
+        self, address: Address, *, key: str = NO_KEY, session: str = "", most: int = 0, slices: int = 1
     ) -> LimiterLevels | None:
-        """Read what is taken, and up to ``most`` keys and holds; None where there is no such limiter."""
+        """Read what is taken, and up to ``most`` keys and holds; None where there is no such limiter.
+
+        Of one with ``slices`` all are read, each at an instant of its own.
+        """
+        if slices == 1:
+            return await self._levels_of(address, key, session, most)
+        parts = (Address.of(address.namespace, slice_name(address.name, number)) for number in range(slices))
+        found = await asyncio.gather(*(self._levels_of(part, key, session, most) for part in parts))
+        there = [one for one in found if one is not None]
+        return levels_together(there) if found[0] is not None else None
+
+    async def _levels_of(self, address: Address, key: str, session: str, most: int) -> LimiterLevels | None:
         who = session or "-"
         reply = await call(self.server, "levels", address.limiter_keys("-"), key=key, who=who, most=most)
         if reply[0] != b"OK":

@@ -41,6 +41,7 @@ FORMS: Final[Mapping[str, tuple[str, int]]] = {
     "amounts": ("[%w_=,~!-]+", 800),
     "rate": ("%d+%.?%d*e?[+-]?%d*", 30),
     "limits": ("[%w_ .+;-]+", 2000),
+    "levels": ("[%w_=:;@]*", 4000),
     "weights": ("[%w._~%%=*;-]+", 20000),
     "offsets": ("[%d -]+", 4000),
     "life": ("%w+%+%d+", 40),

@@ -1,0 +1,193 @@
+"""A limiter may be spread over slices: each key has one, which is found by its name, and may become another."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from time import monotonic
+from typing import Final
+
+from headgate._util.tasks import stop
+from headgate.core.limiting.calls import MOVED, Refusal
+from headgate.core.limiting.pins import Pins, slice_of_hold, slice_of_key
+from headgate.core.limits import Limit
+from headgate.core.names import slice_name
+from headgate.errors import AccessDenied, HeadgateError
+from headgate.limiting.limiter_slice import LimiterSlice
+from headgate.namespace.pinned_keys import PinnedKeys
+from headgate.redis.keys import Address
+
+RECOUNT_EVERY: Final = 0.1
+"""Seconds between two looks at what waiting keys still hold where they were before."""
+MOST_RECOUNTED: Final = 64
+"""Keys of one such look."""
+MOST_KEPT: Final = 10_000
+"""Keys of which it is remembered that they hold nothing elsewhere."""
+
+
+class SlicesOfLimiter:
+    """One session has these slices of a limiter open; each is opened as a key comes for it.
+
+    Args:
+        make: returns a slice that is not started.
+        address: of the limiter.
+        pinned: moves keys; None for a limiter that never has slices.
+
+    Attributes:
+        first: the slice under the limiter's own key.
+        count: slices that there ever were, as far as is known.
+    """
+
+    def __init__(self, make: Callable[[Address], LimiterSlice], address: Address, pinned: PinnedKeys | None) -> None:
+        self._make, self._address, self._pinned = make, address, pinned
+        self._pins = Pins()
+        self._fields: Mapping[str, str] = {}
+        self._limits: Mapping[str, Limit] = {}
+        self._opening = asyncio.Lock()
+        self._waiting: Counter[str] = Counter()  # encoded keys that were at another slice before, and wait
+        self._whole: tuple[Pins, set[str]] = Pins(), set()  # those that hold nothing elsewhere, under these pins
+        self._recounting: asyncio.Task[None] | None = None
+        self.first = make(address)
+        self.count = 1
+        self._there = {0: self.first}
+
+    def __len__(self) -> int:
+        """Return how many holds and waits there are."""
+        return sum(len(at.machine) for at in self._there.values())
+
+    async def start(self) -> None:
+        """Begin to hear hints and to make calls."""
+        await self.first.calls.start()
+        if self.count > 1 and self._pinned is not None:
+            self._pins = await self._pinned.settle(self._address)
+
+    def adopt(self, fields: Mapping[str, str], limits: Mapping[str, Limit]) -> None:
+        """Go by the limiter's settings."""
+        self._fields, self._limits = fields, limits
+        self.count = max(self.count, int(fields.get("sliced") or 1))
+        for at in tuple(self._there.values()):
+            at.adopt(fields, limits)
+
+    def forked(self) -> None:
+        """Make no call any more."""
+        self._recounting = None
+        for at in self._there.values():
+            at.calls.forked()
+
+    async def close(self, refusal: Refusal) -> None:
+        """Release all that is held and refuse those who wait; never longer than half a second."""
+        await stop(self._recounting)
+        await asyncio.gather(*(at.close(refusal) for at in self._there.values()))
+
+    def number_of(self, key: str) -> int:
+        """Return the number of an encoded key's slice."""
+        return slice_of_key(key, self._pins.slices) if self._pins.slices > 1 else 0
+
+    def at(self, key: str) -> LimiterSlice | None:
+        """Return the slice of an encoded key; None where it is not open."""
+        return self._there.get(self.number_of(key))
+
+    async def open(self, key: str) -> LimiterSlice:
+        """Return the slice of an encoded key, opened if it is not."""
+        return await self._numbered(self.number_of(key))
+
+    async def all(self) -> list[LimiterSlice]:
+        """Return all slices that there ever were, opened."""
+        return [await self._numbered(number) for number in range(max(self.count, self._pins.slices))]
+
+    async def of_hold(self, hold: str) -> tuple[LimiterSlice, list[LimiterSlice]]:
+        """Return the slice that the id of a hold names, and all others."""
+        there = await self.all()
+        named = slice_of_hold(hold) if slice_of_hold(hold) < len(there) else 0
+        return there[named], there[:named] + there[named + 1 :]
+
+    async def before(self, key: str) -> LimiterSlice | None:
+        """Return the slice where an encoded key was before, and may hold something; None where that is the same."""
+        number = slice_of_key(key, self._pins.before)
+        return None if number == slice_of_key(key, self._pins.slices) else await self._numbered(number)
+
+    async def _numbered(self, number: int) -> LimiterSlice:
+        async with self._opening:
+            at = self._there.get(number)
+            if at is None:
+                at = self._make(Address.of(self._address.namespace, slice_name(self._address.name, number)))
+                at.adopt(self._fields, self._limits)
+                await at.calls.start()
+                self._there[number] = at
+        return at
+
+    async def follow(self, deadline: float) -> bool:
+        """Learn where keys are now; returns False where that comes too late.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer for a slice, so that keys which move have to wait.
+        """
+        if self._pinned is None:
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, deadline - monotonic())):
+                self._pins = await self._pinned.settle(self._address)
+                self.count = max(self.count, self._pins.slices, self._pins.before)
+        return monotonic() < deadline
+
+    async def worth_asking_again(self, refusal: Refusal, key: str, deadline: float) -> bool:
+        """Return whether what was refused for an encoded key may be admitted: at another slice, or there by now.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        if refusal.why == MOVED:
+            return await self.follow(deadline)
+        return refusal.why == "late" and refusal.rule == "key" and await self.recount(key)
+
+    async def recount(self, key: str) -> bool:
+        """Have the slice of an encoded key hear what that holds elsewhere; returns whether that is less than it knew.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        pinned = self._pinned
+        if pinned is None or not self._may_be_elsewhere(key):
+            return False
+        try:
+            is_less, may_be_more = await pinned.recount(self._address, self._pins, key)
+        except AccessDenied:  # nodes see to it, some seconds later
+            return False
+        if may_be_more:
+            return is_less
+        whole = self._whole[1]
+        if len(whole) >= MOST_KEPT:
+            whole.clear()
+        whole.add(key)
+        return False
+
+    def _may_be_elsewhere(self, key: str) -> bool:
+        pins = self._pins
+        if self._whole[0] != pins:
+            self._whole = pins, set()
+        moved = slice_of_key(key, pins.before) != slice_of_key(key, pins.slices)
+        return moved and key not in self._whole[1]
+
+    @contextlib.contextmanager
+    def recounting(self, key: str) -> Iterator[None]:
+        """See to it, while an encoded key waits, that its slice hears what it holds elsewhere no more."""
+        if self._pinned is None or not self._may_be_elsewhere(key):
+            yield
+            return
+        self._waiting[key] += 1
+        if self._recounting is None or self._recounting.done():
+            self._recounting = asyncio.create_task(self._recount(), name=f"headgate keys of {self._address.name}")
+        try:
+            yield
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key]
+
+    async def _recount(self) -> None:
+        """Look again and again, until none of the keys that wait holds anything elsewhere."""
+        while keys := [key for key in self._waiting if self._may_be_elsewhere(key)][:MOST_RECOUNTED]:
+            await asyncio.sleep(RECOUNT_EVERY)
+            with contextlib.suppress(HeadgateError):  # the next look may be answered
+                for key in keys:
+                    await self.recount(key)

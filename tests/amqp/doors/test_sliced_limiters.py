@@ -1,0 +1,65 @@
+"""A limiter over several slots, over a node: SDKs behind it and callers of HTTP share the limits of each key."""
+
+import pytest
+
+import headgate
+from headgate.redis.stores.sliced_reads import every_slice
+from tests.admin.test_limits import post, served
+from tests.remote.grants import M, P
+from tests.remote.people import node_with, sdk_as
+from tests.sdk.observing import GUARD
+
+FREE = {"slots": {"at_once": "unlimited"}, "tokens": {"rate": "unlimited"}}
+OF_KEY = {"slots": {"at_once": 2}, "tokens": {"rate": "1/week", "burst": 5}}
+KEYS = [f"tenant-{number}" for number in range(6)]
+
+
+async def test_users_with_narrow_rights_share_the_limits_of_keys_while_these_move(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    people = {"maker": {"llm": {P}}, "keeper": {"llm": {P, M}}, "other": {"other": {P, M}}}
+    async with node_with(redis_url, cleanup_namespace, people) as node:
+        await node.client.apply("llm", kind="limiter", limits=FREE, key_limits=OF_KEY, slices=3)
+        async with sdk_as(node, "maker") as maker, maker.session() as session, sdk_as(node, "keeper") as keeper:
+            llm = await session.limiter("llm", in_hand=False)
+            holds = {key: await llm.admit(slots=2, tokens=3, key=key, timeout=GUARD) for key in KEYS}
+            await keeper.apply("llm", slices=5)
+            for key in KEYS:
+                assert (await llm.attempt(slots=1, key=key)).limit == "slots"  # type: ignore[union-attr]
+                assert (await llm.attempt(tokens=3, key=key)).limit == "tokens"  # type: ignore[union-attr]
+                holds[key].release()
+                (await llm.admit(slots=2, key=key, timeout=GUARD)).release()
+        async with sdk_as(node, "other") as other, other.session() as session:
+            for name in ("llm", "llm#1"):
+                with pytest.raises((headgate.AccessDenied, headgate.InvalidName)):
+                    await session.limiter(name)
+        assert len(await every_slice(node.client.store.server, cleanup_namespace)) == 5
+
+
+async def test_a_hold_over_http_is_renewed_settled_and_released_wherever_it_is(
+    client: headgate.Client, redis_url: str, namespace: str
+) -> None:
+    await client.apply("llm", kind="limiter", limits=FREE, key_limits=OF_KEY)
+    async with headgate.connect(redis_url, namespace=namespace) as second, served(client) as one, served(second) as two:
+        before = {key: await _admitted(one, key) for key in KEYS}
+        again = {key: await _admitted(one, key, {"Idempotency-Key": key}) for key in KEYS}
+        await client.apply("llm", slices=4)
+        for key in KEYS:
+            assert (await post(two, "admit", 429, amounts={"slots": 1}, key=key)).json()["limit"] == "slots"
+            assert await _admitted(two, key, {"Idempotency-Key": key}) == again[key], "the same again"
+            await post(two, "release", hold=again[key])
+            after = await _admitted(two, key, wait=GUARD)
+            for hold in (before[key], after):
+                assert (await post(one, "renew", hold=hold, ttl=60)).json()["ttl"] == 60
+                assert (await post(two, "settle", hold=hold, used={"tokens": 0})).json()["counted"]
+                assert (await post(two, "release", hold=hold)).json()["held"]
+                assert not (await post(one, "release", hold=hold)).json()["held"]
+            await post(one, "renew", 410, hold=after)
+        state = (await two.get("/v1/limits/llm", params={"key": KEYS[0]})).json()
+        assert state["key_limits"]["tokens"]["remaining"] == 3, "its key moved since the one of before was admitted"
+        assert "slots" not in (await two.get("/v1/limits/llm")).headers.get("RateLimit-Policy", "")
+
+
+async def _admitted(http: object, key: str, headers: dict[str, str] | None = None, wait: float = 0) -> str:
+    body = {"amounts": {"slots": 1, "tokens": 1}, "key": key, "ttl": 30, "wait": wait}
+    return str((await post(http, "admit", headers=headers, **body)).json()["hold"])  # type: ignore[arg-type]
