@@ -35,6 +35,8 @@
            sliced                1 to 48
            slices_pool           name
            of_slices             1 to 48
+           order_by              text to 300
+           spread                text to 360
            send_rate             rate
            send_burst            1 to 2^52
            send_byte_rate        rate
@@ -160,7 +162,7 @@ if d then
   local carry_over_all = d.kind == 'limiter' and carry_over_limits or carry_over_shadow
   carry_over_all(settings)
 end
-share_slices(settings, d and d.kind or settings.kind)
+share_slices(settings, d and d.kind or settings.kind, code == 'CREATED')
 local names, changes = {}, code == 'CREATED'
 for field in pairs(settings) do
   names[#names + 1] = field

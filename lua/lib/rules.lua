@@ -58,6 +58,7 @@ local function load_rules(read)
   for i, value in ipairs(redis.call('HMGET', K_DESTINATION, unpack(NUMBERS))) do
     read[NUMBERS[i]] = tonumber(value or 0)
   end
+  read.stopped = read.stopped or read.spreading
   if read.pools or read.slices_pool then
     read.pools = words((read.pools or '') .. ' ' .. (read.slices_pool or ''))
   end
@@ -71,7 +72,7 @@ end
 -- The names of the rules among the fields of a destination, as the field `rules` keeps them; where slices are all, what
 -- they say instead, for then no call reads more.
 local function name_rules()
-  local RULES = { 'enforce', 'stopped', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'slices_pool', 'of_slices', 'store', 'send_rate',
+  local RULES = { 'enforce', 'stopped', 'spreading', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'slices_pool', 'of_slices', 'store', 'send_rate',
     'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate', 'held_off', 'ramp',
     'fair_by', 'fair_weights', 'fair_left', 'max_overtaken', 'bands', 'aging', 'reserve', 'shed', 'order', 'fail_if_late',
     'next_due', 'shadow' }

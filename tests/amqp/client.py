@@ -99,9 +99,13 @@ class Peer(headgate.amqp.peer.Peer):
         self, link: Link, body: str, annotations: dict[Any, Any] | None = None
     ) -> "asyncio.Future[tuple[Outcome, str]]":
         """Send a message once there is credit; what is returned tells its outcome."""
+        return await self.put_raw(link, written(body, annotations))
+
+    async def put_raw(self, link: Link, message: bytes) -> "asyncio.Future[tuple[Outcome, str]]":
+        """Send what is encoded already; see :meth:`put`."""
         await self.until(lambda: link.credit > 0, link)
         wait: asyncio.Future[tuple[Outcome, str]] = self._loop.create_future()
-        self.waits[link.send(written(body, annotations))] = wait
+        self.waits[link.send(message)] = wait
         self.flush_soon()
         return wait
 

@@ -4,6 +4,11 @@ from typing import Final
 
 _RULES, _P7, _P8, _LIMITER = "test_rules", "test_p7_fairness", "test_p8_send_rates", "test_limiter_settings"
 
+_SPREAD: Final = "test_spread"
+_LEFT: Final = f"{_SPREAD}::test_it_changes_when_nothing_is_left_that_was_sent_before"
+_LATE_STEP: Final = f"{_SPREAD}::test_a_late_step_of_an_earlier_change_does_nothing"
+_HELD_SLICE: Final = f"{_SPREAD}::test_nobody_sends_to_a_slice_that_is_held"
+_NUMBERS: Final = f"{_SPREAD}::test_each_change_of_slices_or_values_has_a_number_of_its_own"
 RULES: Final = (
     ("P1", "lib/rules", "read.enforce == 'off' or", "false or",
      f"{_RULES}::test_without_enforcement_the_limit_does_not_bind"),
@@ -74,4 +79,17 @@ RULES: Final = (
      f"{_LIMITER}::test_limits_of_keys_that_change_are_noted_for_the_records_of_keys"),
     ("P4", "apply", "if d.kind ~= 'limiter' then", "if true then",
      f"{_LIMITER}::test_leases_and_waiters_of_a_limiter_are_left_alone"),
+    # Values over slices.
+    ("P12", "spread", "d.pending_messages - tonumber(has[5] or 0) + ", "", _LEFT),
+    ("P12", "spread", " - tonumber(has[5] or 0)", "", _LEFT),
+    ("P12", "spread", " + d.leased_messages", "", _LEFT),
+    ("P12", "spread", " and learning_ms == 0", "", f"{_SPREAD}::test_it_waits_for_claims_of_what_may_be_lost"),
+    ("P12", "spread", "held > number or ", "", _LATE_STEP),
+    ("P12", "spread", "(mode == 'go' and held ~= number) or ", "", _LATE_STEP),
+    ("P12", "spread", " or (is_first and has[3] ~= to)", "", _LATE_STEP),
+    ("P12", "lib/rules", "read.stopped or read.spreading", "read.stopped", _HELD_SLICE),
+    ("P12", "lib/slices", ", tonumber(next_number) or 0)", ")", _NUMBERS),
+    ("P12", "lib/slices", "is_new and given or has[3]", "given ~= '' and given or has[3]", _NUMBERS),
+    ("P12", "lib/slices", "(is_new and not in_force)", "not in_force",
+     f"{_SPREAD}::test_one_without_values_is_spread_by_nothing"),
 )  # fmt: skip

@@ -46,6 +46,7 @@ ADMITTED: dict[str, set[str]] = {
     "pause": SENDERS,
     "pin": SENDERS | MANAGERS,
     "place": SENDERS,
+    "spread": SENDERS,
     "levels": ANYBODY,
     "note": {"all", "boss"},  # of a wait between what it receives from and what it sends to
     "policy": {"boss"},

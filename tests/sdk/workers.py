@@ -288,6 +288,19 @@ async def sliced(client: headgate.Client, destination: str, ttl: str, count: str
     await asyncio.gather(*map(send, sessions))
 
 
+async def by_value(client: headgate.Client, destination: str, ttl: str, name: str) -> None:
+    """Send messages of a few values, numbered for each, from one session, for ever."""
+    session = client.session(name, ttl=float(ttl))
+    sender = await session.producer(destination, window=300)
+    _say("ready", session.id)
+    for number in range(1 << 30):
+        for value in range(4):
+            # Where the machine is busy, some calls are given up before they are answered.
+            with contextlib.suppress(headgate.CreditTimeout, headgate.CoordinatorUnavailable):
+                await sender.send(str(number).rjust(40), headers={"from": f"{name}-{value}"}, timeout=30)
+        await asyncio.sleep(0.01)
+
+
 async def admits(client: headgate.Client, destination: str, ttl: str, seed: str) -> None:
     """Take and release permits of all sizes, three at a time, each from a session of its own, for ever."""
     dice = random.Random(int(seed))
@@ -318,6 +331,7 @@ ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "numbered": numbered,
     "spread": spread,
     "sliced": sliced,
+    "by_value": by_value,
     "admits": admits,
     "tallies": tallies,
     "delays": delays,

@@ -316,6 +316,15 @@ class Outbox:
             self.credit.put_back(item.size)
         self.unpaid()
 
+    def take_out(self) -> list[Outgoing]:
+        """Take out all that wait for credit, in order: they go another way."""
+        items = [item for item in self.waiting if not (item.abandoned() or item.done.done())]
+        self.waiting.clear()
+        for item in items:
+            item.timed = False
+        self.deadlines.clear()
+        return items
+
     def unpaid(self) -> None:
         """Put everything back in line, in order: the account was lost, and with it the credit. Nothing was stored."""
         items = [*(self.flight.items if self.flight else ()), *self.ready, *self.spooling]

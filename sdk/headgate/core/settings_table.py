@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from headgate.core.levels import NOT_OF, check_levels
 from headgate.core.limits.bands import AGING, FAIL_IF_LATE, KEY_BANDS, ORDER, SHARES
 from headgate.core.limits.destination_shadow import SHADOW_LIMITS, check_shadow
-from headgate.core.limits.fairness import FAIR_BY, FAIR_WEIGHTS, check_turns
+from headgate.core.limits.fairness import FAIR_BY, FAIR_WEIGHTS, ORDER_BY, check_turns
 from headgate.core.limits.limit import check_key_limits, limits_of
 from headgate.core.limits.limiter_forms import (
     HOLD_OFF,
@@ -189,12 +189,13 @@ class Settings:
     slow_rate: float | str | None = _row(RATE, path="consumer.slow.rate", kinds=MESSAGES, doc=
         "a consumer is slow when it settles fewer messages a second than this although it has some.")
     slow_period: float | str | None = _row(DURATION, field="slow_period_ms", path="consumer.slow.period",
-        kinds=MESSAGES, doc=
-        "seconds between looks at whether a consumer is slow.")
+        kinds=MESSAGES, doc="seconds between looks at whether a consumer is slow.")
     slow_action: str | None = _row(word(*SLOW_ACTIONS), path="consumer.slow.action", kinds=MESSAGES, doc=
         "what a slow consumer gets: ``notify`` or ``detach``.")
     max_subscriptions: int | str | None = _row(SUBSCRIPTIONS, kinds=MESSAGES, doc=
         "subscriptions that a topic may have, up to 10000; 1000 by default.")
+    order_by: str | None = _row(ORDER_BY, kinds=MESSAGES, doc=
+        "of a queue with ``slices``, what keeps order: values of ``header:<name>``, or ``group-id``; else a producer.")
     fair_by: str | None = _row(FAIR_BY, kinds=MESSAGES, doc=
         "of a queue, by whose values messages take turns: ``header:<name>`` of a header, ``group-id`` or ``producer``; "
         "``priority`` delivers the highest first.")
@@ -221,8 +222,7 @@ class Settings:
         "messages that a browser reads at a time.")
     subscription_windows: dict[str, Window | int | str] | str | None = _row(WINDOWS, path="consumer.subscriptions", doc=
         'windows of named subscriptions, ``{"audit": 10}``.')
-    rate: float | str | None = _row(None, kinds=BUCKETS, doc=
-        "of a bucket, tokens a second.")
+    rate: float | str | None = _row(None, kinds=BUCKETS, doc="of a bucket, tokens a second.")
     burst: int | None = _row(None, kinds=BUCKETS, doc=
         "of a bucket, tokens at once; one second's worth (at least 1) when only the rate is given.")
     limits: dict[str, dict[str, Any]] | str | None = _row(LIMITS, path=None, kinds=LIMITERS, doc=

@@ -31,6 +31,8 @@ from headgate.spool.writer import Writer
 from headgate.waits import Waits, outcome_of
 
 CLOSE_WITHIN: Final = 0.5
+_STOPS: Final = frozenset({"stopped", "held_off", "spreading"})
+"""Settings with which nobody is let in."""
 HINTS: Final = frozenset(
     {"credit", "recall", "released", "deadlock", "references", "settings", "removed", backend.AGAIN}
 )
@@ -274,7 +276,7 @@ class CreditAccount:
         if self.writer is not None:
             most = self.observer.most_copied if self._calls.topic else math.inf
             self.writer.adopt(self.observer.store, self.observer.store_nonpersistent, most)
-        self.state.heed(self._loop.time(), stopped="stopped" in settings or "held_off" in settings)
+        self.state.heed(self._loop.time(), stopped=not _STOPS.isdisjoint(settings))
         self._calls.stir()
 
     def stir(self) -> None:
@@ -301,11 +303,48 @@ class CreditAccount:
         if self.state.lacks(size, self._loop.time()):
             self._wake.set()
 
+    def left(self, item: Outgoing | None) -> None:
+        """Note that somebody gave up who waited with that; None where it was never put in line."""
+        self.wait_timer.abandoned(item)
+
+    def let_go(self) -> None:
+        """Give at once all receipts that wait for a channel: nobody will wait for them any more."""
+        self.confirmations.let_go()
+
+    async def quiet(self) -> None:
+        """Wait until nothing is on its way: what waits may then be sent by another account."""
+        await self.steps.until(lambda: not (self.outbox.flight or self.outbox.ready), self._task)
+
+    def assured(self) -> None:
+        """Pay for those that wait with credit that could not be taken before."""
+        self.state.admit()
+        self._calls.stir()
+
+    def give_up(self) -> None:
+        """Give back what is in hand: it is not to be used here."""
+        self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
+        self.hand_on()
+
     def explained(self) -> str:
         """Return why sends wait, as last seen; for whoever asks again, what is old is looked at anew."""
         if self.waiters.asked_why(self._loop.time()):
             self._wake.set()
         return self.failures.reason(self.outbox.head())
+
+    @property
+    def in_hand(self) -> int:
+        """Bytes that can be sent without asking."""
+        return self.credit.in_hand
+
+    @property
+    def queued(self) -> int:
+        """Messages that came and are not known to be stored."""
+        return len(self.outbox)
+
+    @property
+    def resumed(self) -> int:
+        """Messages that earlier sessions of its id have stored."""
+        return self.state.resumed or 0
 
     @property
     def wants(self) -> bool:

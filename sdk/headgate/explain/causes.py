@@ -5,7 +5,7 @@ from typing import Final
 
 from headgate.core.names import decode_name
 from headgate.explain.destination_facts import DestinationFacts, held
-from headgate.explain.gate_causes import bucket, hold_off
+from headgate.explain.gate_causes import bucket, hold_off, spread_anew
 from headgate.explain.idle_consumers import ELSEWHERE, NAMED, beside
 from headgate.explain.model import Cause, Reason
 from headgate.explain.views import Limit, PoolView, StoreView, Unit, amount, count
@@ -53,6 +53,7 @@ def _by_hand(facts: DestinationFacts) -> Iterator[Reason]:
             rule=facts.rule("stopped"),
             remedy=f"lift it with: headgate unblock {facts.name}",
         )
+    yield from spread_anew(facts)
     learning = facts.count("learning_until") - facts.now_ms
     if learning > 0:
         yield Reason(

@@ -1,10 +1,12 @@
-"""Only gates and buckets have these causes: a hold-off, and a bucket's own rate. Judged from facts."""
+"""Only gates, buckets, and queues whose values say the slice have these causes. Judged from facts."""
 
 from collections.abc import Iterator
 
 from headgate.core.limits.hold_off import left_of
+from headgate.core.limits.spread import Spread
 from headgate.explain.destination_facts import DestinationFacts
 from headgate.explain.model import Reason
+from headgate.explain.views import count
 
 
 def hold_off(facts: DestinationFacts) -> Iterator[Reason]:
@@ -30,3 +32,16 @@ def bucket(facts: DestinationFacts) -> Reason:
     if owed <= 0:
         return Reason("open", f"{text}there are tokens now")
     return Reason("bucket-rate", f"{text}the next slot is in {owed:.3g} s", rule=facts.rule("rate"), seconds=owed)
+
+
+def spread_anew(facts: DestinationFacts) -> Iterator[Reason]:
+    """Yield the change of how messages are spread over slices, which waits for those that were sent before."""
+    to = Spread.read(facts.fields.get("spread_to", ""))
+    if to is not None:
+        by = "producer" if to.by == "-" else to.by
+        yield Reason(
+            "stopped",
+            f"it is to be spread over {count(to.slices, 'slice')} by {by} once what was sent before is settled: "
+            f"{count(facts.count('pending_messages'))} to go",
+            remedy="have consumers settle what is there, or set slices and order_by back",
+        )

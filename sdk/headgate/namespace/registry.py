@@ -10,6 +10,7 @@ from typing import Final
 from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
 from headgate.core.limits.slices import pools_of
+from headgate.core.limits.spread import SPREAD
 from headgate.core.names import is_slice, slice_name
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import AccessDenied, PolicyConflict, PolicyError
@@ -31,11 +32,11 @@ from headgate.spool.policy import PolicyStores
 
 REMEMBERED: Final = (
     *FIELD_OF.values(), "policy_version", "policy", "held_off", "ramp", "off_reason",
-    "sliced", "slices_pool", "of_slices",
+    "sliced", "slices_pool", "of_slices", *SPREAD,
 )  # fmt: skip
 """All that somebody set, and nothing that the scripts count: what a lost destination is made again with."""
 SELECTORS: Final = "selectors"
-"""The selectors of subscriptions, which these say themselves where the destination is made again."""
+_ANEW: Final = frozenset({SELECTORS, "spread_to", "spreading"})  # set anew where a destination is made again
 BATCH: Final = 8
 """Destinations that are brought under a policy in one write: few enough that traffic in between hardly waits."""
 IN_FLIGHT: Final = 2
@@ -98,7 +99,7 @@ class Registry:
         if kinds[0] in LIMITS and not self.fields(address):
             others = {place.name: fields.get("kind") for place, fields in self._known.values()}
             await see_that_it_is_limited(policy, address, kinds[0], self._read, others)
-        known = {name: value for name, value in self.fields(address).items() if name != SELECTORS}
+        known = {name: value for name, value in self.fields(address).items() if name not in _ANEW}
         of_whole = await self._of_whole(address.whole) if is_slice(address.name) else _NOTHING
         settings = known or of_whole or {**otherwise, **self._new(policy, address, kinds)}
         _, kind = await self._store.apply(
@@ -131,7 +132,7 @@ class Registry:
         """Return the settings of a destination, for a slice of it."""
         if not self.fields(whole):
             await self.refresh(whole)
-        return {name: value for name, value in self.fields(whole).items() if name not in ("sliced", SELECTORS)}
+        return {name: value for name, value in self.fields(whole).items() if name not in {"sliced", "spread", *_ANEW}}
 
     async def refresh(self, address: Address) -> None:
         """Read the settings that are in force now, remember them, and tell those who follow them."""

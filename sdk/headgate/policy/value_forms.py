@@ -15,7 +15,7 @@ from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.core.limits.adapting import ADAPTS
 from headgate.core.limits.bands import AGING, BANDS, KEY_BANDS, LEAST_AGING, MOST_AGING, SHARES
 from headgate.core.limits.descriptor import LONGEST, MOST_ENTRIES, MOST_OF_A_HIT, check_text, read_amounts, read_entries
-from headgate.core.limits.fairness import FAIR_BY
+from headgate.core.limits.fairness import FAIR_BY, ORDER_BY
 from headgate.core.limits.limit import FREE, check_at_once, check_name, check_quota, check_rate, check_reset
 from headgate.core.limits.limiter_forms import weights_text
 from headgate.core.limits.priority import LEAST_OVERTAKEN, MAX_OVERTAKEN, MOST_OVERTAKEN
@@ -280,6 +280,7 @@ Bands = form(
 )
 Aging = form(_as(AGING), {"type": "number", "minimum": LEAST_AGING, "maximum": MOST_AGING})
 FairBy = form(_as(FAIR_BY), _text("group-id|producer|priority|header:.+"))
+OrderBy = form(_as(ORDER_BY), _text("group-id|header:.+"))
 Overtaken = form(
     _as(MAX_OVERTAKEN), {"type": "integer", "minimum": LEAST_OVERTAKEN, "maximum": MOST_OVERTAKEN}, _text(DEFAULT)
 )

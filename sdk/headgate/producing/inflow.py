@@ -1,11 +1,13 @@
 """A broker in front of Redis sends through an inflow: the account of its own session, shared by all its clients."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from headgate._util.tasks import StepCallbacks
 from headgate.core.outbox import Outgoing
 from headgate.credit.account import CreditAccount
 from headgate.credit.requested_terms import RequestedTerms
+from headgate.credit.spread_account import SpreadAccount
 from headgate.errors import Closed, InvalidValue
 from headgate.message import MAX_MESSAGE
 from headgate.namespace.defaults import Defaults
@@ -34,8 +36,11 @@ class Inflow:
         rates: messages and bytes a second that each client may send, None for no bound.
     """
 
-    def __init__(self, account: CreditAccount, requested: RequestedTerms, kind: str, *, rate: float | None) -> None:
-        self.account = account
+    def __init__(
+        self, account: CreditAccount | SpreadAccount, requested: RequestedTerms, kind: str, *, rate: float | None
+    ) -> None:
+        self.account = cast("CreditAccount", account)  # but for their room both are alike
+        self._spread = account if isinstance(account, SpreadAccount) else None
         self.kind = kind
         self.rates: tuple[float | None, float | None] = (None, None)
         self._requested = requested
@@ -45,6 +50,11 @@ class Inflow:
     def adopt(self, defaults: Defaults) -> None:
         """Go by what the destination's settings say."""
         self.rates = (defaults.rate if self._own_rate is None else self._own_rate, defaults.byte_rate)
+
+    def turn(self, account: SpreadAccount) -> None:
+        """Send through that from now on: values say which slice a message goes to."""
+        self.account, self._spread = cast("CreditAccount", account), account
+        self._requested = account.join(self._requested)
 
     @property
     def destination(self) -> str:
@@ -56,7 +66,15 @@ class Inflow:
 
         That is credit in hand, or what a spool store is about to take; without any, a message may still ask for some.
         """
-        account, line, outbox = self.account, self.account.credit, self.account.outbox
+        if self._spread is not None:
+            rooms = [self._room_at(account, size) for account in self._spread.accounts]
+            known = [room for room in rooms if room is not None]
+            return min(known) if len(known) == len(rooms) > 0 and not self._spread.is_unplaced else None
+        return self._room_at(self.account, size)
+
+    @staticmethod
+    def _room_at(account: CreditAccount, size: float) -> float | None:
+        line, outbox = account.credit, account.outbox
         if (outbox.waiting or account.state.exceeded) and account.state.full:
             return None
         room = (line.granted - line.spent) / size
@@ -77,7 +95,7 @@ class Inflow:
     @property
     def queued(self) -> int:
         """Messages that came and are not known to be stored."""
-        return len(self.account.outbox)
+        return self.account.queued
 
     @property
     def reason(self) -> str:
@@ -104,7 +122,7 @@ class Inflow:
 
     def left(self, item: Outgoing | None) -> None:
         """Note that somebody gave up who waited with that, as it was given to :meth:`put`; None where it was not."""
-        self.account.wait_timer.abandoned(item)
+        self.account.left(item)
 
     def seek(self) -> None:
         """See whether there is room again while :attr:`is_full` and nothing waits; returns at once."""
@@ -116,7 +134,7 @@ class Inflow:
 
     def confirm(self) -> None:
         """Give at once all receipts that wait for a channel: nobody will wait for them any more."""
-        self.account.confirmations.let_go()
+        self.account.let_go()
 
     async def close(self) -> None:
         """Send what has its credit, and give the rest of the credit back; never longer than 1 s."""

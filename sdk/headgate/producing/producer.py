@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from headgate._util.keywords import explains
 from headgate._util.pacing import Pacing
@@ -13,6 +13,7 @@ from headgate.core.outbox import Outgoing
 from headgate.core.when_full import WhenFull
 from headgate.credit.account import CreditAccount
 from headgate.credit.requested_terms import RequestedTerms
+from headgate.credit.spread_account import SpreadAccount
 from headgate.errors import Closed, CreditTimeout, InvalidValue
 from headgate.explain.explainer import own_rate
 from headgate.message import Headers, Receipt, encode, with_priority
@@ -36,14 +37,14 @@ class Producer:
 
     def __init__(
         self,
-        account: CreditAccount,
+        account: CreditAccount | SpreadAccount,
         requested: RequestedTerms,
         *,
         timeout: float | None,
         rate: float | None,
         when_full: WhenFull | None = None,
     ) -> None:
-        self._account = account
+        self._account = cast("CreditAccount", account)  # for a producer both are alike
         self._requested = requested
         self._when_full = when_full
         self._own_timeout, self._own_rate = timeout, rate
@@ -62,6 +63,10 @@ class Producer:
         self._pacing.set(defaults.rate if self._own_rate is None else self._own_rate)
         self._byte_pacing.set(defaults.byte_rate)
 
+    def turn(self, account: SpreadAccount) -> None:
+        """Send through that from now on: values say which slice a message goes to."""
+        self._account, self._requested = cast("CreditAccount", account), account.join(self._requested)
+
     @property
     def destination(self) -> str:
         """The destination's name."""
@@ -70,12 +75,12 @@ class Producer:
     @property
     def in_hand(self) -> int:
         """Bytes that can be sent without asking."""
-        return self._account.credit.in_hand
+        return self._account.in_hand
 
     @property
     def resumed(self) -> int:
         """How many messages earlier sessions of the same name and key have stored; see :meth:`Client.session`."""
-        return self._account.state.resumed or 0
+        return self._account.resumed
 
     @property
     def is_blocked(self) -> bool:
@@ -140,7 +145,7 @@ class Producer:
         try:
             receipt = await item.done
         except asyncio.CancelledError:
-            account.wait_timer.abandoned(item)
+            account.left(item)
             raise
         return receipt
 

@@ -10,7 +10,9 @@ from typing import Final
 
 from headgate.context import Context
 from headgate.core.account.calls import Totals
+from headgate.core.account.spread_credit import SpreadCredit
 from headgate.core.credit import CreditLine
+from headgate.core.limits.spread import is_spread
 from headgate.core.names import is_slice, slice_name, slice_number
 from headgate.credit.account import CLOSE_WITHIN, CreditAccount
 from headgate.credit.calls import Ensure
@@ -18,10 +20,12 @@ from headgate.credit.notices import Listeners
 from headgate.credit.observer import Observer
 from headgate.credit.requested_terms import RequestedTerms
 from headgate.credit.spool_quota import SpoolQuota
-from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue
+from headgate.credit.spread_account import Part, SpreadAccount
+from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue, PolicyError
 from headgate.limiting.limiter import Limiter
 from headgate.redis.keys import Address
 from headgate.redis.stores.notes import NoteStore
+from headgate.redis.stores.spreads import SpreadStore
 from headgate.session.destination import SessionDestination
 from headgate.session.live_settings import SettingsFollower
 from headgate.session.ties import Ties
@@ -50,7 +54,7 @@ def kinds_from(first: str) -> tuple[str, str]:
 class SessionDestinations:
     """Knows where a session is; what it opens there is opened one at a time, under ``lock``."""
 
-    __slots__ = ("_all", "_listeners", "_placed", "_quotas", "_ties", "context", "limiters", "lock")
+    __slots__ = ("_all", "_listeners", "_placed", "_quotas", "_spreads", "_ties", "context", "limiters", "lock")
 
     def __init__(self, context: Context, listeners: Listeners) -> None:
         self.context = context
@@ -59,6 +63,7 @@ class SessionDestinations:
         self._listeners = listeners
         self._all: dict[str, SessionDestination] = {}
         self._placed: dict[str, Address] = {}
+        self._spreads: dict[str, SpreadAccount] = {}
         self.limiters: dict[str, Limiter] = {}
         """Those that are open, by key."""
         self._ties: Ties | None = None
@@ -72,9 +77,10 @@ class SessionDestinations:
         address = Address.of(self.context.namespace, destination)
         if address.key not in self._all:
             follower = SettingsFollower(self.context.registry, address)
-            self._all[address.key] = SessionDestination(
+            presence = self._all[address.key] = SessionDestination(
                 address, follower, functools.partial(self._tied, address, destination)
             )
+            follower.on_spread = functools.partial(self._turn_to_slices, presence)
         return self._all[address.key]
 
     @property
@@ -129,7 +135,7 @@ class SessionDestinations:
         weight: int | None,
         kinds: tuple[str, ...],
         credit_line: Callable[[], CreditLine],
-    ) -> tuple[CreditAccount, RequestedTerms]:
+    ) -> tuple[CreditAccount | SpreadAccount, RequestedTerms]:
         """Return the account at a destination, opened if there is none, with one user more, and what that user says.
 
         Args:
@@ -145,14 +151,17 @@ class SessionDestinations:
         """
         async with self.opening(presence.address.name):
             await self._meet(presence, kinds)
+            if is_spread(self.context.registry.fields(presence.address)) and kinds != ("gate",):
+                return await self._spread_account(presence, RequestedTerms(window, weight, lambda: None))
+            line = credit_line if kinds == ("gate",) else None
             at = await self._place(presence)
             for _ in range(ELSEWHERE if self._may_move(presence, at) else 0):
                 try:
-                    return await self._account_at(at, window, weight, kinds, credit_line)
+                    return await self._account_at(at, window, weight, kinds, line)
                 except CoordinatorUnavailable:  # its master is away, and nothing of the session's is there
                     del self._placed[presence.address.key]
                     at = await self._place(presence, after=slice_number(at.address.name))
-            return await self._account_at(at, window, weight, kinds, credit_line)
+            return await self._account_at(at, window, weight, kinds, line)
 
     async def _account_at(
         self,
@@ -160,7 +169,8 @@ class SessionDestinations:
         window: int | None,
         weight: int | None,
         kinds: tuple[str, ...],
-        credit_line: Callable[[], CreditLine],
+        credit_line: Callable[[], CreditLine] | None,
+        goes_on: Callable[[CreditLine], CreditLine] = lambda line: line,
     ) -> tuple[CreditAccount, RequestedTerms]:
         ensure = self.ensure(presence.address, kinds)
         if is_slice(presence.address.name):
@@ -170,7 +180,7 @@ class SessionDestinations:
         account = presence.account
         if account is None or account.closed:
             before = account if kinds != ("gate",) else None  # a consumer may have kept what Redis knows of it
-            line = credit_line() if kinds == ("gate",) else None
+            line = credit_line() if credit_line is not None else None
             account = CreditAccount(
                 self.context.store,
                 self.context.wake_ups,
@@ -185,7 +195,7 @@ class SessionDestinations:
                 ),
                 waits=self.context.waits,
                 holds_messages=kinds != ("gate",),
-                credit=before.credit if before else line,
+                credit=goes_on(before.credit) if before else line,
             )
             if kinds != ("gate",) and (writer := self._writer(account)):  # else it waits for memory
                 account.spool(writer, topic=presence.kind == "topic")
@@ -199,6 +209,47 @@ class SessionDestinations:
             requested = presence.follower.use(account, window, weight)
         account.users += 1
         return account, requested
+
+    async def _spread_account(
+        self, whole: SessionDestination, terms: RequestedTerms
+    ) -> tuple[SpreadAccount, RequestedTerms]:
+        """Return the account of a queue whose values say the slice, opened if there is none, with one user more."""
+        if self.context.options.resumes:
+            raise PolicyError(
+                f"{whole.address.name!r} keeps the order of values over its slices, and a session that is resumed "
+                "sends to its first one; leave out resume, or order_by"
+            )
+        await whole.follower.begin()
+        account = self._spreads.get(whole.address.key)
+        if account is None:
+            account = self._new_spread(whole)
+            await account.start()
+        return account, account.join(terms)
+
+    def _new_spread(self, whole: SessionDestination) -> SpreadAccount:
+        store = SpreadStore(self.context.store.server)
+
+        async def open_at(part: Address) -> Part:
+            at = self.at(part.name)
+            await at.follower.begin()  # before its settings are read: it may be about to be let go
+            account, terms = await self._account_at(at, None, None, ("queue",), SpreadCredit, SpreadCredit.after)
+            return account, terms, at.follower.defaults.window
+
+        def gone() -> None:
+            self._spreads.pop(whole.address.key, None)
+
+        account = SpreadAccount(whole.address, self.context.session, self.context.registry, store, open_at, gone)
+        self._spreads[whole.address.key] = account
+        return account
+
+    def _turn_to_slices(self, presence: SessionDestination) -> None:
+        """Have what the session sends to a queue go where its values say, from now on."""
+        account, whole = presence.account, self.at(presence.address.whole.name)
+        if account is None or account.closed or self.context.options.resumes or whole.address.key in self._spreads:
+            return
+        spread = self._new_spread(whole)
+        spread.take_over(account)
+        presence.follower.turn(spread)
 
     async def _meet(self, whole: SessionDestination, kinds: tuple[str, ...]) -> None:
         """See that a destination exists; where its first slice does not answer, a session may use another one."""
@@ -295,5 +346,6 @@ class SessionDestinations:
         """Close all there is."""
         if self._ties is not None:
             await self._ties.close()
+        await asyncio.gather(*(account.close() for account in tuple(self._spreads.values())))
         await asyncio.gather(*(presence.close() for presence in self._all.values()))
         await asyncio.gather(*(quota.close() for quota in self._quotas.values()))

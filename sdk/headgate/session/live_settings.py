@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from headgate._util.tasks import Running, stop
+from headgate.core.limits.spread import is_spread
 from headgate.core.window import Window
 from headgate.credit.account import CreditAccount
 from headgate.credit.requested_terms import RequestedTerms
+from headgate.credit.spread_account import SpreadAccount
 from headgate.errors import HeadgateError
 from headgate.namespace.defaults import Defaults
 from headgate.namespace.registry import Registry
@@ -28,11 +30,12 @@ class SettingsFollower:
 
     Attributes:
         defaults: what holds now where nothing is set.
+        on_spread: called when values come to say which slice a message of the account goes to; None where they do.
     """
 
     __slots__ = (
         "_account", "_address", "_begun", "_configuring", "_paced", "_registry", "_requested_terms", "_senders",
-        "_windowed", "defaults",
+        "_windowed", "defaults", "on_spread",
     )  # fmt: skip
 
     def __init__(self, registry: Registry, address: Address) -> None:
@@ -40,6 +43,7 @@ class SettingsFollower:
         self._registry = registry
         self._address = address
         self._begun = False
+        self.on_spread: Callable[[], None] | None = None
         self._account: CreditAccount | None = None
         self._requested_terms: list[RequestedTerms] = []
         # Made when somebody is in them: empty ones would be a twentieth of an idle connection to a node.
@@ -79,6 +83,11 @@ class SettingsFollower:
         self._senders = self._senders or WeakSet()
         self._senders.add(sender)
 
+    def turn(self, account: SpreadAccount) -> None:
+        """Have all that send through an account send through that."""
+        for sender in tuple(self._senders or ()):
+            sender.turn(account)  # type: ignore[union-attr]  # a gate has no messages
+
     def receive(self, feed: "Feed", pacing: "Pacing | None", *, window: bool) -> None:
         """Pass changes of window and delivery rate to a feed that has the current ones.
 
@@ -102,6 +111,8 @@ class SettingsFollower:
             self._heed_settings()
         for sender in tuple(self._senders or ()):
             sender.adopt(defaults)
+        if self.on_spread is not None and is_spread(fields):
+            self.on_spread()
         for pacing in tuple(self._paced or ()):
             pacing.set(defaults.consumer_rate)
         for feed, before in tuple(self._windowed.items()):

@@ -22,6 +22,7 @@ from headgate.credit.account import CreditAccount
 from headgate.credit.notices import NOTIFY_AFTER, Callback, Listeners
 from headgate.credit.requested_terms import RequestedTerms
 from headgate.credit.spool_quota import SpoolQuota
+from headgate.credit.spread_account import SpreadAccount
 from headgate.errors import Closed, InvalidValue, PolicyError
 from headgate.limiting.bucket import Bucket
 from headgate.limiting.by_key import KeyedLimiter
@@ -181,6 +182,7 @@ class Session:
         account, requested = await self._account(destination, window, weight, ("gate",))
         if wanted:
             requested.insist(wanted)
+        assert isinstance(account, CreditAccount)  # noqa: S101 -- permits have no values
         gate = Gate(account, self._keys(account.address.whole, "gate"), timeout=patience, when_full=how)
         self._destinations.at(account.address.name).follower.send(gate)
         return gate
@@ -375,7 +377,7 @@ class Session:
 
     async def _account(
         self, destination: str, window: int | str | None, weight: int | None, kinds: tuple[str, ...]
-    ) -> tuple[CreditAccount, RequestedTerms]:
+    ) -> tuple[CreditAccount | SpreadAccount, RequestedTerms]:
         self._check_open()
         given_name(destination)
         size, share = read_window(window), read_weight(weight)

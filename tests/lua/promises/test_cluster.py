@@ -16,6 +16,7 @@ from headgate.redis.stores.links import LinkStore
 from headgate.redis.stores.moves import MoveStore
 from headgate.redis.stores.pools import PoolStore, Slice
 from headgate.redis.stores.spools import SpoolStore
+from headgate.redis.stores.spreads import SpreadStore
 from tests.lua.contracts.test_contract import KEYS
 from tests.lua.place import TTL_MS, Consumer, Place
 from tests.lua.pool_world import NAMES, PoolWorld
@@ -222,6 +223,7 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
         "pause": (await LimiterStore(place.server).pause(place.address, "ann", ms=1, reason="429"))[0],
     }
     replies["discard"] = (await MoveStore(place.server).discard(place.address, "1-1"))[0]
+    replies["spread"] = (await SpreadStore(place.server).step(place.address, "1 2 -", "hold"))[0]
     replies["move"] = (await MoveStore(place.server).begin(place.address, "x")).code
     replies["secure"] = (await secure(place.server, place.address, "ann", MEMORY, 1)).code
     spool = SpoolStore(place.server)

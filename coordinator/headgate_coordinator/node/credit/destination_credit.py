@@ -48,7 +48,6 @@ class DestinationCredit:
         self.senders: set[SendingLink] = set()
         self.guests = 0
         """Links that send here among other destinations, and have their credit from elsewhere."""
-        self._steps = inflow.steps
         self._most, self._low = credit, low_credit
         self._full = False
         self._looking = False
@@ -113,12 +112,12 @@ class DestinationCredit:
         room = self.inflow.room(self.size)
         full = room is None
         if full and self.senders:
-            self._steps.add(self.look_soon)  # those who wait may be paid, or gone
+            self.inflow.steps.add(self.look_soon)  # those who wait may be paid, or gone
             if self._again is None and not self.inflow.is_blocked:  # all went beyond the limit
                 self.inflow.seek()
                 self._again = self._loop.call_later(SEEK_EVERY, self._look_again)
         else:
-            self._steps.discard(self.look_soon)
+            self.inflow.steps.discard(self.look_soon)
         due, self._due = self._due, {}
         if full != self._full:
             self._full = full

@@ -57,6 +57,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "slice": ANY,  # who does not manage only looks
     "snapshot": ANY,
     "spent": NOBODY,
+    "spread": frozenset({SENDS}),
     "take": frozenset({SENDS}),
     "unspool": NOBODY,
     "users": NOBODY,

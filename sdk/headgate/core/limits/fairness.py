@@ -29,9 +29,14 @@ _LONG: Final = 4096
 """Characters of a value; of a longer one the first stand for it, and a hash of all."""
 
 
-def _fair_by(value: Any, what: str) -> str:
+def named_by(value: Any) -> bool:
+    """Return whether a value names a header, or the group id, by which messages have keys."""
     header = value.removeprefix(HEADER) if isinstance(value, str) and value.startswith(HEADER) else ""
-    if value not in (PRODUCER, GROUP_ID, PRIORITY) and not (0 < len(header) <= _MAX_HEADER and header.isprintable()):
+    return value == GROUP_ID or (0 < len(header) <= _MAX_HEADER and header.isprintable())
+
+
+def _fair_by(value: Any, what: str) -> str:
+    if value not in (PRODUCER, PRIORITY) and not named_by(value):
         raise InvalidValue(
             f"{value!r}; write '{HEADER}<name>' for the value of a header, '{GROUP_ID}', '{PRODUCER}' or '{PRIORITY}'",
             setting=what,
@@ -39,7 +44,15 @@ def _fair_by(value: Any, what: str) -> str:
     return str(value)
 
 
+def _order_by(value: Any, what: str) -> str:
+    if not named_by(value):
+        text = f"{value!r}; write '{HEADER}<name>' for the value of a header, or '{GROUP_ID}'"
+        raise InvalidValue(text, setting=what)
+    return str(value)
+
+
 FAIR_BY: Final = ValueForm(_fair_by, "FairBy")
+ORDER_BY: Final = ValueForm(_order_by, "OrderBy")
 FAIR_WEIGHTS: Final = ValueForm(weights_text, "Weights")
 
 

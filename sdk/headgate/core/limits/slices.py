@@ -49,7 +49,7 @@ _SUMMED: Final = frozenset({
 """Fields of slices that say together what those of a whole destination say."""
 _HIGHEST: Final = frozenset({"consumers", "active", "learning_until", "epoch_ms", "largest_bytes"})
 _LOWEST: Final = frozenset({"next_due"})
-_OWN: Final = frozenset({"slices_pool", "placed", "of_slices"})
+_OWN: Final = frozenset({"slices_pool", "placed", "of_slices", "spread"})
 """Fields that say how a destination is spread, and nothing of what it is."""
 
 
@@ -98,9 +98,11 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     Raises:
         PolicyError: something is, which is named.
     """
+    kind = fields.get("kind", "queue")
+    if fields.get("order_by") and kind != "queue" and {"order_by", "kind"} & set(given):
+        raise PolicyError(f"order_by belongs to a queue, not to a {kind}; leave it out", settings=("order_by",))
     if not is_sliced(fields):
         return
-    kind = fields.get("kind", "queue")
     if kind not in SLICED_KINDS and given.get("slices", "1") not in ("", "1"):
         raise PolicyError(
             f"belongs to a queue, a topic, a gate or a limiter: a {kind} has one slice; leave it out", setting="slices"
