@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -29,7 +29,7 @@ from headgate.redis.scripts import script
 from headgate.redis.shared_sweeps import SweepRounds
 from headgate.redis.stores.pools_read import PoolsRead
 from headgate.redis.stores.slice_looks import SliceLooks
-from headgate.redis.stores.sliced_reads import together
+from headgate.redis.stores.sliced_reads import read_slices
 
 Beyond = Literal["refuse", "hard", "spool"]
 LESSEES: Final = 10
@@ -280,16 +280,17 @@ class Store:
     ) -> Snapshot | None:  # fmt: skip
         """Read the destination at one instant; None when there is no such destination.
 
-        One that is spread over slices is read as one: each slice at an instant of its own. With ``alone`` it is not.
+        One that is spread over slices is read as one: each slice at an instant of its own, and all of them again where
+        they seem to be above the limit. With ``alone`` it is not.
         """
-        whole = await self._snapshot(address, waiters, session, consumers, entries)
+
+        def read(part: Address) -> Awaitable[Snapshot | None]:
+            return self._snapshot(part, waiters, session, consumers, entries)
+
+        whole = await read(address)
         if whole is None or alone or "sliced" not in whole.fields:
             return whole
-        names = (slice_name(address.name, number) for number in range(1, int(whole.fields["sliced"])))
-        reads = (
-            self._snapshot(Address.of(address.namespace, name), waiters, session, consumers, entries) for name in names
-        )
-        return together([whole, *(one for one in await asyncio.gather(*reads) if one is not None)])
+        return await read_slices(address, whole, read)
 
     async def _snapshot(
         self, address: Address, waiters: int, session: str, consumers: int, entries: int

@@ -3,14 +3,18 @@
 import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import headgate
 from headgate import CreditTimeout
+from headgate.core.names import slice_number
+from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
+from headgate.redis.replies import Snapshot
 from headgate.redis.stores.slice_looks import SliceLooks
+from headgate.redis.stores.sliced_reads import read_slices, read_whole
 from tests.sdk.observing import GUARD
 
 pytestmark = pytest.mark.one_server
@@ -67,3 +71,42 @@ async def test_a_look_that_failed_is_made_again_and_nobody_waits_for_one_that_ga
     assert await looks.snapshot(part, "s", 0) is None
     assert await looks.snapshot(part, "s", 0) is None
     assert len(answers) == 1, "a moment later the same answer does"
+
+
+@pytest.mark.parametrize("in_use", [[(6, 5), (6, 4)], [(6, 5), (6, 5), (5, 5)], [(6, 4)], [(8, 9), (8, 9), (8, 9)]])
+async def test_slices_that_seem_to_be_above_their_limit_together_are_read_again(in_use: list[tuple[int, int]]) -> None:
+    """Room may go from one to another between two reads; after the limit was lowered it is so at each."""
+    rounds: list[tuple[int, int]] = []
+
+    def fields(number: int) -> dict[str, str]:
+        if number == 0:
+            rounds.append(in_use[len(rounds)])
+        about = {"kind": "queue", "limit_bytes": "10", "leased_bytes": "0", "pending_messages": "0"}
+        return about | {"sliced": "2", "pending_bytes": str(rounds[-1][number])}
+
+    async def read(address: Address, session: str = "", entries: int = 0) -> Snapshot:
+        del session, entries
+        return Snapshot(0, fields(slice_number(address.name)), [], 0, 0, {}, {})
+
+    whole = Address.of("shop", "orders")
+    for shared in (False, True):
+        rounds.clear()
+        looks = SliceLooks(read).snapshot(whole, "a", 0) if shared else None
+        seen = await (looks or read_slices(whole, await read(whole), read))
+        assert seen is not None
+        assert int(seen.fields["pending_bytes"]) == sum(in_use[-1])
+        assert len(rounds) == len(in_use)
+
+    class Server:
+        async def burst(self, commands: list[tuple[str, tuple[Any, ...]]]) -> list[list[bytes]]:
+            numbers = range(2 - len(commands), 2)
+            return [
+                [values[name].encode() for name in command[2:]]
+                for values, (_, command) in zip(map(fields, numbers), commands, strict=True)
+            ]
+
+    rounds.clear()
+    names = ("sliced", "limit_bytes", "pending_bytes", "leased_bytes")
+    found = await read_whole(cast(Backend, Server()), whole, names, fields(0))
+    assert int(found["pending_bytes"]) == sum(in_use[-1])
+    assert len(rounds) == len(in_use)

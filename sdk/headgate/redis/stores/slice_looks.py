@@ -7,10 +7,11 @@ from typing import Any, Final
 from headgate.core.names import is_slice, slice_name
 from headgate.redis.keys import Address
 from headgate.redis.replies import Snapshot
-from headgate.redis.stores.sliced_reads import together
+from headgate.redis.stores.sliced_reads import read_within, together
 
 FRESH: Final = 0.5
 """Seconds for which all who wait get the same answer."""
+Look = Callable[[Address, int], Awaitable[Snapshot | None]]
 Read = Callable[[Address, str, int], Awaitable[Snapshot | None]]
 
 
@@ -34,18 +35,25 @@ class SliceLooks:
         Raises:
             CoordinatorUnavailable: a slice does not answer.
         """
+        looks = iter((self._shared, self._fresh, self._fresh))
+        return await read_within(lambda: self._look(own, session, entries, next(looks)))
+
+    async def _look(self, own: Address, session: str, entries: int, read: Look) -> Snapshot | None:
         if not is_slice(own.name):
             first = await self._read(own, session, entries)
             if first is None or "sliced" not in first.fields:
                 return first
         else:
-            first = await self._shared(own.whole, entries)
+            first = await read(own.whole, entries)
             if first is None:
                 return None
         whole, slices = own.whole, int(first.fields.get("sliced", 1))
         others = [Address.of(whole.namespace, slice_name(whole.name, number)) for number in range(1, slices)]
-        reads = (self._read(part, session, entries) if part == own else self._shared(part, entries) for part in others)
+        reads = (self._read(part, session, entries) if part == own else read(part, entries) for part in others)
         return together([first, *(one for one in await asyncio.gather(*reads) if one is not None)])
+
+    async def _fresh(self, part: Address, entries: int) -> Snapshot | None:
+        return await self._read(part, "", entries)
 
     async def _shared(self, part: Address, entries: int) -> Snapshot | None:
         seen: Snapshot | None = await self.shared((part.key, entries), lambda: self._read(part, "", entries))

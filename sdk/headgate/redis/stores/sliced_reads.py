@@ -1,7 +1,9 @@
 """A sliced read returns a destination that is spread over slices as one."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from headgate.core.ledger import columns
 from headgate.core.limits.slices import whole_fields
@@ -10,6 +12,8 @@ from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, parse_key
 from headgate.redis.replies import Recount, Snapshot
 
+READ_AGAIN: Final = 2
+"""How often slices are read again that seem to be above their limit together."""
 _NAMES = frozenset({"sub", "window", "durable", "inc", "weight", "from", "until", "epoch", "pool"})
 """Of records, what is the same at each slice, or means nothing when it is added."""
 
@@ -39,6 +43,44 @@ def together(slices: Sequence[Snapshot]) -> Snapshot:
     )
 
 
+def is_above(fields: Mapping[str, str]) -> bool:
+    """Return whether more is in use than the limit allows, as these fields say."""
+    limit = fields.get("limit_bytes", "")
+    used = sum(int(fields.get(name, 0)) for name in ("pending_bytes", "leased_bytes"))
+    return limit.isdigit() and used > int(limit)
+
+
+async def read_within(read: Callable[[], Awaitable[Snapshot | None]]) -> Snapshot | None:
+    """Return what is read, which is read again where slices are above their limit together.
+
+    They are within it at each instant, and not read at one: room that went from one to another may be counted twice.
+    A queue is really above its limit only after that was lowered, and then it is so at each read.
+    """
+    seen = await read()
+    for _ in range(READ_AGAIN):
+        if seen is None or "sliced" not in seen.fields or not is_above(seen.fields):
+            break
+        seen = await read()
+    return seen
+
+
+async def read_slices(
+    address: Address, first: Snapshot, read: Callable[[Address], Awaitable[Snapshot | None]]
+) -> Snapshot | None:
+    """Return a destination read as one, with all the slices that it ever had; ``first`` was read of the first."""
+    known: list[Snapshot | None] = [first]
+
+    async def once() -> Snapshot | None:
+        whole = known.pop() if known else await read(address)
+        if whole is None:
+            return None
+        names = (slice_name(address.name, number) for number in range(1, int(whole.fields.get("sliced", 1))))
+        parts = await asyncio.gather(*(read(Address.of(address.namespace, name)) for name in names))
+        return together([whole, *(one for one in parts if one is not None)])
+
+    return await read_within(once)
+
+
 async def read_whole(
     server: Backend, address: Address, names: Sequence[str], fields: Mapping[str, str]
 ) -> dict[str, str]:
@@ -52,15 +94,26 @@ async def read_whole(
     """
     if "sliced" not in fields:
         return dict(fields)
-    slices = (slice_name(address.name, number) for number in range(1, int(fields["sliced"])))
-    keys = [Address.of(address.namespace, name).shared[0] for name in slices]
+    count = int(fields["sliced"])
+    whole = whole_fields([dict(fields), *await _each(server, address, names, range(1, count))])
+    for _ in range(READ_AGAIN):
+        if not is_above(whole):
+            break
+        whole = whole_fields(await _each(server, address, names, range(count)))
+    return whole
+
+
+async def _each(
+    server: Backend, address: Address, names: Sequence[str], numbers: Iterable[int]
+) -> list[dict[str, str]]:
+    keys = [Address.of(address.namespace, slice_name(address.name, number)).shared[0] for number in numbers]
     replies = await server.burst([(key, (b"HMGET", key, *names)) for key in keys])
-    found = [dict(fields)]
+    found = []
     for key, reply in zip(keys, replies, strict=True):
         moved = isinstance(reply, Exception)
         values = await server.command(key, "HMGET", key, *names) if moved else reply
         found.append({name: value.decode() for name, value in zip(names, values, strict=True) if value is not None})
-    return whole_fields(found)
+    return found
 
 
 async def slices_of(server: Backend, whole: Address) -> list[Address]:
