@@ -182,14 +182,14 @@ class History:
 
     def tell(self) -> list[str]:
         """Let all happen; returns what was broken."""
-        try:
-            with doors() if self.nodes else contextlib.nullcontext():
-                self.world.run(self._story())
-        except Stuck as stuck:
-            self.oracle.breaks("P11", str(stuck))
-        self._applications.clear()
-        with warnings.catch_warnings():  # of connections that nobody closed: the dead do not
+        with warnings.catch_warnings():  # of connections that nobody closed, whenever they are collected: the dead do not
             warnings.simplefilter("ignore", ResourceWarning)
+            try:
+                with doors() if self.nodes else contextlib.nullcontext():
+                    self.world.run(self._story())
+            except Stuck as stuck:
+                self.oracle.breaks("P11", str(stuck))
+            self._applications.clear()
             gc.collect()
         return self.oracle.broken
 
