@@ -182,7 +182,7 @@ class History:
 
     def tell(self) -> list[str]:
         """Let all happen; returns what was broken."""
-        with warnings.catch_warnings():  # of connections that nobody closed, whenever they are collected: the dead do not
+        with warnings.catch_warnings():  # of connections that nobody closed: the dead do not
             warnings.simplefilter("ignore", ResourceWarning)
             try:
                 with doors() if self.nodes else contextlib.nullcontext():
