@@ -92,6 +92,7 @@ ALONE = {"store", "parts", "start", "settle", "credit_line", "lost_since", "clos
     "holding",
     "inflow",
     "room_at",
+    "switch",
     *("is_of", "put_off", "given_back_id", "address", "durable", "pacing", "session", "subscription", "topics", "use"),
 }
 """What only the async side has: for tools and brokers, or for its own use. A bucket closes with its session."""

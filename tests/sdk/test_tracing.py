@@ -80,6 +80,7 @@ async def test_a_post_is_over_when_it_is_stored(
         (sent,) = named(spans, "send orders")
         assert sent.attributes["messaging.message.id"] == receipt.id
         await client.apply("orders", limit_messages=1)
+        await wait_until(lambda: not producer.in_hand)  # a post would be paid with it
         with pytest.raises(headgate.CreditTimeout):
             await producer.post(b"2", timeout=0.05)
         assert named(spans, "send orders")[1].attributes["error.type"] == "CreditTimeout"

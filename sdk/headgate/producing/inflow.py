@@ -51,7 +51,7 @@ class Inflow:
         """Go by what the destination's settings say."""
         self.rates = (defaults.rate if self._own_rate is None else self._own_rate, defaults.byte_rate)
 
-    def turn(self, account: SpreadAccount) -> None:
+    def switch(self, account: SpreadAccount) -> None:
         """Send through that from now on: values say which slice a message goes to."""
         self.account, self._spread = cast("CreditAccount", account), account
         self._requested = account.join(self._requested)

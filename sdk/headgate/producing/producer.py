@@ -63,7 +63,7 @@ class Producer:
         self._pacing.set(defaults.rate if self._own_rate is None else self._own_rate)
         self._byte_pacing.set(defaults.byte_rate)
 
-    def turn(self, account: SpreadAccount) -> None:
+    def switch(self, account: SpreadAccount) -> None:
         """Send through that from now on: values say which slice a message goes to."""
         self._account, self._requested = cast("CreditAccount", account), account.join(self._requested)
 

@@ -249,7 +249,7 @@ class SessionDestinations:
             return
         spread = self._new_spread(whole)
         spread.take_over(account)
-        presence.follower.turn(spread)
+        presence.follower.switch(spread)
 
     async def _meet(self, whole: SessionDestination, kinds: tuple[str, ...]) -> None:
         """See that a destination exists; where its first slice does not answer, a session may use another one."""

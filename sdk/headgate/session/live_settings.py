@@ -83,10 +83,10 @@ class SettingsFollower:
         self._senders = self._senders or WeakSet()
         self._senders.add(sender)
 
-    def turn(self, account: SpreadAccount) -> None:
+    def switch(self, account: SpreadAccount) -> None:
         """Have all that send through an account send through that."""
         for sender in tuple(self._senders or ()):
-            sender.turn(account)  # type: ignore[union-attr]  # a gate has no messages
+            sender.switch(account)  # type: ignore[union-attr]  # a gate has no messages
 
     def receive(self, feed: "Feed", pacing: "Pacing | None", *, window: bool) -> None:
         """Pass changes of window and delivery rate to a feed that has the current ones.
