@@ -323,15 +323,22 @@ def _holds_of_one_are_released_at_any(crew: Crew) -> None:
     toml = {"content-type": "application/toml"}
     put = httpx.put(f"{crew.admin}/api/v1/policy", content=policy, headers=toml, verify=False)
     assert put.status_code == 200, put.text
-    holds = [
-        httpx.post(f"{crew.admin}/v1/limits/llm/admit", json={"amounts": {"slots": 1}}, verify=False).json()["hold"]
-        for _ in range(20)
-    ]
+    holds = [_held(crew) for _ in range(20)]
     refused = httpx.post(f"{crew.admin}/v1/limits/llm/admit", json={"amounts": {"slots": 1}}, verify=False)
     assert refused.status_code == 429
     for hold in holds:
         answer = httpx.post(f"{crew.admin}/v1/limits/llm/release", json={"hold": hold}, verify=False).json()
         assert answer["held"], answer
+
+
+def _held(crew: Crew) -> str:
+    """Return a new hold; a worker may hear of the policy a moment later than the one that applied it."""
+    end = time.monotonic() + 60
+    while True:
+        answer = httpx.post(f"{crew.admin}/v1/limits/llm/admit", json={"amounts": {"slots": 1}}, verify=False)
+        if answer.status_code == 200 or time.monotonic() > end:
+            return str(answer.json()["hold"])
+        time.sleep(0.1)
 
 
 @pytest.mark.whole  # tests/workers/test_machine.py has what it is told
