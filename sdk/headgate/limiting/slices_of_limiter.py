@@ -147,9 +147,13 @@ class SlicesOfLimiter:
             CoordinatorUnavailable: Redis does not answer.
         """
         pinned = self._pinned
-        if pinned is None or not self._may_be_elsewhere(key):
+        if pinned is None or self.count == 1:
             return False
         try:
+            # A session whose keys are where they were hears of no change, though what they hold may be elsewhere.
+            self._pins = await pinned.settle(self._address)
+            if not self._may_be_elsewhere(key):
+                return False
             is_less, may_be_more = await pinned.recount(self._address, self._pins, key)
         except AccessDenied:  # nodes see to it, some seconds later
             return False
@@ -171,7 +175,7 @@ class SlicesOfLimiter:
     @contextlib.contextmanager
     def recounting(self, key: str) -> Iterator[None]:
         """See to it, while an encoded key waits, that its slice hears what it holds elsewhere no more."""
-        if self._pinned is None or not self._may_be_elsewhere(key):
+        if self._pinned is None or self.count == 1:
             yield
             return
         self._waiting[key] += 1
@@ -186,8 +190,10 @@ class SlicesOfLimiter:
 
     async def _recount(self) -> None:
         """Look again and again, until none of the keys that wait holds anything elsewhere."""
-        while keys := [key for key in self._waiting if self._may_be_elsewhere(key)][:MOST_RECOUNTED]:
+        looked = False
+        while keys := [key for key in self._waiting if not looked or self._may_be_elsewhere(key)][:MOST_RECOUNTED]:
             await asyncio.sleep(RECOUNT_EVERY)
             with contextlib.suppress(HeadgateError):  # the next look may be answered
                 for key in keys:
                     await self.recount(key)
+                looked = True

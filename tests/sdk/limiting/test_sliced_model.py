@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import headgate
@@ -27,6 +27,17 @@ ACTIONS = st.one_of(
     st.tuples(st.just("slices"), st.sampled_from([1, 2, 3, 7, 12])),
     st.tuples(st.just("break off"), st.sampled_from([1, 2, 3, 7, 12]), st.integers(0, 12)),
 )
+
+
+BACK_AND_FORTH: list[tuple[Any, ...]] = [
+    *[("slices", 7), ("take", 1, "e", 2, 1), ("take", 1, "e", 1, 1), ("slices", 1), ("take", 1, "a", 1, 0)],
+    *[("slices", 3), ("take", 1, "e", 1, 2), ("slices", 2), ("hand over", 3, 1), ("slices", 1)],
+    *[("take", 1, "d", 3, 1), ("break off", 1, 2), ("take", 1, "b", 1, 2), ("break off", 3, 10), ("hand over", 8, 1)],
+    *[("end", 7, 2), ("hand over", 0, 0), ("take", 0, "a", 2, 0), ("end", 3, 1), ("end", 2, 0), ("end", 8, 1)],
+    *[("take", 1, "b", 2, 0), ("hand over", 8, 0), ("end", 8, 1), ("hand over", 8, 0), ("break off", 12, 12)],
+    ("take", 0, "e", 3, 0),
+]
+"""The first session asks for the first time once its key is where it was, and is held by nobody elsewhere any more."""
 
 
 class Model:
@@ -110,6 +121,7 @@ async def play(redis_url: str, namespace: str, actions: list[tuple[Any, ...]]) -
 
 @settings(max_examples=80 if WHOLE else 10, suppress_health_check=list(HealthCheck), deadline=None)
 @given(actions=st.lists(ACTIONS, min_size=8, max_size=40))
+@example(actions=BACK_AND_FORTH)
 def test_no_key_ever_has_more_than_its_limit_nor_less(
     redis_url: str, cleanup_namespace: str, actions: list[tuple[Any, ...]]
 ) -> None:
