@@ -59,7 +59,7 @@ class SlicesOfLimiter:
         """Begin to hear hints and to make calls."""
         await self.first.calls.start()
         if self.count > 1 and self._pinned is not None:
-            self._pins = await self._pinned.settle(self._address)
+            await self._learn(self._pinned)
 
     def adopt(self, fields: Mapping[str, str], limits: Mapping[str, Limit]) -> None:
         """Go by the limiter's settings."""
@@ -126,9 +126,12 @@ class SlicesOfLimiter:
             return False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, deadline - monotonic())):
-                self._pins = await self._pinned.settle(self._address)
-                self.count = max(self.count, self._pins.slices, self._pins.before)
+                await self._learn(self._pinned)
         return monotonic() < deadline
+
+    async def _learn(self, pinned: PinnedKeys) -> None:
+        self._pins = await pinned.settle(self._address)
+        self.count = max(self.count, self._pins.slices, self._pins.before)
 
     async def worth_asking_again(self, refusal: Refusal, key: str, deadline: float) -> bool:
         """Return whether what was refused for an encoded key may be admitted: at another slice, or there by now.
@@ -138,7 +141,11 @@ class SlicesOfLimiter:
         """
         if refusal.why == MOVED:
             return await self.follow(deadline)
-        return refusal.why == "late" and refusal.rule == "key" and await self.recount(key)
+        if refusal.why != "late" or refusal.rule != "key":
+            return False
+        if not self._may_be_elsewhere(key):
+            self._look_again()
+        return await self.recount(key)
 
     async def recount(self, key: str) -> bool:
         """Have the slice of an encoded key hear what that holds elsewhere; returns whether that is less than it knew.
@@ -147,13 +154,9 @@ class SlicesOfLimiter:
             CoordinatorUnavailable: Redis does not answer.
         """
         pinned = self._pinned
-        if pinned is None or self.count == 1:
+        if pinned is None or not self._may_be_elsewhere(key):
             return False
         try:
-            # A session whose keys are where they were hears of no change, though what they hold may be elsewhere.
-            self._pins = await pinned.settle(self._address)
-            if not self._may_be_elsewhere(key):
-                return False
             is_less, may_be_more = await pinned.recount(self._address, self._pins, key)
         except AccessDenied:  # nodes see to it, some seconds later
             return False
@@ -179,8 +182,7 @@ class SlicesOfLimiter:
             yield
             return
         self._waiting[key] += 1
-        if self._recounting is None or self._recounting.done():
-            self._recounting = asyncio.create_task(self._recount(), name=f"headgate keys of {self._address.name}")
+        self._look_again()
         try:
             yield
         finally:
@@ -188,12 +190,25 @@ class SlicesOfLimiter:
             if not self._waiting[key]:
                 del self._waiting[key]
 
-    async def _recount(self) -> None:
+    def _look_again(self) -> None:
+        """Learn soon where keys are: a session whose own keys are where they were hears of no change.
+
+        Whoever is refused does not wait for it, for a master of another slice may be away.
+        """
+        if self._pinned is not None and self.count > 1 and (self._recounting is None or self._recounting.done()):
+            task = self._recount(self._pinned)
+            self._recounting = asyncio.create_task(task, name=f"headgate keys of {self._address.name}")
+
+    async def _recount(self, pinned: PinnedKeys) -> None:
         """Look again and again, until none of the keys that wait holds anything elsewhere."""
-        looked = False
-        while keys := [key for key in self._waiting if not looked or self._may_be_elsewhere(key)][:MOST_RECOUNTED]:
+        while True:
             await asyncio.sleep(RECOUNT_EVERY)
-            with contextlib.suppress(HeadgateError):  # the next look may be answered
-                for key in keys:
+            try:
+                await self._learn(pinned)
+                for key in [key for key in self._waiting if self._may_be_elsewhere(key)][:MOST_RECOUNTED]:
                     await self.recount(key)
-                looked = True
+            except HeadgateError:  # the next look may be answered
+                if self._waiting:
+                    continue
+            if not any(map(self._may_be_elsewhere, self._waiting)):
+                return

@@ -117,6 +117,24 @@ async def _waiting_is(limiter: headgate.Limiter, number: int) -> bool:
     return (await limiter.state()).waiting == number
 
 
+async def test_whoever_did_not_see_its_key_go_and_come_back_hears_what_was_given_back(client: headgate.Client) -> None:
+    """Mutant: a session whose key is where it was does not look where keys are."""
+    await make(client, 1)
+    key = next(key for key in KEYS if slice_of_key(key.replace(" ", "%20"), 2))
+    async with AsyncExitStack() as stack:
+        ann, bob = await opened(client, stack), await opened(client, stack)
+        await client.apply("llm", slices=2)
+        hold = await bob.admit(slots=2, key=key)
+        await client.apply("llm", slices=1)
+        assert await refused_by(ann, key, slots=1) == "slots"
+        hold.release()
+
+        async def is_admitted() -> bool:
+            return bool(await ann.attempt(slots=2, key=key))
+
+        await wait_until(is_admitted, timeout=GUARD, description="what the hold had is there again")
+
+
 async def test_a_hold_is_taken_up_by_its_id_whatever_slice_it_is_at(client: headgate.Client) -> None:
     await make(client, 1)
     async with AsyncExitStack() as stack:

@@ -10,7 +10,7 @@ _OFF: Final = "hold_off "
 
 @dataclass(frozen=True, slots=True)
 class LimiterLevels:
-    """Says how much of a limiter's limits is taken, by whom, and who waits, as ``lua/levels.lua`` read it.
+    """These levels say how much of a limiter's limits is taken, by whom, and who waits, as ``lua/levels.lua`` read it.
 
     A node of a later version may say more: whatever follows the fields that are known here is left aside.
 
