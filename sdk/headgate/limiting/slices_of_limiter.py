@@ -193,7 +193,7 @@ class SlicesOfLimiter:
     def _look_again(self) -> None:
         """Learn soon where keys are: a session whose own keys are where they were hears of no change.
 
-        Whoever is refused does not wait for it, for a master of another slice may be away.
+        A refused caller does not wait for it, since the master of another slice may be away.
         """
         if self._pinned is not None and self.count > 1 and (self._recounting is None or self._recounting.done()):
             task = self._recount(self._pinned)
