@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import redis.exceptions as rx
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 from headgate._util.tasks import stop
 from headgate.redis.backend import AGAIN, ChannelListeners, Listener, Words
@@ -25,6 +27,9 @@ _GIVEN_UP: Final = 2.5 * HEARTBEAT
 """Seconds after which a connection is given up that answers none."""
 _BROKEN: Final = (rx.RedisError, OSError, AttributeError)
 """AttributeError: redis-py trips over its own None where one task writes and another finds the connection broken."""
+ONE_TRY: Final = Retry(NoBackoff(), 0, supported_errors=())
+"""How a connection that listens is made: by the task that listens alone. With errors that redis-py supports, it would
+make a broken one anew before it raises, in each task that writes to it too, and all but one would stay open."""
 
 
 class PubSubWakeUps:
@@ -54,10 +59,10 @@ class PubSubWakeUps:
         self._wanted.set()
         if self._task is None:
             self._task = asyncio.create_task(self._listen(), name="headgate wake-ups")
-        elif fresh and self._pubsub is not None:
+        elif fresh and (pubsub := self._writable) is not None:
             with contextlib.suppress(*_BROKEN):
                 async with asyncio.timeout(_CONFIRM_WITHIN):
-                    await self._pubsub.subscribe(*fresh)
+                    await pubsub.subscribe(*fresh)
         if coming := [self._unconfirmed[channel] for channel in channels if channel in self._unconfirmed]:
             await asyncio.wait(coming, timeout=_CONFIRM_WITHIN)
 
@@ -66,10 +71,10 @@ class PubSubWakeUps:
         gone = self._listeners.drop(channels, listener)
         for channel in gone:
             self._confirm(channel)
-        if gone and self._pubsub is not None:
+        if gone and (pubsub := self._writable) is not None:
             with contextlib.suppress(*_BROKEN):
                 async with asyncio.timeout(0.2):
-                    await self._pubsub.unsubscribe(*gone)
+                    await pubsub.unsubscribe(*gone)
 
     def sure(self, channels: tuple[str, ...]) -> bool:
         """Return whether hints on these channels come for certain; the word ``again`` reports a later loss.
@@ -146,9 +151,15 @@ class PubSubWakeUps:
                 if pubsub is not None and loop.time() - max(since, self._answered_at or 0.0) > _GIVEN_UP:
                     pubsub = None
                     self.reconnect()
-                elif pubsub is not None and self._listeners:
-                    await pubsub.ping()
+                elif self._writable is not None and self._listeners:
+                    await self._writable.ping()
             await asyncio.sleep(HEARTBEAT)
+
+    @property
+    def _writable(self) -> Any:
+        """The connection while it is up: one that broke is made again by the task that listens, with all channels."""
+        pubsub = self._pubsub
+        return pubsub if pubsub is not None and pubsub.connection and pubsub.connection.is_connected else None
 
     def _subscribed(self, channel: str) -> None:
         if channel in self._unconfirmed:

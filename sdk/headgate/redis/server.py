@@ -24,7 +24,7 @@ from headgate.redis.connection import CALL_TIMEOUT, Dial, ServerConnections, Too
 from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
 from headgate.redis.failover import SentinelMaster, open_map, read_map
 from headgate.redis.handover import Handovers
-from headgate.redis.hints import PubSubWakeUps
+from headgate.redis.hints import ONE_TRY, PubSubWakeUps
 from headgate.redis.scripts import Script
 from headgate.redis.text.arguments import REFUSED
 from headgate.redis.troubles import STUMBLED, translated
@@ -238,7 +238,7 @@ class Server:
 
     async def subscriber(self, key: bytes = b"", **others: Any) -> Redis:
         """Return a client for one connection that only listens, where that key is; the caller closes it."""
-        options = self._options | others
+        options = self._options | {"retry": ONE_TRY} | others
         if self.url.kind == "unix":
             return Redis(unix_socket_path=self.url.path, **options)
         if self._masters_of is not None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -167,6 +168,8 @@ async def test_close_returns_with_a_thousand_blocked_sends_while_redis_is_away(
 
 async def test_close_survives_a_connection_that_redis_py_has_half_forgotten(server: RedisServer) -> None:
     class Broken:
+        connection = SimpleNamespace(is_connected=True)
+
         async def unsubscribe(self, *channels: str) -> None:
             None.writelines(channels)  # type: ignore[attr-defined]
 
