@@ -1,4 +1,7 @@
-"""Messages a second through one process, beside a bare stream loop with batches of the same size on the same Redis."""
+"""Messages a second through one process, beside bare loops with batches of the same size on the same Redis.
+
+One loop has the commands of streams, another a script that does nothing but store what it is given.
+"""
 
 import asyncio
 from typing import Any
@@ -11,6 +14,7 @@ from headgate.redis.embedded import EmbeddedRedis
 
 TASKS = 256
 MESSAGES = 40_960
+SCRIPT = "for i = 1, #ARGV do redis.call('XADD', KEYS[1], '*', 'm', ARGV[i]) end"
 
 
 async def _send(session: headgate.Session, body: bytes) -> float:
@@ -22,6 +26,15 @@ async def _send(session: headgate.Session, body: bytes) -> float:
 
     with Stopwatch() as watch:
         await asyncio.gather(*(one() for _ in range(TASKS)))
+    await producer.close()
+    return MESSAGES / watch.seconds
+
+
+async def _post(session: headgate.Session, body: bytes) -> float:
+    producer = await session.producer("bench")
+    with Stopwatch() as watch:
+        for stored in [await producer.post(body) for _ in range(MESSAGES)]:
+            await stored
     await producer.close()
     return MESSAGES / watch.seconds
 
@@ -50,6 +63,15 @@ async def _bare_send(redis: Any, body: bytes) -> float:
     return MESSAGES / watch.seconds
 
 
+async def _bare_script(redis: Any, body: bytes) -> float:
+    sha = await redis.script_load(SCRIPT)
+    with Stopwatch() as watch:
+        for _ in range(MESSAGES // TASKS):
+            await redis.evalsha(sha, 1, "script", *[body] * TASKS)
+    await redis.delete("script")
+    return MESSAGES / watch.seconds
+
+
 async def _bare_receive(redis: Any) -> float:
     count = 0
     with Stopwatch() as watch:
@@ -64,16 +86,17 @@ async def _bare_receive(redis: Any) -> float:
     return MESSAGES / watch.seconds
 
 
-async def _bare(server: EmbeddedRedis, body: bytes, times: int) -> tuple[list[float], list[float]]:
+async def _bare(server: EmbeddedRedis, body: bytes, times: int) -> tuple[list[float], list[float], list[float]]:
     redis = Redis(unix_socket_path=server.url.removeprefix("unix://").split("?")[0], protocol=2)
-    sends, receives = [], []
+    sends, receives, scripts = [], [], []
     await redis.xgroup_create("bare", "group", "0", mkstream=True)
     for _ in range(times + 1):
         sends.append(await _bare_send(redis, body))
         receives.append(await _bare_receive(redis))
+        scripts.append(await _bare_script(redis, body))
     await redis.delete("bare")
     await redis.aclose()
-    return sends[1:], receives[1:]
+    return sends[1:], receives[1:], scripts[1:]
 
 
 async def measure(*, quick: bool) -> list[Figure]:
@@ -84,23 +107,27 @@ async def measure(*, quick: bool) -> list[Figure]:
         body = b"x" * size
         sends: list[float] = []
         receives: list[float] = []
+        posts: list[float] = []
         async with private_client() as (client, server):
             await client.apply("bench", limit="1GiB")
-            bare_sends, bare_receives = await _bare(server, body, times)
+            bare_sends, bare_receives, bare_scripts = await _bare(server, body, times)
 
             async def both(
                 client: headgate.Client = client,
                 body: bytes = body,
                 sends: list[float] = sends,
                 receives: list[float] = receives,
+                posts: list[float] = posts,
             ) -> float:
                 async with client.session("bench") as session:
                     sends.append(await _send(session, body))
                     receives.append(await _receive(session))
+                    posts.append(await _post(session, body))
+                    await _receive(session)
                 return 0.0
 
             await rounds(times, both)
-            del sends[0], receives[0]
+            del sends[0], receives[0], posts[0]
             async with client.session("bench") as session:
                 before = client.store.server.calls
                 await _send(session, body)
@@ -113,6 +140,10 @@ async def measure(*, quick: bool) -> list[Figure]:
             at_least(f"receive and accept, {label}", receives, "1/s", 80_000 if big else None),
             at_least(f"bare XREADGROUP+XACK+XDEL, {label}", bare_receives, "1/s"),
             at_least(f"receive / bare, {label}", [max(receives) / max(bare_receives)], "", 0.6),
+            at_least(f"bare script of {TASKS} XADD, {label}", bare_scripts, "1/s"),
+            at_least(f"post, {label}", posts, "1/s"),
+            at_least(f"post / bare script, {label}", [max(posts) / max(bare_scripts)], "", 0.6 if big else None),
+            at_least(f"receive / bare script, {label}", [max(receives) / max(bare_scripts)], "", 0.55 if big else None),
             at_most(f"Redis calls a message, {label}", [calls], "", 0.02),
         ]
     return figures

@@ -12,6 +12,7 @@ import redis.exceptions as rx
 from redis.asyncio.connection import AbstractConnection
 
 from headgate.errors import CoordinatorUnavailable
+from headgate.redis.connection_options import widen
 from headgate.redis.functions import Functions, reply_of
 from headgate.redis.scripts import Script, function_of, script
 from headgate.redis.text.info import facts_in, run_of
@@ -59,8 +60,6 @@ _IN_A_SCRIPT: Final = (
     ("ACL failure in script: ", rx.NoPermissionError),
     ("NOREPLICAS ", TooFewReplicasError),
 )
-
-
 _OTHER_RUN: Final = re.compile(r"\bRUN ([\w.]+)")
 _TRIES_TO_REPORT: Final = 3
 """Times that a call says what became of the run before: another may serve the state meanwhile."""
@@ -91,6 +90,7 @@ async def greet(connection: Any) -> None:
         CoordinatorUnavailable: the server is older than 6.2, or no Redis.
     """
     await connection.on_connect()
+    widen(connection)
     for section in ("replication", "server", "memory"):  # without waiting for the first answer
         await connection.send_command("INFO", section)
     replication, facts, memory = [facts_in(await connection.read_response()) for _ in range(3)]

@@ -13,6 +13,9 @@ CONNECT_TIMEOUT: Final = 1.0
 """Seconds that a connection may take to be made."""
 READ_SIZE: Final = 131_072
 """Bytes that are parsed at a time: a reply of many messages takes fewer turns."""
+WRITE_SIZE: Final = 1 << 20
+"""Bytes that a socket file is to take at once, as far as the system lets it. By itself it takes less than a batch of
+256 KiB, and Redis would wait for the rest until the tasks that run have had their turn."""
 _DRIVER: Final = DriverInfo()  # else each connection would read the metadata of redis-py's package anew
 _KEEPALIVE: Final = {
     "TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 11_000,
@@ -51,3 +54,10 @@ def sentinel_options(url: RedisUrl) -> dict[str, Any]:
     """Return the same for Sentinels, which speak TLS where the Redis does, and get credentials of their own only."""
     own = {"username": url.sentinel_username, "password": url.sentinel_password, "ssl": url.tls}
     return connection_options(url) | own | {"socket_timeout": CONNECT_TIMEOUT}
+
+
+def widen(connection: Any) -> None:
+    """Have a socket file take a whole batch at once; a TCP connection finds its size by itself."""
+    sock = connection._writer.get_extra_info("socket")  # noqa: SLF001 -- redis-py shows it nowhere else
+    if sock is not None and sock.family == getattr(socket, "AF_UNIX", None):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, WRITE_SIZE)

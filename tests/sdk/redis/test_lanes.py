@@ -1,5 +1,6 @@
 """Connections to one server: none is used again that was in use as the server was left."""
 
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -24,6 +25,15 @@ async def test_a_connection_serves_call_after_call(lane: ServerConnections) -> N
         pass
     async with lane._connection() as second:
         assert second is first
+
+
+async def test_a_socket_file_takes_a_whole_batch_at_once(lane: ServerConnections) -> None:
+    """Else Redis waits for the end of a call until the client's tasks rest. Mutant: the socket stays as it is made."""
+    async with lane._connection() as connection:
+        sock = connection._writer.get_extra_info("socket")
+    if sock.family != socket.AF_UNIX:
+        pytest.skip("the server here is reached over TCP")
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) > 256 * 1100
 
 
 async def test_one_that_was_in_use_as_the_server_was_left_is_not_used_again(lane: ServerConnections) -> None:
