@@ -39,6 +39,27 @@ OF_SERVERS: Final = (*SHARD_FAULTS, RESHARD)
 
 
 @dataclass(frozen=True, slots=True)
+class Scene:
+    """Where a history takes place.
+
+    Attributes:
+        servers: the kind of deployment.
+        nodes: through which all goes; 0 for clients that come to Redis themselves.
+    """
+
+    servers: str = "alone"
+    nodes: int = 0
+
+
+SCENES: Final = {
+    "alone": Scene(),
+    "nodes": Scene(nodes=2),
+    "sentinels": Scene("sentinels"),
+    "cluster": Scene("cluster"),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """Something that happens: a call of an application, or a fault."""
 
@@ -51,8 +72,8 @@ class Event:
         return f"{self.at:6.3f} s  {self.what} p{self.who} {self.much:g}"
 
 
-def drawn(seed: int, *, nodes: bool = False, kind: str = "alone") -> list[Event]:
-    """Return what happens by a seed; with ``nodes``, to these too, and to the servers of a ``kind`` of deployment."""
+def drawn(seed: int, scene: Scene) -> list[Event]:
+    """Return what happens by a seed, to all that there is."""
     chance = Random(f"events {seed}")
 
     def some(count: int, what: Sequence[str], much: Callable[[], float]) -> list[Event]:
@@ -65,12 +86,14 @@ def drawn(seed: int, *, nodes: bool = False, kind: str = "alone") -> list[Event]
     calls += some(chance.randint(1, 4), ("admit",), lambda: chance.choice((5, 15, 30)))
     calls += some(chance.randint(0, 2), ("limit",), lambda: chance.choice((70, 90, 150)))
     faults = some(chance.randint(1, 5), FAULTS, lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
-    if nodes:
+    if scene.nodes:
         calls += some(chance.randint(4, 8), ("forward",), lambda: chance.choice((12, 20, 30)))
         faults += some(chance.randint(1, 4), NODE_FAULTS, lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
-    for what, (least, most) in FAULTS_OF[kind].items():
+    for what, (least, most) in FAULTS_OF[scene.servers].items():
         faults += some(chance.randint(least, most), (what,), lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
-    if kind == "cluster":  # limits of slices change one after the other, so that what they are together is not said
+    if (
+        scene.servers == "cluster"
+    ):  # limits of slices change one after the other, so that what they are together is not said
         calls = [event for event in calls if event.what != "limit"]
     return sorted(calls + faults, key=lambda event: event.at)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import headgate
 from headgate.errors import HeadgateError
 from headgate.policy import loads
-from tests.simulation.drawing import FAULTS, OF_SERVERS, PROCESSES, SPAN, Event, drawn
+from tests.simulation.drawing import FAULTS, OF_SERVERS, PROCESSES, SCENES, SPAN, Event, drawn
 from tests.simulation.loop import Process, Stuck
 from tests.simulation.nodes import NODE_FAULTS, Nodes, doors
 from tests.simulation.oracle import TTL, Oracle, body_of, token_in
@@ -98,8 +98,9 @@ class Application:
                 if self.chance.random() < 0.15:
                     await message.release()
                     continue
+                begun = self.world.loop.now
                 await message.accept(confirm=True, timeout=2)
-                self.oracle.has_accepted(token)
+                self.oracle.has_accepted(token, begun)
             except HeadgateError as error:
                 self.world.note(self.process.name, "consumes not", type(error).__name__)
                 await asyncio.sleep(0.05)
@@ -156,18 +157,17 @@ class History:
         self,
         backing: Backing,
         seed: int,
+        scene: str = "alone",
         events: Sequence[Event] | None = None,
         *,
         rewrite: Rewrite | None = None,
-        nodes: int = 0,
-        kind: str = "alone",
     ) -> None:
-        self.seed = seed
-        self.events = drawn(seed, nodes=nodes > 0, kind=kind) if events is None else list(events)
-        self.world = World(backing, seed, kind=kind, rewrite=rewrite)
-        self.nodes = Nodes(self.world, nodes) if nodes else None
-        self.slices = SLICES if kind == "cluster" else {}
-        self.destinations = DESTINATIONS | (BRIDGED if nodes else {})
+        self.seed, self.scene = seed, SCENES[scene]
+        self.events = drawn(seed, self.scene) if events is None else list(events)
+        self.world = World(backing, seed, servers=self.scene.servers, rewrite=rewrite)
+        self.nodes = Nodes(self.world, self.scene.nodes) if self.scene.nodes else None
+        self.slices = SLICES if self.scene.servers == "cluster" else {}
+        self.destinations = DESTINATIONS | (BRIDGED if self.nodes else {})
         self.oracle = self.world.deployment.oracle = Oracle(self.world.loop)
         self.world.deployment.later = self._later
         for server in self.world.deployment.servers:

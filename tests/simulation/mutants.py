@@ -23,8 +23,7 @@ class Mutant:
         seed: the first whose history shows it, or one before that.
         script: the change of a script, for a rule of theirs.
         client: applies the change of the client, or of nodes, for a rule of theirs.
-        nodes: of the world that shows it; 0 for clients that come to Redis themselves.
-        kind: of the deployment there.
+        scene: that shows it.
     """
 
     rule: str
@@ -32,8 +31,7 @@ class Mutant:
     seed: int
     script: Rewrite | None = None
     client: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
-    nodes: int = 0
-    kind: str = "alone"
+    scene: str = "alone"
 
 
 def _in(name: str, *changes: tuple[str, str]) -> Rewrite:
@@ -100,17 +98,19 @@ MUTANTS: Final = (
         script=_in("settle", ("if freed > 0 or reaped or d.expired then", "if reaped or d.expired then")),
     ),
     Mutant(
-        "a link's target keeps how far it got", "P5", 0, nodes=2,
+        "a link's target keeps how far it got", "P5", 0, scene="nodes",
         script=_in("link_commit", ("l.mark = puts.mark", "l.mark = l.mark")),
     ),
-    Mutant("a link's source keeps what its target does not have yet", "P3", 0, nodes=2, client=_releases_what_is_read),
+    Mutant(
+        "a link's source keeps what its target does not have yet", "P3", 0, scene="nodes", client=_releases_what_is_read
+    ),
     Mutant("what is sent again has the number that it had", "P5", 32, client=_numbers_anew),
     Mutant(
-        "a replica that takes over may lack what its master did last", "P6", 11, kind="sentinels",
+        "a replica that takes over may lack what its master did last", "P6", 11, scene="sentinels",
         client=_believes_every_successor,
     ),
     Mutant(
-        "slices use what they hold of the one limit", "P1", 0, kind="cluster",
+        "slices use what they hold of the one limit", "P1", 0, scene="cluster",
         script=_everywhere("math.min(whole_bytes(), d.slice_bytes)", "whole_bytes()"),
     ),
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """A network that delays, holds back and cuts connections; between two connections it keeps no order."""
 
 import asyncio
+import zlib
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
@@ -103,6 +104,8 @@ class Network:
         self.ends: dict[End, None] = {}
         self.slow = 1.0
         """How many times as long as usual all takes."""
+        self.sum = 0
+        """A sum of all that anybody wrote, and when."""
         self._doors: dict[str, tuple[Process, Context, Callable[[], Any]]] = {}
         self._cuts: dict[tuple[str, str], float] = {}
         loop.connect, loop.listen = self._connect, self._listen
@@ -158,6 +161,7 @@ class Network:
     def send(self, end: End, data: bytes | None) -> None:
         """Have it come out of the other end."""
         end.arrived_at = max(end.arrived_at, self._comes(end.owner, end.peer.owner))
+        self.sum = zlib.crc32(data or b"", self.sum ^ hash(end.arrived_at) & 0xFFFF_FFFF)
         self.loop.at(end.arrived_at, end.peer.arrive, data, context=end.peer.context)
 
     def _comes(self, one: Process, other: Process) -> float:

@@ -11,7 +11,7 @@ from headgate.client import Client
 from headgate.errors import HeadgateError
 from headgate_coordinator.node import node as node_module
 from headgate_coordinator.node.options import NodeOptions
-from headgate_coordinator.security import Users
+from headgate_coordinator.security import Users, users
 from headgate_coordinator.service.service import service
 from tests.simulation.loop import Process
 from tests.simulation.world import World
@@ -39,7 +39,7 @@ class _Door:
 @contextlib.contextmanager
 def doors() -> Iterator[None]:
     """Have nodes listen in their world, and not at the system's ports."""
-    with mock.patch.object(node_module, "Door", _Door):
+    with mock.patch.object(node_module, "Door", _Door), mock.patch.object(users, "hashed"):  # which takes its time
         yield
 
 

@@ -116,6 +116,8 @@ class Oracle:
         self._kept: dict[int, tuple[set[tuple[str, str]], dict[str, Sight], dict[tuple[str, str], float]]] = {}
         self._back: dict[str, Sight] = {}
         """Destination -> what a lost state brought back, whose bytes others may have by now."""
+        self._back_at: dict[str, float] = {}
+        """Token -> when a lost state brought its message back."""
         self._ghost_at = 0.0
 
     def breaks(self, promise: str, what: str) -> None:
@@ -147,7 +149,9 @@ class Oracle:
         gone = {one for one in self.stored if one[0] in there} - back
         self.lost |= gone
         self.stored = self.stored - gone | back
-        self.accepted.clear()
+        for name in there & last.keys():
+            self._back_at |= dict.fromkeys(self._back[name].stored.values(), self.loop.now)
+        self.accepted -= self._back_at.keys()
 
     def clock_set(self, ahead: float) -> None:
         """Note that the clocks of all servers were set."""
@@ -285,9 +289,12 @@ class Oracle:
         if token in self.accepted:
             self.breaks("P5", f"the message {token} was accepted, and came again")
 
-    def has_accepted(self, token: str) -> None:
-        if self.loop.now > self._ghost_at + GHOSTS:
+    def has_accepted(self, token: str, begun: float) -> None:
+        """Note that it is confirmed; the answer may have been on its way as a failover lost what it says."""
+        if self.loop.now > self._ghost_at + GHOSTS and self._back_at.get(token, 0.0) < begun:
             self.accepted.add(token)
+            if any(token in sight.stored.values() for name, sight in self.last.items()):
+                self.breaks("P5", f"the message {token} was accepted, and is still there")
 
     def ended(self, what: str, late: float) -> None:
         """Note that a call ended so many seconds after its time."""

@@ -1,125 +1,84 @@
 """Histories drawn from seeds, in which everything fails that may: the promises hold at every moment of each."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
 
-from tests.simulation.drawing import Event, drawn, shortest
+from tests.simulation.drawing import SCENES
 from tests.simulation.history import History
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.server import Backing
+from tests.simulation.telling import line_of, story_of, told
 from tests.support.extent import WHOLE, for_long
 
-SEEDS = 187
-OF_DEPLOYMENTS = {"sentinels": 8, "cluster": 5}
-"""Seeds for each; with the others 200."""
-THROUGH_NODES = 40 if WHOLE else 8
+SEEDS = {"alone": 187, "nodes": 40 if WHOLE else 8, "sentinels": 40 if WHOLE else 8, "cluster": 25 if WHOLE else 5}
+"""Histories of each kind that `make test` tells: 200 beside those through nodes."""
+IN_A_SOAK = {"alone": 16_000, "nodes": 5_000, "sentinels": 2_000, "cluster": 2_000}
+"""Likewise a whole soak: a half tells 10,000."""
 AT_ONCE, AT_ONCE_IN_A_SOAK = 10, 250
 """Seeds that one test tries."""
-IN_A_SOAK = for_long(16_000)
-NODES_IN_A_SOAK = for_long(5_000)
-EACH_IN_A_SOAK = for_long(2_000)
-"""For each kind of deployment; with the others 10,000 in half a soak."""
 NAMED = os.environ.get("HEADGATE_SEEDS", "")
 """``<first>-<last>``: the seeds to try in the place of these."""
 TRIED = 60
 """Histories in which a broken rule is to show itself."""
 
 
-def seeds(count: int, at_once: int) -> list[range]:
-    first, last = map(int, NAMED.split("-")) if NAMED else (0, count - 1)
-    return [range(begin, min(begin + at_once, last + 1)) for begin in range(first, last + 1, at_once)]
+def seeds(counts: dict[str, int], at_once: int) -> list[tuple[str, range]]:
+    """Return scenes with the seeds of each that one test tries."""
+    parts: list[tuple[str, range]] = []
+    for scene, count in counts.items():
+        first, last = map(int, NAMED.split("-")) if NAMED else (0, count - 1)
+        some = at_once if scene == "alone" else max(1, at_once // 4)
+        parts += [(scene, range(begin, min(begin + some, last + 1))) for begin in range(first, last + 1, some)]
+    return parts
 
 
-def told(backing: Backing, seed: int, nodes: int = 0, kind: str = "alone") -> History:
-    history = History(backing, seed, nodes=nodes, kind=kind)
-    history.tell()
-    return history
-
-
-def judge(backing: Backing, some: Sequence[int], nodes: int = 0, kind: str = "alone") -> None:
+def judge(backing: Backing, scene: str, some: Sequence[int]) -> None:
     for seed in some:
-        if broken := told(backing, seed, nodes, kind).oracle.broken:
-            pytest.fail(story_of(backing, seed, broken[0], nodes=nodes, kind=kind), pytrace=False)
+        if broken := told(backing, scene, seed).oracle.broken:
+            pytest.fail(story_of(backing, scene, seed, broken[0]), pytrace=False)
 
 
-def story_of(
-    backing: Backing, seed: int, broken: str, mutant: Mutant | None = None, nodes: int = 0, kind: str = "alone"
-) -> str:
-    """Return the shortest history that breaks the same promise, event by event, and how it ends."""
-    promise = broken.partition(":")[0]
-
-    def tell(events: Sequence[Event]) -> History:
-        history = History(backing, seed, events, rewrite=mutant.script if mutant else None, nodes=nodes, kind=kind)
-        history.tell()
-        return history
-
-    def fails(events: Sequence[Event]) -> bool:
-        return any(one.startswith(f"{promise}:") for one in tell(events).oracle.broken)
-
-    events = shortest(drawn(seed, nodes=nodes > 0, kind=kind), fails)
-    ends = tell(events)
-    happened = [" ".join(map(str, line)) for line in ends.world.log[-40:]]
-    return "\n".join([f"seed {seed} breaks {ends.oracle.broken[0]}", *map(str, events), "and ends with", *happened])
+def name_of(part: object) -> str:
+    return f"{part.start}-{part.stop - 1}" if isinstance(part, range) else str(part)
 
 
-@pytest.mark.parametrize("some", seeds(SEEDS, AT_ONCE), ids=lambda some: f"{some.start}-{some.stop - 1}")
-def test_promises_hold_whatever_fails(backing: Backing, some: range) -> None:
-    judge(backing, some)
-
-
-@pytest.mark.parametrize("some", seeds(THROUGH_NODES, AT_ONCE), ids=lambda some: f"{some.start}-{some.stop - 1}")
-def test_promises_hold_through_nodes_and_over_links(backing: Backing, some: range) -> None:
-    judge(backing, some, nodes=2)
-
-
-@pytest.mark.parametrize("kind", OF_DEPLOYMENTS)
-def test_promises_hold_where_replicas_take_over(backing: Backing, kind: str) -> None:
-    """Breaks when a promise does not hold as masters take turns, slots move or a former master goes on for a while."""
-    for some in seeds(OF_DEPLOYMENTS[kind] * (5 if WHOLE else 1), AT_ONCE_IN_A_SOAK):
-        judge(backing, some, kind=kind)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("kind", OF_DEPLOYMENTS)
-@pytest.mark.parametrize(
-    "some", seeds(EACH_IN_A_SOAK, AT_ONCE_IN_A_SOAK), ids=lambda some: f"{some.start}-{some.stop - 1}"
-)
-def test_promises_hold_where_replicas_take_over_in_many_histories(backing: Backing, some: range, kind: str) -> None:
-    judge(backing, some, kind=kind)
+@pytest.mark.parametrize(("scene", "some"), seeds(SEEDS, AT_ONCE), ids=name_of)
+def test_promises_hold_whatever_fails(backing: Backing, scene: str, some: range) -> None:
+    judge(backing, scene, some)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    "some", seeds(NODES_IN_A_SOAK, AT_ONCE_IN_A_SOAK), ids=lambda some: f"{some.start}-{some.stop - 1}"
+    ("scene", "some"),
+    seeds({scene: for_long(count) for scene, count in IN_A_SOAK.items()}, AT_ONCE_IN_A_SOAK),
+    ids=name_of,
 )
-def test_promises_hold_through_nodes_in_many_histories(backing: Backing, some: range) -> None:
-    judge(backing, some, nodes=2)
+def test_promises_hold_in_many_histories(backing: Backing, scene: str, some: range) -> None:
+    judge(backing, scene, some)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("some", seeds(IN_A_SOAK, AT_ONCE_IN_A_SOAK), ids=lambda some: f"{some.start}-{some.stop - 1}")
-def test_promises_hold_in_many_histories(backing: Backing, some: range) -> None:
-    judge(backing, some)
+def test_a_seed_is_one_history_in_each_process(backing: Backing) -> None:
+    """Breaks when what goes over the network of a world is not the same, byte by byte and at the same times.
 
-
-@pytest.mark.parametrize(("nodes", "kind"), [(0, "alone"), (2, "alone"), (0, "sentinels"), (0, "cluster")])
-def test_a_seed_is_one_history(backing: Backing, nodes: int, kind: str) -> None:
-    for seed in (0, 3, 17) if WHOLE else (3,):
-        first, second = told(backing, seed, nodes, kind), told(backing, seed, nodes, kind)
-        assert len(first.world.log) > 50
-        assert first.world.log == second.world.log
-        assert first.world.events == second.world.events
+    The other process has another order of sets, another server, and has told other histories before.
+    """
+    wanted = [(scene, seed) for scene in SCENES for seed in ((0, 3, 17) if WHOLE else (3,))]
+    other = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.telling", *(f"{scene}:{seed}" for scene, seed in reversed(wanted))],
+        env=os.environ | {"PYTHONHASHSEED": "1"}, stdout=subprocess.PIPE, text=True, check=True, timeout=600,
+    )  # fmt: skip
+    here = [line_of(told(backing, scene, seed), scene) for scene, seed in wanted]
+    assert here == other.stdout.splitlines()[::-1]
 
 
 def found(backing: Backing, mutant: Mutant) -> History:
     """Return the first history in which a broken rule shows itself."""
-    seeds_tried = range(mutant.seed, mutant.seed + TRIED)
-    histories = (
-        History(backing, seed, rewrite=mutant.script, nodes=mutant.nodes, kind=mutant.kind) for seed in seeds_tried
-    )
-    history = next((one for one in histories if one.tell()), None)
+    told_so_far = (told(backing, mutant.scene, seed, mutant) for seed in range(mutant.seed, mutant.seed + TRIED))
+    history = next((one for one in told_so_far if one.oracle.broken), None)
     assert history, f"{TRIED} histories do not show it"
     return history
 
@@ -134,7 +93,7 @@ def test_a_broken_rule_is_found(backing: Backing, mutant: Mutant) -> None:
 def test_what_breaks_a_promise_is_shown_as_a_short_history(backing: Backing) -> None:
     mutant = MUTANTS[0]
     history = found(backing, mutant)
-    story = story_of(backing, history.seed, history.oracle.broken[0], mutant)
+    story = story_of(backing, mutant.scene, history.seed, history.oracle.broken[0], mutant)
     shown = story.partition("\nand ends with")[0].splitlines()
-    assert shown[0].startswith(f"seed {history.seed} breaks {mutant.promise}:")
+    assert shown[0].startswith(f"{mutant.scene}:{history.seed} breaks {mutant.promise}:")
     assert 0 < len(shown[1:]) < len(history.events) / 2, story

@@ -1,6 +1,7 @@
 """A world: a loop, a network, a server, and processes that run the real client, all of one seed."""
 
 import contextlib
+import functools
 import gc
 import importlib
 import logging
@@ -13,6 +14,7 @@ from random import Random
 from typing import Any, Final
 
 import headgate
+import headgate.amqp.remote  # which clients import as they need it
 from headgate.client import Client
 from tests.simulation.cluster import SLOTS, Cluster, slot_of
 from tests.simulation.deployments import Deployment, Watched
@@ -20,22 +22,25 @@ from tests.simulation.loop import BEGINS, Process, VirtualLoop
 from tests.simulation.network import Network
 from tests.simulation.server import DAY, Backing, Rewrite
 
+PRODUCT: Final = ("headgate", "headgate_coordinator", "tenacity")
 KINDS: Final[dict[str, type[Deployment]]] = {"alone": Deployment, "sentinels": Watched, "cluster": Cluster}
 
 
 class World:
-    """Everything of one history; ``kind`` says which servers there are."""
+    """Everything of one history; ``servers`` says which there are."""
 
-    def __init__(self, backing: Backing, seed: int, *, kind: str = "alone", rewrite: Rewrite | None = None) -> None:
+    def __init__(self, backing: Backing, seed: int, *, servers: str, rewrite: Rewrite | None = None) -> None:
         self.loop = VirtualLoop()
         self.chance = Random(f"world {seed}")
         self.network = Network(self.loop, Random(f"network {seed}"))
         chance = Random(f"deployment {seed}")
-        self.deployment = KINDS[kind](self.loop, self.network, backing, rewrite=rewrite, chance=chance)
+        self.deployment = KINDS[servers](self.loop, self.network, backing, rewrite=rewrite, chance=chance)
         self.log: list[tuple[Any, ...]] = []
         self.over = False
         self.events = 0
-        """Callbacks that the history took, once it is over."""
+        """Callbacks that the history took, once it is over; the end of its tasks is none of it."""
+        self.sum = 0
+        """Likewise of all that went over the network, and when."""
         self.secret = Random(f"secret {seed}")
         self._contexts: dict[Process, Context] = {}
 
@@ -66,7 +71,7 @@ class World:
                 return self.loop.run_until_complete(story)
             finally:
                 self.over = True
-                self.events = self.loop.events
+                self.events, self.sum = self.loop.events, self.network.sum
                 self.loop.bury()
                 self.network.end()
                 self._contexts.clear()
@@ -90,13 +95,15 @@ def of_this_world(world: World) -> Iterator[None]:
         randbelow=chance.randrange,
         token_bytes=chance.randbytes,
     )
+    stands_for = {
+        "monotonic": time.monotonic, "time": time, "secrets": secrets, "random": chance,
+        "socket": types.SimpleNamespace(gethostname=lambda: "host"), "os": types.SimpleNamespace(getpid=lambda: 1),
+    }  # fmt: skip
+    product = _product()
     places: list[tuple[types.ModuleType, str, Any]] = []
-    for module in _product():
-        for name, real in tuple(vars(module).items()):
-            fake = _stands_for(real, time, secrets, chance)
-            if fake is not None:
-                places.append((module, name, real))
-                setattr(module, name, fake)
+    for module, name, what in _places(product):
+        places.append((module, name, getattr(module, name)))
+        setattr(module, name, stands_for[what])
     maps: Any = importlib.import_module("redis.asyncio.cluster")
     for name, fake in (("random", chance), ("key_slot", slot_of), ("REDIS_CLUSTER_HASH_SLOTS", SLOTS)):
         places.append((maps, name, getattr(maps, name)))
@@ -111,6 +118,8 @@ def of_this_world(world: World) -> Iterator[None]:
         # Whoever is cut off or ends as it connects leaves the connection to its end to close.
         with warnings.catch_warnings(action="ignore", category=ResourceWarning):
             yield
+        late = set(_product()).difference(product)
+        assert not late, f"{late} came during the history and know the real time: import them here"
     finally:
         for module, name, real in places:
             setattr(module, name, real)
@@ -120,27 +129,21 @@ def of_this_world(world: World) -> Iterator[None]:
             gc.enable()
 
 
-def _product() -> list[types.ModuleType]:
-    return [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] in PRODUCT]
+def _product() -> tuple[types.ModuleType, ...]:
+    return tuple(module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] in PRODUCT)
 
 
-PRODUCT: Final = ("headgate", "headgate_coordinator", "tenacity")
-
-
-def _stands_for(real: Any, time: Any, secrets: Any, chance: Random) -> Any:
+@functools.cache
+def _places(product: tuple[types.ModuleType, ...]) -> list[tuple[types.ModuleType, str, str]]:
+    """Return where modules have what a world has of its own, and what that is."""
     import random
-    import secrets as real_secrets
+    import secrets
     import socket
-    import time as real_time
+    import time
 
-    if real is real_time.monotonic:
-        return time.monotonic
-    if real is real_time:
-        return time
-    if real is real_secrets:
-        return secrets
-    if real is random:
-        return chance
-    if real is socket:
-        return types.SimpleNamespace(gethostname=lambda: "host")
-    return None
+    own = {id(time): "time", id(time.monotonic): "monotonic", id(secrets): "secrets", id(random): "random"}
+    own[id(socket)] = "socket"
+    places = [
+        (module, name, own[id(real)]) for module in product for name, real in vars(module).items() if id(real) in own
+    ]
+    return [*places, (sys.modules["headgate.amqp.remote"], "os", "os")]
