@@ -1,6 +1,7 @@
 --- @include "lib/destination"
 --- @include "lib/in_turn"
 --- @include "lib/later"
+--- @include "lib/plain"
 --- @include "lib/reference"
 local MOST_KEY = 128 -- bytes
 -- Messages into the stream, each with its number and what it counts for under the limit as its id, the moment at which it
@@ -96,6 +97,9 @@ end
 local function append(at, count, expires_ms, references, keys, dues, unwanted)
   local kept, before, ids, idle, idle_b = keeps_messages(), d.message_seq, {}, 0, 0
   expires_ms = shortest_ms(expires_ms)
+  if kept and expires_ms == 0 and d.subscriptions < 2 and not (references or keys or dues or unwanted) then
+    return append_plain(at, count), 0, 0
+  end
   for i = 1, count do
     local payload = references and payload_size(ARGV[at + i])
     local without = kept and unwanted and unwanted[i]
@@ -104,10 +108,8 @@ local function append(at, count, expires_ms, references, keys, dues, unwanted)
       ids[i] = false
     elseif without then
       ids[i] = append_one(ARGV[at + i], expires_ms, '', kept, payload, nil, dues and dues[i], without)
-    elseif keys or dues then
-      ids[i] = append_one(ARGV[at + i], expires_ms, '', kept, payload, keys and keys[i], dues and dues[i])
     else
-      append_one(ARGV[at + i], expires_ms, '', kept, payload)
+      ids[i] = append_one(ARGV[at + i], expires_ms, '', kept, payload, keys and keys[i], dues and dues[i])
     end
   end
   if dues and kept then

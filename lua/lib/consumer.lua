@@ -75,7 +75,7 @@ local function sought_field(sub)
 end
 
 local function size_of(id)
-  return tonumber(string.match(id, '%-(%d+)'))
+  return string.sub(id, string.find(id, '-', 1, true) + 1) + 0
 end
 
 -- Puts ids in the order of their numbers, in which they mostly are; of as many digits these compare as text.

@@ -3,10 +3,15 @@
 --- @include "lib/later"
 -- Free messages exactly once. What is freed is known from the ids alone: XACK counts only ids it really delivered.
 
+-- Whether a message here has one reader, whose settlement frees it.
+local function has_one_reader()
+  return d.kind ~= 'topic' and d.subscriptions < 2 and d.orphans == 0
+end
+
 -- A message lives until its last subscription settled it; `refs` counts only where there are two or more. A queue has
 -- others than its own while links copy from it, and until what they left behind is worked off.
 local function last_reference(id)
-  if d.kind ~= 'topic' and d.subscriptions < 2 and d.orphans == 0 then
+  if has_one_reader() then
     return true
   end
   local seq = string.match(id, '^(%d+)')
@@ -47,16 +52,39 @@ local function free_messages(gone, bytes, early)
   end
 end
 
--- Returns deliveries settled and their bytes, messages freed and their bytes.
+-- Of these, those that the one reader had in hand, and that so many were. What it settled before is gone, and what nobody
+-- was given yet comes after all that somebody was.
+local function those_in_hand(ids, count)
+  local there, seen = {}, {}
+  for _, id in ipairs(ids) do
+    if not seen[id] and #redis.call('XRANGE', K_MESSAGES, id, id) == 1 then
+      there[#there + 1] = id
+    end
+    seen[id] = true
+  end
+  return { unpack(put_in_order(there), 1, count) }
+end
+
+-- Returns deliveries settled and their bytes, messages freed and their bytes. Those of one reader are acknowledged at
+-- once: Redis says how many it knew, and mostly these are all.
 local function settle_ids(sub, ids, early)
   local gone, settled, settled_bytes, freed_bytes = {}, 0, 0, 0
-  for _, id in ipairs(ids) do
-    if redis.call('XACK', K_MESSAGES, sub, id) == 1 then
-      local size = size_of(id)
-      settled, settled_bytes = settled + 1, settled_bytes + size
-      if last_reference(id) then
-        gone[#gone + 1] = id
-        freed_bytes = freed_bytes + size
+  if #ids > 1 and has_one_reader() then
+    settled = redis.call('XACK', K_MESSAGES, sub, unpack(ids))
+    gone = settled == #ids and ids or those_in_hand(ids, settled)
+    for _, id in ipairs(gone) do
+      freed_bytes = freed_bytes + size_of(id)
+    end
+    settled_bytes = freed_bytes
+  else
+    for _, id in ipairs(ids) do
+      if redis.call('XACK', K_MESSAGES, sub, id) == 1 then
+        local size = size_of(id)
+        settled, settled_bytes = settled + 1, settled_bytes + size
+        if last_reference(id) then
+          gone[#gone + 1] = id
+          freed_bytes = freed_bytes + size
+        end
       end
     end
   end

@@ -51,6 +51,7 @@ class Mutant:
 
 _P1, _P2, _P4, _P5 = "test_p1_no_overshoot", "test_p2_conservation", "test_p4_reclaim", "test_p5_once"
 _P6, _P8, _RECOVERY = "test_p6_hand_over", "test_p8_rates", "test_recovery"
+_AT_ONCE = f"{_P2}::test_of_many_that_are_settled_at_once_those_in_hand_are_freed"
 _INDEX = "test_index"
 _ARGUMENTS = "test_arguments"
 _POLICY = "test_policy"
@@ -131,6 +132,21 @@ MUTANTS: Final = tuple(
         ("P2", "lib/settle", "if redis.call('XACK', K_MESSAGES, sub, id) == 1 then",
          "if redis.call('XACK', K_MESSAGES, sub, id) then",
          f"{_P2}::test_a_message_settled_twice_frees_once"),
+        ("P2", "lib/settle", "settled == #ids and ids or those_in_hand(ids, settled)", "ids", _AT_ONCE),
+        ("P2", "lib/settle", "not seen[id] and ", "", _AT_ONCE),
+        ("P2", "lib/settle", " and #redis.call('XRANGE', K_MESSAGES, id, id) == 1 then", " then", _AT_ONCE),
+        ("P2", "lib/settle", "unpack(put_in_order(there), 1, count)", "unpack(there, 1, count)", _AT_ONCE),
+        ("P2", "lib/settle", "unpack(put_in_order(there), 1, count)", "unpack(put_in_order(there))", _AT_ONCE),
+        ("P2", "lib/settle", "#ids > 1 and has_one_reader()", "#ids > 1",
+         f"{_P2}::test_a_topics_message_is_pending_until_all_subscriptions_settled_it"),
+        ("P2", "lib/append", "expires_ms == 0 and d.subscriptions < 2 and not", "expires_ms == 0 and not",
+         f"{_P2}::test_a_topics_message_is_pending_until_all_subscriptions_settled_it"),
+        ("P2", "lib/append", "if kept and expires_ms == 0 and", "if expires_ms == 0 and",
+         f"{_DELIVERY}::test_a_topic_without_subscriptions_stores_nothing"),
+        ("P2", "lib/append", "if kept and expires_ms == 0 and", "if kept and",
+         f"{_EXPIRY}::test_the_shorter_of_the_senders_and_the_destinations_time_holds"),
+        ("P6", "lib/plain", "if #body > largest then", "if true then",
+         f"{_P2}::test_what_was_largest_is_forgotten_with_the_last_message"),
         ("P11", "lib/attach", "redis.call('HGET', K_DESTINATION, 'max_subscriptions')", "nil",
          "destinations/test_delivery::test_a_topic_says_how_many_subscriptions_it_may_have"),
         ("P11", "lib/attach", "d.subscriptions >= most and most", "false and most",

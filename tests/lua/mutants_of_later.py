@@ -137,6 +137,7 @@ LATER: Final = (
     ("P8", "reap", "(d.next_due or math.huge) - now_ms", "math.huge", f"{_T}::test_a_sweep_comes_when_the_next_is_due"),
     ("P8", "lib/deliver", "d.pending_messages - count_later() >", "d.pending_messages >", _HEAR),
     ("P8", "lib/link", "return life .. wait, path", "return life, path", _LINK),
+    ("P8", "lib/append", "or dues or unwanted)", "or unwanted)", _WAITS),
     ("P8", "lib/append", "wait ~= '' and dues_of(wait, 1)[1]", "false", _LINK),
     ("P8", "lib/deliver", "d.next_due and not whole then", "d.next_due then", _LINK),
 )

@@ -12,6 +12,7 @@ _FEW = f"{_T}::test_a_few_are_listed_and_a_long_one_is_not"
 
 SELECTORS: Final = (
     ("P5", "lib/next_in_turn", "wanted(c.sub, entries) or entries", "entries", _OWN),
+    ("P5", "lib/append", " or unwanted) then", ") then", _NOBODY),
     ("P2", "lib/append", "    readers = readers - #without\n", "", _OWN),
     ("P5", "lib/append", "'s', table.concat(without, ' ')", "'s', ''", _OWN),
     ("P5", "lib/selecting", "math.floor(mask / 2 ^ (i - 1)) % 2 == 1", "mask + 0 > 0", _OWN),

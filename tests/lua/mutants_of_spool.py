@@ -22,6 +22,8 @@ SPOOL: Final = (
      f"{_S}::test_references_have_a_limit_of_their_own"),
     ("P6", "publish", "bytes = spools and 0 or stored_bytes(at, count)\n\nif", "bytes = stored_bytes(at, count)\n\nif",
      f"{_S}::test_a_destination_counts_references_and_the_store_their_payload"),
+    ("P2", "lib/append", "(references or keys", "(keys",
+     f"{_S}::test_a_destination_counts_references_and_the_store_their_payload"),
     ("P2", "lib/append", "payload and 0 or #body", "#body",
      f"{_S}::test_a_destination_counts_references_and_the_store_their_payload"),
     ("P2", "lib/renumber", ", size_of(id),\n", ", #fields.m,\n",

@@ -234,6 +234,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for key in string.gmatch(text, '%S+') do"
         "|for i = #keys + 1, count do",
         "lib/hot": "for i = 1, count do",
+        "lib/plain": "for i = 1, count do",
         "admit": "for _ = 1, math.max(count, 1) do",
         "lib/alike": "for _, group in pairs(alike) do",
         "lib/together": "for each = at, at + 6 * count - 1, 6 do|for key, of_key in pairs(groups) do"
@@ -273,7 +274,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/next_in_order": "for _, entry in ipairs(entries) do|for _, held in ipairs(redis.call("
         "'XPENDING', K_MESSAGES, c.sub, entries[1][1], entries[#entries][1], #entries)) do",
         "lib/renumber": "for _, id in ipairs(unexpired(sub, ids)) do",
-        "lib/settle": "for _, id in ipairs(ids) do",
+        "lib/settle": "for _, id in ipairs(ids) do|for _, id in ipairs(gone) do",
         "lib/retry": "for _, id in ipairs(ids) do",
         "lib/later": "for i, due in ipairs(dues) do"
         "|for i, member in ipairs(members) do|for _, member in ipairs(d.next_due and members or {}) do"

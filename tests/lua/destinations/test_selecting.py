@@ -61,7 +61,7 @@ async def test_what_is_for_nobody_is_not_kept_and_has_its_number(place: Place) -
     snapshot = await place.store.snapshot(place.address, entries=1)
     assert snapshot is not None
     assert "purge:-:22:2" in snapshot.ledger[0]
-    await ann.send(13, unwanted=f"{rest} 0")
+    await ann.send(13, 14, unwanted=f"{rest} 0 1")
     await place.wait(100)
     await place.reap()
     assert sorted(await red.fetch()) == [b"2-11", b"4-13"]

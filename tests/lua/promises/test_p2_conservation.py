@@ -39,6 +39,23 @@ async def test_a_message_settled_twice_frees_once(place: Place) -> None:
     assert await place.usage() == 20
 
 
+async def test_of_many_that_are_settled_at_once_those_in_hand_are_freed(place: Place) -> None:
+    """Mutant: the sizes of all that were named are freed, whatever Redis knew of them."""
+    await place.create()
+    ann, bob = place.producer("ann"), await place.consumer("bob")
+    await ann.send(30, 20, 10, 40)
+    before, first, second = await bob.fetch(3)
+    await bob.accept(before)
+    number, _ = second.split(b"-")
+    nobodys = b"%d-40" % (int(number) + 1)
+    assert (await bob.accept(nobodys, first, first, second, before, b"7-7")).stale == 4
+    seen = await place.look()
+    assert (seen.pending, set(seen.messages)) == (Amount(40, 1), {int(number) + 1})
+    assert await place.usage() == 40
+    assert (await bob.accept(before, first, second)).stale == 3
+    assert await bob.fetch() == [nobodys]
+
+
 async def test_what_was_given_back_cannot_be_accepted_any_more(place: Place) -> None:
     """Mutant: `settle` asks nobody who holds what is accepted."""
     await place.create()
@@ -108,9 +125,9 @@ async def test_a_topics_message_is_pending_until_all_subscriptions_settled_it(pl
     await place.create("topic")
     ann = place.producer("ann")
     red, blue = await place.consumer("bob", "red"), await place.consumer("cid", "blue")
-    await ann.send(10)
+    await ann.send(10, 20)
     await red.accept(*await red.fetch())
-    assert (await place.look()).pending == Amount(10, 1)
+    assert (await place.look()).pending == Amount(30, 2)
     await blue.accept(*await blue.fetch())
     assert (await place.look()).pending == Amount()
     assert await place.usage() == 0
@@ -178,8 +195,8 @@ async def test_what_was_largest_is_forgotten_with_the_last_message(place: Place)
     """Mutant: a purge keeps it, and consumers then fetch as few at a time as of the large one."""
     await place.create()
     producer = place.producer("p")
-    await producer.ask(need=500)
-    await producer.publish(500)
+    await producer.ask(need=510)
+    await producer.publish(500, 10)
     assert (await place.look()).number("largest_bytes") == 500
     await place.store.remove(place.address, everything=False)
     assert (await place.look()).number("largest_bytes") == 0
