@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 import headgate
 from bench.harness import Figure, Stopwatch, at_least, at_most, private_client, rounds
+from headgate.redis.connection_options import widen
 from headgate.redis.embedded import EmbeddedRedis
 
 TASKS = 256
@@ -86,8 +87,15 @@ async def _bare_receive(redis: Any) -> float:
     return MESSAGES / watch.seconds
 
 
+async def _connected(connection: Any) -> None:
+    """Have a bare client's socket file take a whole batch at once, as Headgate's does."""
+    await connection.on_connect()
+    widen(connection)
+
+
 async def _bare(server: EmbeddedRedis, body: bytes, times: int) -> tuple[list[float], list[float], list[float]]:
-    redis = Redis(unix_socket_path=server.url.removeprefix("unix://").split("?")[0], protocol=2)
+    path = server.url.removeprefix("unix://").split("?")[0]
+    redis = Redis(unix_socket_path=path, protocol=2, redis_connect_func=_connected)
     sends, receives, scripts = [], [], []
     await redis.xgroup_create("bare", "group", "0", mkstream=True)
     for _ in range(times + 1):
