@@ -34,6 +34,7 @@
            slices                1 to 48
            sliced                1 to 48
            slices_pool           name
+           messages_pool         name
            of_slices             1 to 48
            order_by              text to 300
            spread                text to 360

@@ -29,7 +29,8 @@ elseif ARGV[4] == 'tell' then
 end
 local lacks, lacks_m = math.max(0, s.need - s.granted), math.max(0, s.need_m - s.granted_m)
 if d.stopped or now_ms < d.learning_until or never_fits(s)
-  or lacks > d.slice_bytes - d.pending_bytes - d.leased_bytes then
+  or lacks > d.slice_bytes - d.pending_bytes - d.leased_bytes
+  or lacks_m > d.slice_messages - d.pending_messages - d.leased_messages then
   return { 'REFUSED', int(d.epoch) }
 elseif is_above() then
   return { 'ABOVE', int(d.epoch) }

@@ -1,6 +1,8 @@
 --[[
   slice - what a destination holds of a pool: take in what the pool granted, give back what is not in use.
 
+  That is bytes, or messages where slices of one destination share a limit in these.
+
   With the first answer since a loss of state, once holders have claimed, all goes back that is not in use.
 
   KEYS  the destination's, as lib/keys
@@ -15,11 +17,13 @@
                              nothing, for it is first in line at the pool and would get that back; 'idle': sessions are to
                              give back what they hold and do not use; 'keep': it owes what it owed
   Returns {code, epoch, pool_epoch, granted, returned, need, used, reserved, learning_ms, weight}; need: granted total with
-          which the first in line could go; used: bytes pending and leased; learning_ms: for which holders may still claim;
-          weight: its share beside others of the pool
-  Codes    OK, UNKNOWN (no such destination), EPOCH (state may have been lost after the caller had looked: nothing was done)
+          which the first in line could go; used: of it, what is pending and leased; learning_ms: for which holders may still
+          claim; weight: its share beside others of the pool
+  Codes    OK, UNKNOWN (no such destination), EPOCH (state may have been lost after the caller had looked: nothing was done),
+           UNBOUND (a slice whose settings have no such limit yet: nothing was done)
 ]]
 --- @include "lib/reap"
+--- @include "lib/lent"
 local HELD_MS = 1000 -- for which what was drawn for the first in line is not taken away before it could go
 local run_id, pool, epoch, pool_epoch = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local granted, returned, target, debt = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
@@ -27,19 +31,15 @@ local granted, returned, target, debt = tonumber(ARGV[5]), tonumber(ARGV[6]), to
 if not load_destination(run_id, 0) then
   return { 'UNKNOWN' }
 end
-local slice, member = read_slice(pool), false
-for _, name in ipairs(d.pools or {}) do
-  member = member or name == pool
+local slice, member = read_slice(pool), is_member(pool)
+if not member and string.find(pool, '%%%.m$') then -- of messages, which is of slices: all that is here is in use
+  return { 'UNBOUND' }
 end
 local function used()
-  return member and d.pending_bytes + d.leased_bytes or 0
+  return member and used_of(pool) or 0
 end
--- Bytes that the first in line lacks, when it is for want of a slice.
 local function first_size()
-  local first = member and redis.call('ZRANGE', K_WAITERS, 0, 0)[1]
-  local s = first and read_session(first)
-  local size = s and math.max(0, s.need - s.granted) or 0
-  return used() + size <= d.limit_bytes and size or 0
+  return member and first_lacks(pool) or 0
 end
 -- Who draws pools in the order of their names and is let finish can wait for nobody who waits for it.
 local function held_for_first()
@@ -48,7 +48,7 @@ local function held_for_first()
     return 0
   end
   for _, name in ipairs(d.pools or {}) do
-    if name < pool and slice_left(d, read_slice(name)) < used() + size then
+    if name < pool and slice_left(d, read_slice(name)) < used_of(name) + first_lacks(name) then
       return 0
     end
   end
@@ -114,7 +114,8 @@ if d.rules ~= '' then
 end
 hand_over()
 d.owes = idle or slice.owed > slice.returned
-if d.owes and d.leased_bytes > 0 and (idle or math.abs(now_ms - d.recall_ms) >= 200) then
+local _, leased = used_of(pool)
+if d.owes and leased > 0 and (idle or math.abs(now_ms - d.recall_ms) >= 200) then
   d.recall_ms = now_ms -- others wait for what is idle in the hands of holders here
   recall()
 end

@@ -57,7 +57,8 @@ end
 -- Holders give back what they do not use, and what exceeds this times their weight: nothing may stay where it was stopped,
 -- and above the limit no more than is left of it beside what is stored. What is owed to a pool others wait for elsewhere.
 local function recall()
-  local most, bytes, messages = d.stopped and 0 or 2 ^ 52, d.owes and d.slice_bytes or d.limit_bytes, d.limit_messages -- 2 ^ 52: unlimited
+  local most, bytes = d.stopped and 0 or 2 ^ 52, d.owes and d.slice_bytes or d.limit_bytes -- 2 ^ 52: unlimited
+  local messages = d.owes and math.min(d.limit_messages, d.slice_messages) or d.limit_messages
   if is_above() then
     bytes, messages = math.max(0, bytes - d.pending_bytes), math.max(0, messages - d.pending_messages)
   end
@@ -68,9 +69,8 @@ end
 -- Of credit that was granted before a limit bound, or was lowered: whether it covers that much more. All that is stored
 -- stays within the limit, but for a message that goes above it alone, or with a ticket.
 local function is_covered(sid, s, bytes, count, limit_bytes)
-  if d.pending_bytes + bytes <= math.min(limit_bytes, d.pool_bytes) and d.pending_messages + count <= d.limit_messages then
-    return true
-  elseif d.oversize == 'allow-one' and d.pending_bytes == 0 and d.pending_messages + count <= d.limit_messages then
+  local fits = d.pending_messages + count <= math.min(d.limit_messages, d.pool_messages)
+  if fits and (d.oversize == 'allow-one' and d.pending_bytes == 0 or d.pending_bytes + bytes <= math.min(limit_bytes, d.pool_bytes)) then
     return true
   end
   return redis.call('HGET', K_DESTINATION, 'ticket') == sid .. ' ' .. int(s.granted)

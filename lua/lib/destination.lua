@@ -25,7 +25,8 @@ local function read_destination()
   end
   -- Written out, for a table that grows by its names, one by one, is moved again and again.
   local read = { kind = r[1], run_id = r[2], ledger = r[3], ledger_keep = r[4], rules = r[5] or '', limit_bytes = limit_of(r[6]),
-    limit_messages = limit_of(r[7]), slice_bytes = MOST_COUNTED, pool_bytes = math.huge, epoch = r[8], epoch_ms = r[9],
+    limit_messages = limit_of(r[7]), slice_bytes = MOST_COUNTED, slice_messages = MOST_COUNTED, pool_bytes = math.huge,
+    pool_messages = math.huge, epoch = r[8], epoch_ms = r[9],
     learning_until = r[10], ttl_ms = r[11], pending_bytes = r[12], pending_messages = r[13], leased_bytes = r[14],
     leased_messages = r[15], peak_bytes = r[16], blocked = r[17], weight = r[18], turns = r[19], tickets = r[20],
     message_seq = r[21], largest_bytes = r[22], returned = r[23], orphans = r[24], consumers = r[25], subscriptions = r[26],

@@ -18,7 +18,8 @@ hold_off.heed = function(read)
   if part then
     local most = math.floor(read.limit_bytes * part / (read.of_slices or 1)) -- all slices together are within the part
     read.slice_bytes = math.min(read.slice_bytes, math.max(1, most))
-    read.most_messages = math.min(MOST_COUNTED, math.max(1, math.floor(read.limit_messages * part)))
+    most = math.floor(read.limit_messages * part / (read.of_slices or 1))
+    read.slice_messages = math.min(read.slice_messages, math.max(1, most))
   end
 end
 

@@ -29,7 +29,7 @@ local function whole_room()
     return 0, 0
   end
   return math.min(whole_bytes(), d.slice_bytes) - d.pending_bytes - d.leased_bytes,
-    math.min(d.limit_messages, d.most_messages or MOST_COUNTED) - d.pending_messages - d.leased_messages
+    math.min(d.limit_messages, d.slice_messages) - d.pending_messages - d.leased_messages
 end
 
 -- How much may be granted, and how much of it to one session. Nothing here makes pending + leased exceed the limit, but
@@ -96,10 +96,11 @@ local function grant(sid, s)
   end
   local held_b, held_m = held(s)
   -- Other slices have as many sessions, about.
-  local cap = share(shadow_most('bytes', d.limit_bytes) / (d.of_slices or 1), s.weight)
+  local slices = d.of_slices or 1
+  local cap = share(shadow_most('bytes', d.limit_bytes) / slices, s.weight)
   local more = alone and lacks or raise(s.granted, held_b, s.want, s.need, free, cap)
   local more_m = raise(s.granted_m, held_m, s.want_m, s.need_m, free_m,
-    share(shadow_most('messages', d.limit_messages), s.weight))
+    share(shadow_most('messages', d.limit_messages) / slices, s.weight))
   if more > 0 or more_m > 0 then
     s.granted, s.granted_m = s.granted + more, s.granted_m + more_m
     d.leased_bytes, d.leased_messages = d.leased_bytes + more, d.leased_messages + more_m

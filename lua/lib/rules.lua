@@ -11,13 +11,16 @@ local function judge_rules(read)
   read.limit_bytes = off and math.huge or read.set_bytes
   read.limit_messages = off and math.huge or read.set_messages
   read.slice_bytes, read.pool_bytes, read.owes = MOST_COUNTED, math.huge, false
+  read.slice_messages, read.pool_messages = MOST_COUNTED, math.huge
   if read.pools and not off then
     for _, name in ipairs(read.pools) do
       local slice = read_slice(name)
-      read.slice_bytes = math.min(read.slice_bytes, slice_left(read, slice))
+      local left, holds = slice_left(read, slice), slice.epoch == read.epoch and slice.granted - slice.returned or math.huge
       read.owes = read.owes or slice.owed > slice.returned
-      if slice.epoch == read.epoch then
-        read.pool_bytes = math.min(read.pool_bytes, slice.granted - slice.returned)
+      if name == read.messages_pool then
+        read.slice_messages, read.pool_messages = math.min(MOST_COUNTED, left), holds
+      else
+        read.slice_bytes, read.pool_bytes = math.min(read.slice_bytes, left), math.min(read.pool_bytes, holds)
       end
     end
   end
@@ -60,7 +63,7 @@ local function load_rules(read)
   end
   read.stopped = read.stopped or read.spreading
   if read.pools or read.slices_pool then
-    read.pools = words((read.pools or '') .. ' ' .. (read.slices_pool or ''))
+    read.pools = words((read.pools or '') .. ' ' .. (read.slices_pool or '') .. ' ' .. (read.messages_pool or ''))
   end
   read.resume_bytes = level(read.resume_bytes, read.set_bytes)
   read.resume_messages = level(read.resume_messages, read.set_messages)
@@ -72,7 +75,7 @@ end
 -- The names of the rules among the fields of a destination, as the field `rules` keeps them; where slices are all, what
 -- they say instead, for then no call reads more.
 local function name_rules()
-  local RULES = { 'enforce', 'stopped', 'spreading', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'slices_pool', 'of_slices', 'store', 'send_rate',
+  local RULES = { 'enforce', 'stopped', 'spreading', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'slices_pool', 'messages_pool', 'of_slices', 'store', 'send_rate',
     'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate', 'held_off', 'ramp',
     'fair_by', 'fair_weights', 'fair_left', 'max_overtaken', 'bands', 'aging', 'reserve', 'shed', 'order', 'fail_if_late',
     'next_due', 'shadow' }

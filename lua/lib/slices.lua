@@ -1,5 +1,6 @@
 --- @include "lib/keys"
 --- @include "lib/number"
+--- @include "lib/ledger"
 -- Where values of a header say which slice a message goes to, another number of slices, or another header, is to come
 -- (`spread_to`), and nobody may send, until all that was sent by the one in force (`spread`) is settled: see spread.lua. Each has a
 -- number of its own, so what was seen of one says nothing of others.
@@ -29,14 +30,14 @@ local function respread(settings, is_new)
   settings.spread, settings.spread_to, settings.spreading = now, to, string.match(to, '^%d+') or ''
 end
 
--- Slices of a queue, a topic or a gate share its limit as members of a pool of their own, from the very call on that makes them so: what a
--- caller says of that pool, or does not say, counts for nothing. Their keys say whose slices they are.
+-- Slices of a queue, a topic or a gate share its limit as members of a pool of their own, and one in messages of another, from the very
+-- call on that makes them so: what a caller says of these, or does not say, counts for nothing. Their keys say whose slices they are.
 local function share_slices(settings, kind, is_new)
   local whole = string.match(K_DESTINATION, '/(.-)%%%.%d+%%%.%d+}$')
   local of = redis.call('HGET', K_DESTINATION, 'of_slices')
   local before = tonumber(redis.call('HGET', K_DESTINATION, 'sliced') or 1)
   local most = math.max(before, tonumber(settings.sliced) or 1, tonumber(settings.slices) or 1, tonumber(settings.of_slices) or 1)
-  settings.sliced, settings.slices_pool, settings.of_slices = nil, nil, nil
+  settings.sliced, settings.slices_pool, settings.messages_pool, settings.of_slices = nil, nil, nil, nil
   if whole then
     settings.slices, settings.spread = nil, nil
     settings.slices_pool = whole .. '%.0'
@@ -48,6 +49,12 @@ local function share_slices(settings, kind, is_new)
     settings.slices_pool = nil
   end
   if settings.slices_pool then
+    local limit = settings.limit_messages or redis.call('HGET', K_DESTINATION, 'limit_messages') or 'unlimited'
+    local pool = string.gsub(settings.slices_pool, '0$', 'm')
+    settings.messages_pool = limit ~= 'unlimited' and pool or ''
+    if limit == 'unlimited' and redis.call('HDEL', K_SLICES, pool) == 1 then
+      note('slice', pool, '0', '0', '0') -- what is used from now on was never lent: the next pool asks
+    end
     settings.of_slices = string.format('%d', math.max(most, tonumber(of) or 1))
   end
   if not whole then

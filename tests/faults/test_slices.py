@@ -23,24 +23,25 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
 POOL, SLICES, LIMIT = "orders%.0", 6, 3000
+OF_MESSAGES, MOST = "orders%.m", 20
 
 
-async def read(client: headgate.Client) -> list[Slice]:
+async def read(client: headgate.Client, pool: str) -> list[Slice]:
     """Return what each slice holds; waits while a master is away."""
     store, found = PoolStore(client.store.server), list[Slice]()
     for number in range(SLICES):
         address = Address.of(client.namespace, slice_name("orders", number))
         while len(found) == number:
             with suppress(headgate.CoordinatorUnavailable):
-                found.append(await store.slice(address, POOL))
+                found.append(await store.slice(address, pool))
     return found
 
 
-async def used(client: headgate.Client) -> int:
-    """Return the bytes pending and leased at all slices together, at a moment when nothing moves."""
-    before, after = await read(client), await read(client)
+async def used(client: headgate.Client, pool: str = POOL) -> int:
+    """Return what is pending and leased at all slices together, at a moment when nothing moves."""
+    before, after = await read(client, pool), await read(client, pool)
     while before != after:
-        before, after = after, await read(client)
+        before, after = after, await read(client, pool)
     return sum(one.used for one in after)
 
 
@@ -49,7 +50,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.numbers: dict[str, list[int]] = {}
-        self.again = 0
+        self.again = self.messages_again = 0
         self.count = 0
         self.goes_on = asyncio.Event()
         self.goes_on.set()
@@ -62,6 +63,7 @@ class Seen:
                     known = self.numbers.setdefault(sender, [])
                     if number in known:
                         self.again += message.size
+                        self.messages_again += 1
                     else:
                         known.append(number)
                     self.count += 1
@@ -80,8 +82,10 @@ async def test_no_kill_of_masters_and_senders_overdraws_the_limit(
     cluster: Replicated, cleanup_namespace: str, seed: int
 ) -> None:
     dice, seen, kind = random.Random(seed), Seen(), "queue" if seed % 2 else "topic"
+    in_messages = seed % 3 == 1
     async with headgate.connect(cluster.url, namespace=cleanup_namespace) as client, client.session("in") as session:
-        await client.apply("orders", kind=kind, limit=LIMIT, slices=SLICES)
+        most = MOST if in_messages else "unlimited"
+        await client.apply("orders", kind=kind, limit=LIMIT, limit_messages=most, slices=SLICES)
         subscription = "all" if kind == "topic" else None
         consumer = await session.consumer("orders", window=5, subscription=subscription, durable=kind == "topic")
         consuming = asyncio.ensure_future(seen.consume(consumer))
@@ -99,8 +103,9 @@ async def test_no_kill_of_masters_and_senders_overdraws_the_limit(
                 seen.goes_on.clear()
                 for worker in workers:
                     worker.sigstop()
-                there = await used(client)
-                assert there <= LIMIT + seen.again
+                assert await used(client) <= LIMIT + seen.again
+                if in_messages:
+                    assert await used(client, OF_MESSAGES) <= MOST + seen.messages_again
                 for worker in workers:
                     worker.sigcont()
                 seen.goes_on.set()

@@ -63,6 +63,36 @@ _IN_IT = "test_sliced_queues::test_nobody_takes_a_slice_out_of_the_pool"
 _SHARE = "test_sliced_queues::test_a_session_keeps_no_more_in_hand_than_its_share_of_one_slice"
 _PLACED = "test_sliced_queues::test_sessions_are_placed_in_turn"
 _POOLS, _SLICES, _FAIR = "test_pools", "test_slices", "test_fair_pools"
+_MESSAGES = "test_sliced_messages"
+_SLICED_MESSAGES: Final = (
+    ("P1", "lib/rules", "(read.messages_pool or '')", "''",
+     f"{_MESSAGES}::test_a_queue_with_slices_lends_no_message_that_its_pool_did_not"),
+    ("P1", "lib/rules", "if name == read.messages_pool then", "if false then",
+     f"{_MESSAGES}::test_a_queue_with_slices_lends_no_message_that_its_pool_did_not"),
+    ("P1", "lib/slices", "settings.messages_pool, settings.of_slices = nil, nil, nil, nil",
+     "settings.of_slices = nil, nil, nil",
+     f"{_MESSAGES}::test_a_queue_with_slices_lends_no_message_that_its_pool_did_not"),
+    ("P1", "lib/slices", " and redis.call('HDEL', K_SLICES, pool) == 1 then", " then",
+     f"{_MESSAGES}::test_nobody_takes_a_slice_out_of_it_who_leaves_the_limit"),
+    ("P1", "slice", "  return { 'UNBOUND' }", "  local _ = { 'UNBOUND' }",
+     f"{_MESSAGES}::test_a_slice_that_knows_of_no_such_limit_says_so"),
+    ("P12", "slice", "'%%%.m$'", "'%.m$'", f"{_MESSAGES}::test_a_slice_that_knows_of_no_such_limit_says_so"),
+    ("P1", "lib/lent", "return d.pending_messages + d.leased_messages", "return 0",
+     f"{_MESSAGES}::test_what_is_lacking_is_counted_in_messages"),
+    ("P6", "lib/lent", "lacks, limit = s.need_m - s.granted_m,", "lacks, limit = 0,",
+     f"{_MESSAGES}::test_what_is_lacking_is_counted_in_messages"),
+    ("P6", "lib/lent", ", d.leased_messages\n", "\n",
+     f"{_MESSAGES}::test_holders_are_told_how_many_messages_are_owed"),
+    ("P6", "lib/credit", "math.min(d.limit_messages, d.slice_messages) or", "d.limit_messages or",
+     f"{_MESSAGES}::test_holders_are_told_how_many_messages_are_owed"),
+    ("P1", "lib/credit", "math.min(d.limit_messages, d.pool_messages)", "d.limit_messages",
+     f"{_MESSAGES}::test_credit_of_before_the_limit_was_lent_is_covered_by_what_was_lent"),
+    ("P7", "lib/room", "d.limit_messages) / slices, s.weight)", "d.limit_messages), s.weight)",
+     f"{_MESSAGES}::test_a_session_keeps_no_more_messages_in_hand_than_its_share_of_one_slice"),
+    ("P1", "lib/held", "math.floor(read.limit_messages * part / (read.of_slices or 1))",
+     "math.floor(read.limit_messages * part)",
+     f"{_MESSAGES}::test_slices_of_a_gate_admit_again_one_by_one_together"),
+)  # fmt: skip
 _ACTIVE, _RATES, _EXPIRY, _SLOW = "test_active", "test_delivery_rate", "test_expiry", "test_slow"
 _ALLOWED = "redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM"
 
@@ -329,8 +359,7 @@ MUTANTS: Final = tuple(
         # Credit that is older than the limit.
         ("P1", "publish", "if not spools and not is_covered(", "if false and not is_covered(",
          f"{_ACTIVE}::test_credit_of_before_pays_for_nothing_above_a_limit_that_begins_to_bind"),
-        ("P1", "lib/credit", "d.pool_bytes) and d.pending_messages + count <= d.limit_messages then",
-         "d.pool_bytes) then",
+        ("P1", "lib/credit", "if fits and (d.oversize", "if (d.oversize",
          f"{_ACTIVE}::test_credit_of_before_a_lower_limit_pays_for_nothing_above_it"),
         ("P1", "lib/brought", "if not paid or puts.above then", "if not paid then",
          f"{_LINKS}::test_credit_of_before_a_lower_limit_pays_for_nothing_above_it"),
@@ -581,7 +610,8 @@ MUTANTS: Final = tuple(
         ("P1", "lib/slices", "math.max(before, ", "math.max(1, ", _IN_IT),
         ("P1", "lib/serve", "math.min(pool_room(m), p.limit / 8,", "math.min(p.limit * 8,",
          f"{_POOLS}::test_nor_of_the_slices_of_one_queue"),
-        ("P7", "lib/room", " / (d.of_slices or 1), s.weight)", ", s.weight)", _SHARE),
+        ("P7", "lib/room", "d.limit_bytes) / slices, s.weight)", "d.limit_bytes), s.weight)", _SHARE),
+        *_SLICED_MESSAGES,
         ("P7", "place", "(placed + 1) % slices", "placed % slices", _PLACED),
         ("P1", "lib/pool", "p.limit - (m.reserved == 1 and 0 or p.reserve)", "p.limit",
          f"{_POOLS}::test_the_reserve_is_for_the_reserved_who_go_first"),
@@ -635,7 +665,8 @@ MUTANTS: Final = tuple(
          f"{_SLICES}::test_what_the_dead_hold_goes_back_where_nobody_calls_any_more"),
         ("P6", "slice", "hand_over()\n", "",
          f"{_POOLS}::test_first_come_first_served_and_at_once"),
-        ("P7", "slice", "if name < pool and slice_left(d, read_slice(name)) < used() + size then", "if false then",
+        ("P7", "slice", "if name < pool and slice_left(d, read_slice(name)) < used_of(name) + first_lacks(name) then",
+         "if false then",
          f"{_SLICES}::test_a_pool_drawn_out_of_order_is_not_kept"),
         ("P7", "slice", "slice.granted - used() - held", "slice.granted - used()",
          f"{_SLICES}::test_what_was_drawn_for_the_first_in_line_stays_for_a_second"),
@@ -657,7 +688,7 @@ MUTANTS: Final = tuple(
          f"{_POOLS}::test_what_was_given_back_before_a_loss_and_is_lent_to_another_is_not_used_again"),
         ("P1", "slice", "(slice.epoch == 0 or now_ms >= d.learning_until) and epoch or slice.epoch", "epoch",
          f"{_POOLS}::test_who_had_bytes_of_a_lost_destination_gets_them_back_though_its_pool_lost_nothing"),
-        ("P1", "lib/rules", "math.min(read.slice_bytes, slice_left(read, slice))", "math.huge",
+        ("P1", "lib/rules", "math.min(read.slice_bytes, left)", "math.huge",
          f"{_POOLS}::test_what_is_drawn_serves_who_waits"),
         ("P1", "lib/room", "math.min(whole_bytes(), d.slice_bytes)", "whole_bytes()",
          f"{_POOLS}::test_what_is_drawn_serves_who_waits"),

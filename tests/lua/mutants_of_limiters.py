@@ -347,7 +347,7 @@ LIMITERS: Final = (
      f"{_HOLD_OFF}::test_nobody_is_admitted_until_it_is_over_and_then_slowly"),
     ("P12", "lib/destination", "  if d.spent then", "  if false then",
      f"{_HOLD_OFF}::test_nobody_is_admitted_until_it_is_over_and_then_slowly"),
-    ("P1", "lib/room", "d.most_messages or MOST_COUNTED", "MOST_COUNTED",
+    ("P1", "lib/held", "math.min(read.slice_messages, math.max(1, most))", "read.slice_messages",
      f"{_HOLD_OFF}::test_calls_come_back_one_by_one"),
     ("P12", "pause", "math.max(now_ms + ms, d.held_until or 0)", "now_ms + ms",
      f"{_HOLD_OFF}::test_the_longer_of_two_counts_within_what_the_settings_allow_and_0_ends_it"),

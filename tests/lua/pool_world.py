@@ -3,12 +3,13 @@
 import asyncio
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from headgate.core.names import decode_name, encode_name
 from headgate.namespace.pool_slices import Pools
 from headgate.redis.keys import Address, PoolAddress
-from headgate.redis.replies import record
+from headgate.redis.replies import Account, Credit, record
 from headgate.redis.stores.pools import UNLIMITED, PoolStore, Share, Slice, limit_of
 from tests.lua.place import BEGIN_MS, Place, Producer
 from tests.support.rewriting import RewritingServer, virtual_clock
@@ -39,7 +40,15 @@ class PoolWorld:
         for place in self.places.values():
             await self.make(place)
         await self.rebuild()
-        self.producers = {name: place.producer("s") for name, place in self.places.items()}
+        self.producers = {name: self.producer(place) for name, place in self.places.items()}
+
+    def producer(self, place: Place) -> Producer:
+        """Return who asks for what the pool lends."""
+        return place.producer("s")
+
+    async def used(self, place: Place) -> int:
+        """Return what is pending and leased of what the pool lends, recounted and found right."""
+        return await place.usage()
 
     async def make(self, place: Place) -> None:
         """Make a destination that shares the pool."""
@@ -118,7 +127,7 @@ class PoolWorld:
             text = await self.server.command(key.encode(), "HGET", f"{key}:slices", encode_name(self.pool.name))
             values = record(text or b"granted=0 returned=0")
             found[name] = int(values["granted"]) - int(values["returned"])
-            used = await place.usage()
+            used = await self.used(place)
             assert 0 <= used <= found[name], f"{name} uses {used} of a slice of {found[name]}"
         return found
 
@@ -161,6 +170,45 @@ class SlicedWorld(PoolWorld):
             await place.create(limit=100, of_slices="3")
 
 
+class Counted(Producer):
+    """A session that asks for messages where others ask for bytes."""
+
+    @property
+    def held(self) -> int:
+        return self.granted_m - self.used_m - self.returned_m
+
+    def account(self, need: int = 0, window: int = 0, weight: int = 1, ahead: tuple[int, int] = (0, 0)) -> Account:
+        account, base = super().account(0, 0, weight), self.used_m + self.returned_m
+        need_m = base + need if need else self.granted_m
+        return replace(account, need_m=need_m, want_m=max(need_m, base + window))
+
+    async def give_back(self, size: int, messages: int = 0) -> Credit:
+        return await super().give_back(0, size + messages)
+
+
+class MessagesWorld(SlicedWorld):
+    """The same, with a limit in messages, which its slices share in another pool."""
+
+    def __init__(self, server: RewritingServer, namespace: str) -> None:
+        super().__init__(server, namespace)
+        self.pool = PoolAddress.of(namespace, "orders#m")
+
+    async def make(self, place: Place) -> None:
+        if place is self.places["orders"]:
+            await place.create(limit="unlimited", messages=100, slices="3")
+        else:
+            await place.create(limit="unlimited", messages=100, of_slices="3")
+
+    def producer(self, place: Place) -> Producer:
+        place.sessions.add("s")
+        return Counted(place, "s")
+
+    async def used(self, place: Place) -> int:
+        seen, count = await place.look(), await place.recount()
+        assert count.equal, count
+        return seen.pending.messages + seen.leased.messages
+
+
 class Runner:
     """A loop with a server on it, and namespaces that no example used before."""
 
@@ -180,6 +228,9 @@ class Runner:
 
     def sliced(self) -> SlicedWorld:
         return SlicedWorld(self.server, f"{self.namespace}-{next(self.numbers)}")
+
+    def messages(self) -> MessagesWorld:
+        return MessagesWorld(self.server, f"{self.namespace}-{next(self.numbers)}")
 
     def close(self) -> None:
         self.runner.run(self.server.close())

@@ -113,7 +113,7 @@ async def exchange(client: headgate.Client) -> None:
 
 async def spread(client: headgate.Client) -> None:
     """Fill a queue over three slots, as a service does that has to wait at each of them for what others hold."""
-    await client.apply("wide", limit=1000, slices=3)
+    await client.apply("wide", limit=1000, limit_messages=1, slices=3)
     async with client.session() as a, client.session() as b, client.session() as c:
         consumer = await a.consumer("wide")
         for session in (a, b, c) * 2:

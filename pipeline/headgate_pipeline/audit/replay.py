@@ -238,7 +238,7 @@ class Replay:
         self._repaired = tuple(map(int, event[1:]))
 
     def _sliced(self, event: list[str]) -> None:
-        self._slice = (int(event[-3]), int(event[-2]))
+        self._slice = (int(event[-3]), int(event[-2])) if self.row and self.row[2] == "slice" else None
 
     def _lost(self, event: list[str]) -> None:
         what = f"{int(event[1])} message(s) that a sender has receipts for are gone; consumers may have had some"

@@ -2,21 +2,22 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from headgate import InvalidValue
+from headgate.core.names import messages_pool, slices_pool
 from headgate.units import parse_size
 from headgate_pipeline.cli.options import Namespace
-from headgate_pipeline.formatting import size
+from headgate_pipeline.formatting import count, size
 
 SHOWN = 10
 
 
 def audit_pool(
-    name: Annotated[str, typer.Argument(metavar="POOL", help="Name of the pool.")],
-    limit: Annotated[str, typer.Option("--limit", metavar="SIZE", help="The highest that it had in the period.")],
+    name: Annotated[str, typer.Argument(metavar="POOL", help="Name of the pool, or of a destination with --slices.")],
+    limit: Annotated[str, typer.Option("--limit", metavar="LIMIT", help="The highest that it had in the period.")],
     ledgers: Annotated[
         list[str],
         typer.Option(
@@ -26,6 +27,12 @@ def audit_pool(
         ),
     ],
     skew: Annotated[int, typer.Option("--skew", min=0, metavar="MS", help="How far clocks may be from the time.")] = 50,
+    slices: Annotated[
+        Literal["bytes", "messages"] | None,
+        typer.Option(
+            "--slices", help="Audit what the slices of a destination share of its limit in bytes, or messages."
+        ),
+    ] = None,
     namespace: Namespace = "default",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,  # noqa: FBT002
 ) -> None:
@@ -37,8 +44,9 @@ def audit_pool(
     from headgate_pipeline.ledger.entries import entries
     from headgate_pipeline.spark_session import session
 
-    most = parse_size(limit, "limit")
-    parts = [(folder, pool or name) for folder, _, pool in (text.partition("=") for text in ledgers)]
+    most, unit = parse_size(limit, "limit"), slices or "bytes"
+    of = {"bytes": slices_pool, "messages": messages_pool}[slices] if slices else str
+    parts = [(folder, of(pool or name)) for folder, _, pool in (text.partition("=") for text in ledgers)]
     for folder, _ in parts:
         if "://" not in folder and not Path(folder).is_dir():
             raise InvalidValue(f"--input {folder}: there is no such folder; `headgate pipeline ingest` writes one")
@@ -55,11 +63,12 @@ def audit_pool(
             json.dumps({"pool": name, "verdict": word, "grants": grants, "most": peak, "above": found}, indent=2)
         )
     else:
-        typer.echo(f"{name}: {word} ({grants} grants, at most {size(peak)} of {size(most)} at once)")
+        shown = count if unit == "messages" else size
+        typer.echo(f"{name}: {word} ({grants} grants, at most {shown(peak)} of {shown(most)} at once)")
         for row in found[:SHOWN]:
             entry = f"{row['input']}, {row['destination']}, entry {row['seq']} of epoch {row['epoch']}"
             typer.echo(
-                f"  {row['verdict']}: {entry}: {row['change']} bytes more, and {row['held']} of {most} were held"
+                f"  {row['verdict']}: {entry}: {row['change']} {unit} more, and {row['held']} of {most} were held"
             )
     if violated:
         raise typer.Exit(1)

@@ -12,9 +12,9 @@ MAX_NAME_BYTES: Final = 255
 MOST_SLICES: Final = 48
 """Slots that one destination may be spread over."""
 
-_SLICE: Final = re.compile(r"(.+)#(\d|[1-3]\d|4[0-7])\Z", re.ASCII | re.DOTALL)
+_SLICE: Final = re.compile(r"(.+)#(\d|[1-3]\d|4[0-7]|m)\Z", re.ASCII | re.DOTALL)
 _ID: Final = re.compile(r"(?:([1-9]|[1-3]\d|4[0-7]):)?(\d{1,16}-\d{1,16})", re.ASCII)
-_ENCODED_SLICE: Final = re.compile(r"(.+?)%\.(\d+)(?:%\.\d+)?\Z", re.ASCII)
+_ENCODED_SLICE: Final = re.compile(r"(.+?)%\.(\d+|m)(?:%\.\d+)?\Z", re.ASCII)
 
 
 def encode_name(name: str, what: str = "destination") -> str:
@@ -87,6 +87,16 @@ def slices_pool(whole: str) -> str:
     return f"{whole}#0"
 
 
+def messages_pool(whole: str) -> str:
+    """Return the name of the pool in which these slices share a limit in messages."""
+    return f"{whole}#m"
+
+
+def is_of_messages(pool: str) -> bool:
+    """Return whether what a pool of that name lends is messages, and not bytes."""
+    return pool.endswith("#m")
+
+
 def whole_name(name: str) -> str:
     """Return the name of the destination that one of this name is a slice of; any other is its own.
 
@@ -102,7 +112,7 @@ def slice_number(name: str) -> int:
     >>> slice_number("orders#3"), slice_number("orders")
     (3, 0)
     """
-    return int(match[2]) if "#" in name and (match := _SLICE.match(name)) else 0
+    return int(match[2]) if "#" in name and (match := _SLICE.match(name)) and match[2] != "m" else 0
 
 
 def shown_id(name: str, id_: str) -> str:

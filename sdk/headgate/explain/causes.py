@@ -37,7 +37,7 @@ def _open(facts: DestinationFacts) -> Reason:
 
 
 def _room(facts: DestinationFacts) -> str:
-    for encoded, size in sorted(facts.slices.items()):
+    for encoded, size in facts.lent_bytes:
         name = decode_name(encoded)
         if size <= facts.limits[0].pending + facts.limits[0].leased and facts.fields.get("enforce", "always") != "off":
             return f"all {size} bytes that pool {name} lends here are taken; who sends next asks it for more"
@@ -129,7 +129,7 @@ def _pools(facts: DestinationFacts) -> Iterator[Reason]:
     if not (facts.session or facts.count("blocked")):
         return  # only a send shows whether the pool, which lies in another slot, has more
     taken = facts.limits[0].pending + facts.limits[0].leased
-    if facts.alone and facts.slices.get(facts.fields.get("slices_pool", ""), 0) - taken < facts.need:
+    if facts.alone and facts.is_lent_less_than_others:
         lacks = "the rest of its limit is lent to other slices of it, or free, and a master of these does not answer"
         yield Reason("pool", lacks, remedy="see that every master of the cluster answers")
     names = facts.fields.get("pools", "").split()

@@ -87,6 +87,20 @@ class DestinationFacts:
         return any(self.slices.get(name, 0) - taken < self.need for name in names)
 
     @property
+    def lent_bytes(self) -> list[tuple[str, int]]:
+        """Bytes that pools lend it, by their encoded names."""
+        return sorted((name, lent) for name, lent in self.slices.items() if name != self.fields.get("messages_pool"))
+
+    @property
+    def is_lent_less_than_others(self) -> bool:
+        """Whether one slice, seen by itself, lacks what the others of its destination have, or may have."""
+        needs = zip(("slices_pool", "messages_pool"), self.limits, (self.need, 1), strict=True)
+        return any(
+            field in self.fields and self.slices.get(self.fields[field], 0) - limit.pending - limit.leased < need
+            for field, limit, need in needs
+        )
+
+    @property
     def is_shared(self) -> bool:
         """Whether each message waits for several subscriptions: of a topic, or of a queue that links copy from."""
         return self.fields["kind"] == "topic" or len(self.backlogs) > 1

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate._util.keywords import explains
+from headgate.core.limits.slices import POOLS
 from headgate.core.names import given_name, is_slice
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue, PolicyError, UnknownDestination
@@ -349,8 +350,7 @@ class Administration(ABC):
             await self._release(address, *pools, epoch=int(epoch))
 
     async def _account(self, address: Address) -> list[bytes | None]:
-        key = address.shared[0]
-        return list(await self.store.server.command(key, "HMGET", key, "epoch", "pools", "slices_pool"))
+        return list(await self.store.server.command(address.shared[0], "HMGET", address.key, "epoch", *POOLS))
 
     async def _release(self, address: Address, *pools: bytes | None, epoch: int) -> None:
         if names := b" ".join(filter(None, pools)).decode():

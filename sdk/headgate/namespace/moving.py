@@ -10,9 +10,9 @@ import contextlib
 from typing import Final
 
 from headgate.core.limits.fairness import keys_over_a_link
-from headgate.core.limits.slices import pools_of
+from headgate.core.limits.slices import pools_of, with_pools_of_slices
 from headgate.core.links.calls import Committed, Put
-from headgate.core.names import encode_name, given_name, is_slice, read_id, shown_id, slice_name, slices_pool
+from headgate.core.names import given_name, is_slice, read_id, shown_id, slice_name
 from headgate.errors import (
     CoordinatorUnavailable,
     DestinationFull,
@@ -197,8 +197,7 @@ class _Move:
         if seen is not None and seen.fields["kind"] == "topic" and seen.fields["subscriptions"] == "0":
             raise PolicyError(f"nobody has subscribed to {target.name!r}: the message would be gone")
         self._fields = seen.fields if seen is not None else {}
-        sliced = {"slices_pool": encode_name(slices_pool(target.name))} if "sliced" in self._fields else {}
-        names = pools_of(self._fields | sliced)
+        names = pools_of(with_pools_of_slices(target.name, self._fields))
         for _ in range(LOOKS if names else 1):
             answer = await self._commit(None, need=size)
             if answer is None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from headgate.core.names import decode_name, given_name, slices_pool, whole_name
+from headgate.core.names import decode_name, given_name, messages_pool, slices_pool, whole_name
 from headgate.core.policy import Policy, origin_text, origins
 from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue, PolicyError
 from headgate.namespace.pool_sites import PoolPart, SitePart, pool_part, site_parts
@@ -214,28 +214,40 @@ class PolicyPools:
         self._shared: dict[str, str] = {}
 
     async def share(self, whole: Address, fields: Mapping[str, str]) -> None:
-        """Let the slices of a destination have its limit together, given its settings, unless they have.
+        """Let the slices of a destination have its limits together, given its settings, unless they have.
 
         While none is enforced there is no pool, for it would not count what they use. The next one asks them for that.
         """
         if fields.get("enforce") == "off":
             return await self.unshare(whole)
-        limit = fields["limit_bytes"]
-        pool = PoolAddress.of(whole.namespace, slices_pool(whole.name))
+        in_bytes, in_messages = _of_slices(whole)
+        await self._share(in_bytes, fields["limit_bytes"])
+        if (limit := fields.get("limit_messages", "unlimited")) != "unlimited":
+            return await self._share(in_messages, limit)
+        if self._shared.get(in_messages.key) != limit:
+            key = whole.shared[0]
+            # The pool first: whoever makes one has set the limit before.
+            if await self._pools.store.fields(in_messages) and limit.encode() == await self._pools.store.server.command(
+                key, "HGET", key, "limit_messages"
+            ):
+                await _remove(self._pools, in_messages)
+            self._shared[in_messages.key] = limit
+        return None
+
+    async def _share(self, pool: PoolAddress, limit: str) -> None:
         if self._shared.get(pool.key) == limit:
-            return None  # what Redis loses of a pool, those who draw from it put back
+            return  # what Redis loses of a pool, those who draw from it put back
         if (await self._pools.store.fields(pool)).get("limit_bytes") == limit:
             await self._pools.remember(pool)
         else:
             await _set(self._pools, pool, {"limit_bytes": limit})
         self._shared[pool.key] = limit
-        return None
 
     async def unshare(self, whole: Address) -> None:
-        """Delete the pool of a destination that was removed on purpose."""
-        pool = PoolAddress.of(whole.namespace, slices_pool(whole.name))
-        self._shared.pop(pool.key, None)
-        await _remove(self._pools, pool)
+        """Delete the pools of the slices of a destination that was removed on purpose."""
+        for pool in _of_slices(whole):
+            self._shared.pop(pool.key, None)
+            await _remove(self._pools, pool)
 
     async def check(self, policy: Policy) -> None:
         """Raise PolicyError if a pool cannot be set, e.g. a percent of a maxmemory that Redis does not have."""
@@ -256,6 +268,13 @@ class PolicyPools:
     async def prune(self, policy: Policy) -> None:
         """Remove those of earlier policies that it has not; what a newer policy has set stays."""
         await prune_pools(self._pools, {pool.name for pool in policy.pools}, policy.version)
+
+
+def _of_slices(whole: Address) -> tuple[PoolAddress, PoolAddress]:
+    """Return the pools in which the slices of a destination share its limits in bytes and in messages."""
+    names = slices_pool(whole.name), messages_pool(whole.name)
+    in_bytes, in_messages = (PoolAddress.of(whole.namespace, name) for name in names)
+    return in_bytes, in_messages
 
 
 async def remove_pool(pools: Pools, name: str) -> None:

@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from headgate._util.tasks import stop
-from headgate.core.names import MOST_SLICES, decode_name, encode_name, is_slice, slice_name, whole_name
+from headgate.core.names import MOST_SLICES, decode_name, encode_name, is_of_messages, is_slice, slice_name, whole_name
 from headgate.errors import HeadgateError
+from headgate.namespace.slice_limits import agree
 from headgate.redis.keys import Address, PoolAddress, parse_key
 from headgate.redis.stores.pools import Debt, PoolDraw, PoolStore, Share, Slice, limit_of
 
@@ -141,7 +142,8 @@ class Pools:
             return False
         if held.lacks <= 0:
             return True
-        tell(pool.name, drawn.limit)
+        if not is_of_messages(pool.name):
+            tell(pool.name, drawn.limit)
         if drawn.place == 1:
             level = Share(member, held.epoch, drawn.granted, drawn.returned, held.weight, held.reserved)
             await self._take_back(pool, level, held.lacks, drawn, asked)
@@ -371,8 +373,12 @@ class Pools:
         return [parsed[1] for key in keys if (parsed := parse_key(key))]
 
     async def _report(self, pool: PoolAddress, name: str, pool_epoch: int) -> bool:
-        held = await self.store.slice(Address.of(self.namespace, name), encode_name(pool.name), pool_epoch=pool_epoch)
-        if held.learning_ms > 0:
+        address, encoded = Address.of(self.namespace, name), encode_name(pool.name)
+        held = await self.store.slice(address, encoded, pool_epoch=pool_epoch)
+        if held.code == "UNBOUND":  # it may use more at any moment
+            await agree(self.store.server, address)
+            held = await self.store.slice(address, encoded, pool_epoch=pool_epoch)
+        if held.learning_ms > 0 or held.code == "UNBOUND":
             return False
         if held.code == "OK" and (held.granted > 0 or held.used > 0):
             granted = max(held.granted, held.returned + held.used)

@@ -21,6 +21,7 @@ from headgate.namespace.pinned_keys import PinnedKeys
 from headgate.namespace.policy_follower import GOVERNED, PolicyFollower, due, kind_of, without
 from headgate.namespace.pool_limits import PolicyPools
 from headgate.namespace.slice_copies import begin_copies
+from headgate.namespace.slice_limits import agree
 from headgate.namespace.topics import TopicIndex
 from headgate.namespace.unlimited_names import LIMITS, see_that_it_is_limited
 from headgate.redis.backend import Listener, WakeUps
@@ -32,7 +33,7 @@ from headgate.spool.policy import PolicyStores
 
 REMEMBERED: Final = (
     *FIELD_OF.values(), "policy_version", "policy", "held_off", "ramp", "off_reason",
-    "sliced", "slices_pool", "of_slices", *SPREAD,
+    "sliced", "slices_pool", "messages_pool", "of_slices", *SPREAD,
 )  # fmt: skip
 """All that somebody set, and nothing that the scripts count: what a lost destination is made again with."""
 SELECTORS: Final = "selectors"
@@ -102,9 +103,11 @@ class Registry:
         known = {name: value for name, value in self.fields(address).items() if name not in _ANEW}
         of_whole = await self._of_whole(address.whole) if is_slice(address.name) else _NOTHING
         settings = known or of_whole or {**otherwise, **self._new(policy, address, kinds)}
-        _, kind = await self._store.apply(
+        code, kind = await self._store.apply(
             address, settings, mode="recover" if recover else "ensure", ttl_ms=self._ttl_ms
         )
+        if code == "CREATED" and is_slice(address.name):
+            await agree(self._store.server, address)
         if kind not in kinds:
             raise PolicyError(f"{address.name!r} is a {kind}; this takes a {' or '.join(kinds)}")
         if kind == "topic":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from headgate.core.names import decode_name, encode_name, is_slice, slices_pool, whole_name
+from headgate.core.names import decode_name, encode_name, is_slice, messages_pool, slices_pool, whole_name
 from headgate.errors import InvalidName
 
 PARTS: Final = (
@@ -182,6 +182,11 @@ def _shared(key: str) -> tuple[bytes, ...]:
     return (key.encode(), *(f"{key}:{part}".encode() for part in PARTS))
 
 
+def _pools_of_slices(name: str) -> tuple[str, str]:
+    """Return the names of the pools that the slices have of the destination that this name is of."""
+    return slices_pool(whole := whole_name(name)), messages_pool(whole)
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """An address names a destination of a namespace, and every key that belongs to it.
@@ -204,7 +209,7 @@ class Address:
         """
         tag = f"{check_namespace(namespace)}/{encode_name(name)}"
         if "#" in name:
-            if name == slices_pool(whole_name(name)):
+            if name in _pools_of_slices(name):
                 raise InvalidName(f"destination {name!r}: slices are numbered from 1, and the first is the whole's own")
             tag = _slice_tag(namespace, encode_name(name))
         key = f"hg:{{{tag}}}"
@@ -291,7 +296,7 @@ class PoolAddress:
         """
         key = f"hg:{{{check_namespace(namespace)}}}:pool:{encode_name(name, 'pool')}"
         if "#" in name:  # in a slot of its own, where no other pool is in its way
-            if name != slices_pool(whole_name(name)):
+            if name not in _pools_of_slices(name):
                 raise InvalidName(f"pool {name!r}: a slice has no pool of its own")
             key = f"hg:{{{namespace}/{encode_name(name, 'pool')}}}:pool"
         return cls(namespace, name, key, (key.encode(), *(f"{key}:{part}".encode() for part in POOL_PARTS)))
@@ -310,7 +315,7 @@ class PoolAddress:
 def parse_pool_key(key: str) -> tuple[str, str] | None:
     """Return (namespace, name) when the key is a pool's own hash, else None."""
     match = re.fullmatch(r"hg:\{([a-z0-9-]+)\}:pool:([A-Za-z0-9._~%-]+)", key)
-    match = match or re.fullmatch(r"hg:\{([a-z0-9-]+)/([A-Za-z0-9._~%-]+%\.0)\}:pool", key)
+    match = match or re.fullmatch(r"hg:\{([a-z0-9-]+)/([A-Za-z0-9._~%-]+%\.[0m])\}:pool", key)
     return (match[1], decode_name(match[2])) if match else None
 
 

@@ -90,7 +90,7 @@ async def test_users_with_narrow_rights_send_to_and_receive_from_slices_and_othe
     people = {"maker": {"orders": {P}}, "worker": {"orders": {C}}, "keeper": {"orders": {B, M}}}
     people |= {"other": {"other": {P, C, B, M}}}
     async with node_with(redis_url, cleanup_namespace, people) as node:
-        await node.client.apply("orders", kind="queue", limit=1000, slices=3)
+        await node.client.apply("orders", kind="queue", limit=1000, limit_messages=2, slices=3)
         async with sdk_as(node, "maker") as maker, sdk_as(node, "worker") as worker, worker.session() as into:
             consumer = await into.consumer("orders", window=5)
             for number in range(6):  # each has to get what the slices before hold of the limit
@@ -168,7 +168,7 @@ async def test_who_manages_a_queue_removes_it_with_its_accounts_at_pools(
     """Mutants: its accounts at pools stay, or the pool of its slices; only the first slice is gone."""
     async with node_with(redis_url, cleanup_namespace, {"keeper": {"orders": {M}}}) as node:
         await node.client.set_pool("memory", limit=10_000)
-        await node.client.apply("orders", kind="queue", limit=1000, slices=3, pools="memory")
+        await node.client.apply("orders", kind="queue", limit=1000, limit_messages=9, slices=3, pools="memory")
         for at in range(3):
             async with node.client.session(f"s{at}") as session:
                 await (await session.producer("orders")).send("x", timeout=GUARD)
@@ -176,7 +176,8 @@ async def test_who_manages_a_queue_removes_it_with_its_accounts_at_pools(
             await keeper.remove("orders")
         assert await node.client.destinations() == []
         store = PoolStore(node.client.store.server)
-        assert await store.fields(PoolAddress.of(node.client.namespace, "orders#0")) == {}
+        for pool in ("orders#0", "orders#m"):
+            assert await store.fields(PoolAddress.of(node.client.namespace, pool)) == {}
         assert await store.members(PoolAddress.of(node.client.namespace, "memory")) == []
         assert await every_slice(node.client.store.server, node.client.namespace) == []
 
@@ -188,17 +189,22 @@ async def test_what_a_queue_holds_of_pools_is_not_forgotten_while_it_is_there(
     async with node_with(redis_url, cleanup_namespace, {"keeper": {"orders": {M}}}) as node:
         await node.client.set_pool("memory", limit=10_000)
         for name in ("orders", "others"):
-            await node.client.apply(name, kind="queue", slices=2, pools="memory")
+            await node.client.apply(name, kind="queue", limit_messages=9, slices=2, pools="memory")
             async with node.client.session() as session:
                 await (await session.producer(name)).send("x" * 500, timeout=GUARD)
         async with sdk_as(node, "keeper") as keeper:
             store = PoolStore(keeper.store.server)
-            for pool in ("memory", "orders#0"):
+            for pool in ("memory", "orders#0", "orders#m"):
                 for epoch in (0, 1 << 52):
                     code, served = await store.forget(PoolAddress.of(node.client.namespace, pool), "orders", epoch)
                     assert (code, served) == ("STALE", ())
             await store.set(PoolAddress.of(node.client.namespace, "orders#0"), {}, mode="remove")
-            for pool, mode in (("orders#0", "change"), ("others#0", "remove"), ("memory", "remove")):
+            for pool, mode in (
+                ("orders#0", "change"),
+                ("orders#m", "change"),
+                ("others#m", "remove"),
+                ("memory", "remove"),
+            ):
                 with pytest.raises(headgate.AccessDenied, match="pool_set needs manage"):
                     await store.set(PoolAddress.of(node.client.namespace, pool), {}, mode=mode)  # type: ignore[arg-type]
             with pytest.raises(headgate.AccessDenied, match="pool_forget needs manage at 'others'"):

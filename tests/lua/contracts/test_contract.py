@@ -424,6 +424,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     },
     "at most 5 pools, at most 20 rules": {
         "lib/rules": "for _, name in ipairs(read.pools) do|for word in string.gmatch(text, '%S+') do",
+        "lib/lent": "for _, name in ipairs(d.pools or {}) do",
         "slice": "for _, name in ipairs(d.pools or {}) do",
     },
     "at most MAX_LEASES, which is asked before": {

@@ -37,7 +37,7 @@ async def through(world: PoolWorld, actions: list[tuple[Any, ...]]) -> None:
             await world.look(next(iter(world.places)))
             await place.reap()
             await world.clock(10_000)
-        assert await place.usage() == 0
+        assert await world.used(place) == 0
     world.mail.clear()
     for _ in range(3):
         for name in world.places:
@@ -67,6 +67,12 @@ def test_nor_does_any_loss_of_state(runner: Runner, actions: list[tuple[Any, ...
 @given(actions=st.lists(LOSSES, min_size=15, max_size=40))
 def test_nor_of_the_slices_of_one_queue(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
     runner.runner.run(live(runner.sliced(), actions))
+
+
+@settings(QUIET, max_examples=examples(12))
+@given(actions=st.lists(LOSSES, min_size=15, max_size=40))
+def test_nor_those_of_messages_their_limit(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
+    runner.runner.run(live(runner.messages(), actions))
 
 
 @QUIET

@@ -1,6 +1,7 @@
 """The audit of a pool: what its destinations hold at all sites together, from ledgers by hand and of real scripts."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from headgate.core.names import decode_name
 from headgate_pipeline.audit.pools import above, holdings
 from headgate_pipeline.cli.main import app
+from tests.lua.pool_world import MessagesWorld, SlicedWorld
 from tests.lua.pools.site_world import SiteWorld
 from tests.pipeline.rows import entry, frame
 from tests.pipeline.story import entry as as_entry
 from tests.pipeline.story import rows
+from tests.support.rewriting import RewritingServer, virtual_clock
 
 LIMIT = 100
 
@@ -97,3 +101,46 @@ async def test_scripts_that_lend_at_home_what_a_site_holds_are_found(
     assert (said["verdict"], done.exit_code) == (("violated", 1) if broken else ("proven", 0)), said
     assert said["grants"] >= 3
     assert (said["most"] > LIMIT) == broken
+
+
+@pytest.fixture(params=["bytes sound", "messages sound", "messages broken"])
+async def sliced(request: pytest.FixtureRequest, redis_url: str, namespace: str) -> AsyncIterator[SlicedWorld]:
+    """A queue whose slices share 100; where scripts are broken their pool lends more."""
+    lends = ("m.need - m.granted <= pool_room(m)", "true") if "broken" in request.param else ("", "")
+    server = RewritingServer(redis_url, virtual_clock, lambda source: source.replace(*lends))
+    await server.open()
+    world = (MessagesWorld if "messages" in request.param else SlicedWorld)(server, namespace)
+    await world.open()
+    yield world
+    await world.close()
+    await server.close()
+
+
+@pytest.mark.one_server
+async def test_what_slices_of_a_queue_share_is_audited_by_its_name(
+    sliced: SlicedWorld, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Mutant: a limit in messages that was gone for a while holds what it lent before."""
+    for name in sliced.places:
+        await sliced.producers[name].ask(need=40)
+        await sliced.run(name)
+        await sliced.clock(10)
+    unit = "messages" if "messages" in request.node.name else "bytes"
+    if unit == "messages":
+        for limit in ("unlimited", "100"):
+            for place in sliced.places.values():
+                await place.change(limit_messages=limit)
+        await sliced.store.set(sliced.pool, {}, mode="remove")
+        await sliced.store.set(sliced.pool, sliced.settings)
+        await sliced.rebuild()
+        await sliced.run("orders%.2")
+    for place in sliced.places.values():
+        await place.change(ledger_keep="9999")  # an entry of each, so that what it holds is known until then
+    entries = [as_entry(decode_name(name), row) for name, place in sliced.places.items() for row in await rows(place)]
+    spark.createDataFrame(entries, frame(spark, []).schema).write.parquet(str(tmp_path / "ledger"))
+    words = ["audit-pool", "orders", f"--slices={unit}", "--limit=100", f"--input={tmp_path / 'ledger'}"]
+    done = CliRunner().invoke(app, [*words, "--namespace=tests", "--skew=0"])
+    broken = "broken" in request.node.name
+    assert done.exit_code == broken, done.stdout
+    assert f"orders: {'violated' if broken else 'proven'} (" in done.stdout
+    assert bool(re.search(r"messages more, and \d+ of 100 were held", done.stdout)) == broken

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headgate.core.limits.limit import UNLIMITED, limits_of
+from headgate.core.names import encode_name, messages_pool, slices_pool
 from headgate.errors import PolicyError
 
 _LEVEL: Final = "set a limit in bytes alone, which holds over all slices"
@@ -11,7 +12,6 @@ _PACE: Final = "let senders take of a limiter or a bucket, whose rate holds over
 _STORE: Final = "let when_full say block, or fail, and give it more memory by more slices"
 _ONE: Final = "leave out one of the two, or write 'default' for what a preset or a wider rule sets"
 _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
-    "limit_messages": ("limit_messages", frozenset({"", "unlimited"}), _LEVEL),
     "hard_bytes": ("hard_limit", frozenset({""}), _LEVEL),
     "resume_bytes": ("resume_at", frozenset({""}), _LEVEL),
     "resume_messages": ("resume_at_messages", frozenset({""}), _LEVEL),
@@ -49,7 +49,7 @@ _SUMMED: Final = frozenset({
 """Fields of slices that say together what those of a whole destination say."""
 _HIGHEST: Final = frozenset({"consumers", "active", "learning_until", "epoch_ms", "largest_bytes"})
 _LOWEST: Final = frozenset({"next_due"})
-_OWN: Final = frozenset({"slices_pool", "placed", "of_slices", "spread"})
+_OWN: Final = frozenset({"slices_pool", "messages_pool", "placed", "of_slices", "spread"})
 """Fields that say how a destination is spread, and nothing of what it is."""
 
 
@@ -65,13 +65,27 @@ def whole_fields(slices: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return whole
 
 
+POOLS: Final = ("pools", "slices_pool", "messages_pool")
+"""Fields of a destination that name pools: those that it is given, and those that slices have for themselves."""
+
+
 def pools_of(fields: Mapping[str, str]) -> str:
-    """Return the encoded names of the pools that a destination is in, that of its slices included, with blanks between.
+    """Return the encoded names of all pools that a destination is in, with blanks between.
 
     >>> pools_of({"pools": "memory", "slices_pool": "orders%.0"})
     'memory orders%.0'
     """
-    return f"{fields.get('pools', '')} {fields.get('slices_pool', '')}".strip()
+    return " ".join(fields[name] for name in POOLS if fields.get(name))
+
+
+def with_pools_of_slices(name: str, fields: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the fields of a whole destination, which say nothing of the pools of its slices, with these."""
+    if "sliced" not in fields:
+        return fields
+    own = {"slices_pool": encode_name(slices_pool(name))}
+    if fields.get("limit_messages", "unlimited") != "unlimited":
+        own["messages_pool"] = encode_name(messages_pool(name))
+    return {**fields, **own}
 
 
 _OF_ALL: Final = "each slice would keep to it alone, and only a limit of each key lies in one slice"

@@ -26,7 +26,7 @@ def together(slices: Sequence[Snapshot]) -> Snapshot:
     waiters = sorted((waiter for one in slices for waiter in one.waiters), key=lambda waiter: _since(waiter[1]))
     names = [name for name, _ in waiters]
     session = own.waiters[own.place - 1][0] if 0 < own.place <= len(own.waiters) else None
-    pool = first.fields.get("slices_pool")
+    shared = {first.fields.get(name) for name in ("slices_pool", "messages_pool")}
     return replace(
         first,
         fields=fields,
@@ -36,18 +36,20 @@ def together(slices: Sequence[Snapshot]) -> Snapshot:
         consumers=_added([one.consumers for one in slices]),
         subscriptions=_added([one.subscriptions for one in slices], alike=True),
         own=own.own,
-        slices={name: record for name, record in _added([one.slices for one in slices]).items() if name != pool},
+        slices={name: record for name, record in _added([one.slices for one in slices]).items() if name not in shared},
         groups=_groups(slices),
         ledger=tuple(sorted((entry for one in slices for entry in one.ledger), key=_written, reverse=True)),
-        pools={name: record for one in slices for name, record in one.pools.items() if name != pool},
+        pools={name: record for one in slices for name, record in one.pools.items() if name not in shared},
     )
 
 
 def is_above(fields: Mapping[str, str]) -> bool:
     """Return whether more is in use than the limit allows, as these fields say."""
-    limit = fields.get("limit_bytes", "")
-    used = sum(int(fields.get(name, 0)) for name in ("pending_bytes", "leased_bytes"))
-    return limit.isdigit() and used > int(limit)
+    for unit in ("bytes", "messages"):
+        limit = fields.get(f"limit_{unit}", "")
+        if limit.isdigit() and sum(int(fields.get(f"{name}_{unit}", 0)) for name in ("pending", "leased")) > int(limit):
+            return True
+    return False
 
 
 async def read_within(read: Callable[[], Awaitable[Snapshot | None]]) -> Snapshot | None:
