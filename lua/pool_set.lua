@@ -77,9 +77,12 @@ if settings.sites then
   load_sites(settings.sites)
 end
 for member, m in pairs(p.sites) do
-  if known and not before[member] and p.learning == 0 and not m.known then
+  local is_new = known and not before[member] and p.learning == 0 and not m.known
+  if is_new then
     m.heard = p.epoch -- it never had anything here, or that would be known
-    save_member(member, m)
+  end
+  if is_new or (m.known and settings.sites) then
+    save_member(member, m) -- with the weight that it has now
   end
 end
 serve_line()

@@ -72,18 +72,21 @@ if epoch > 0 then
   s.granted, s.returned = math.max(s.granted, granted), math.max(s.returned, returned)
   s.epoch, s.there, s.most, s.heard = epoch, there, most, now_ms
 end
-if s.epoch == p.epoch and p.learning == 0 then
-  owed = math.max(owed, s.granted - s.returned - s.most)
-  if owed > 0 then
-    s.owed, s.asked = math.max(s.owed, math.min(s.granted, s.returned + owed)), now_ms
-  end
-  local free = math.max(0, s.granted - s.returned - p.granted)
-  local wanted = math.max(s.owed - s.returned, lacks, idle)
-  s.returned = s.returned + math.min(free, math.max(0, wanted))
+local settled = s.epoch == p.epoch and p.learning == 0
+owed = math.max(owed, s.granted - s.returned - s.most)
+if settled and owed > 0 then
+  s.owed, s.asked = math.max(s.owed, math.min(s.granted, s.returned + owed)), now_ms
 end
 s.owed = math.max(s.owed, s.returned)
 set_limit()
-serve_line()
+serve_line() -- before what is lacking there goes back: the line here has been granted that, while others waited there
+if settled then
+  local free = math.max(0, s.granted - s.returned - p.granted)
+  local wanted = math.max(s.owed - s.returned, lacks, idle)
+  s.returned = s.returned + math.min(free, math.max(0, wanted))
+  s.owed = math.max(s.owed, s.returned)
+  set_limit()
+end
 redis.call('HSET', K_POOL, 'share', share_text(s))
 save_pool()
 return reply('OK')

@@ -31,7 +31,8 @@ local function load_sites(text)
   if names[1] then
     for i, record in ipairs(redis.call('HMGET', K_MEMBERS, unpack(names))) do
       local m = parse_member(record)
-      m.most, m.heard = p.sites[names[i]], tonumber(string.match(record or '', HEARD_PATTERN) or 0)
+      local named = p.sites[names[i]]
+      m.most, m.weight, m.heard = named.most, named.weight, tonumber(string.match(record or '', HEARD_PATTERN) or 0)
       p.sites[names[i]] = m
     end
   end

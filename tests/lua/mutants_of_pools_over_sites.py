@@ -12,6 +12,7 @@ _GONE = f"{_M}::test_a_pool_that_is_no_part_any_more_gives_all_back"
 _NAMED = f"{_M}::test_a_site_that_is_named_no_more_keeps_what_it_uses_and_nothing_else"
 _DRAWS = f"{_M}::test_a_site_draws_what_it_lacks_and_gives_back_what_nobody_has_there"
 _NEW = f"{_M}::test_a_site_that_is_new_to_a_pool_that_lost_nothing_takes_no_room"
+_FAIR = "test_fair_sites::test_sites_share_by"
 _FORGOTTEN = f"{_M}::test_what_is_forgotten_of_a_site_is_free_and_the_site_hears_of_it"
 
 POOLS_OVER_SITES: Final = (
@@ -78,7 +79,7 @@ POOLS_OVER_SITES: Final = (
     ("P1", "pool_share", "math.min(free, math.max(0, wanted))", "math.max(0, wanted)", _DRAWS),
     ("P2", "pool_site", "p.granted = p.granted + m.granted - m.returned - held", "", _DRAWS),
     ("P2", "pool_site", "  p.granted = p.granted - held\n", "", _FORGOTTEN),
-    ("P6", "pool_share", "serve_line()\n", "", f"{_M}::test_the_line_here_hears_at_once_of_what_came"),
+    ("P6", "pool_share", "serve_line() --", "--", f"{_M}::test_the_line_here_hears_at_once_of_what_came"),
     (
         "P6",
         "pool_site",
@@ -94,6 +95,13 @@ POOLS_OVER_SITES: Final = (
         f"{_M}::test_what_a_site_does_not_use_is_for_those_who_wait_here",
     ),
     ("P7", "pool_site", "math.max(0, math.min(lacks, above))", "0", _OWES),
+    (
+        "P7",
+        "lib/pool",
+        "m.weight, m.heard = named.most, named.weight,",
+        "m.weight, m.heard = named.most, 1,",
+        f"{_FAIR}_weight_beside_destinations_at_home",
+    ),
     ("P7", "lib/share", "math.max(s.returned, s.owed) or 0", "s.returned or 0", _OWES),
     # Parts that are none any more.
     ("P2", "pool_share", "  s.returned = s.granted\n", "", _GONE),

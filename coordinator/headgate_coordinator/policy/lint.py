@@ -21,6 +21,8 @@ from headgate_coordinator.policy.finding import Finding
 from headgate_coordinator.policy.lint_descriptors import CODES as OF_DESCRIPTORS
 from headgate_coordinator.policy.lint_descriptors import descriptor_traps
 from headgate_coordinator.policy.lint_links import link_traps
+from headgate_coordinator.policy.lint_pools import CODES as OF_POOLS
+from headgate_coordinator.policy.lint_pools import pool_traps
 from headgate_coordinator.policy.lint_shadows import shadow_traps
 from headgate_coordinator.policy.lint_spool import spool_traps
 
@@ -343,8 +345,10 @@ RULES: Final[dict[str, Callable[[_Place], Found]]] = {
     "HG135": _retried_for_ever,
 }
 CODES: Final = tuple(
-    sorted([*RULES, "HG107", "HG115", "HG116", "HG117", "HG118", "HG138", *lint_limiters.CODES, *OF_DESCRIPTORS])
-)
+    sorted([
+        *RULES, "HG107", "HG115", "HG116", "HG117", "HG118", "HG138", *lint_limiters.CODES, *OF_DESCRIPTORS, *OF_POOLS
+    ])
+)  # fmt: skip
 
 
 def lint(policy: Policy, known: Setup | None = None) -> list[Finding]:
@@ -352,7 +356,7 @@ def lint(policy: Policy, known: Setup | None = None) -> list[Finding]:
     found: dict[tuple[str, str, str], Finding] = {}
     known = known or Setup()
     findings: list[Any] = [*_sum_above_pool(policy), *link_traps(policy), *spool_traps(policy, known.mean)]
-    findings += [*descriptor_traps(policy), *lint_limiters.quota_traps(policy.user_limits)]
+    findings += [*descriptor_traps(policy), *pool_traps(policy), *lint_limiters.quota_traps(policy.user_limits)]
     for example in examples(policy):
         findings += lint_limiters.limiter_traps(example.resolved)
         findings += shadow_traps(example.resolved)

@@ -17,7 +17,7 @@ from headgate.core.names import decode_name
 from headgate.core.policy import Policy
 from headgate.errors import HeadgateError
 from headgate.namespace.pool_limits import pool_names
-from headgate.namespace.pool_sites import most_by_site
+from headgate.namespace.pool_sites import sites_named
 from headgate.redis.keys import PoolAddress, namespace_channel
 from headgate.redis.replies import record
 from headgate_coordinator.fleet.leases import LeaseStore, pages
@@ -114,7 +114,7 @@ class PoolSupervisor:
             fields = pool.fields
             if "part_of" in fields:
                 self._add_share(plan, sites, policy.site, pool.name, fields["part_of"])
-            if names := (*most_by_site(fields), *self._unnamed.get(pool.name, ())):
+            if names := (*sites_named(fields), *self._unnamed.get(pool.name, ())):
                 address = PoolAddress.of(self._client.namespace, pool.name)
                 what = (pool.name, names)
                 plan[f"pool-sites:{address.key}"] = what, partial(PoolSitesJob, self._client, address, names)
@@ -146,7 +146,7 @@ class PoolSupervisor:
             if "share" in fields and (of := record(fields["share"].encode())["of"]) != known.get("part_of", ""):
                 shares[name] = of
             members = await store.members(pool, match="@*")
-            if sites := tuple(one.site for one in members if one.site not in most_by_site(known)):
+            if sites := tuple(one.site for one in members if one.site not in sites_named(known)):
                 unnamed[name] = sites
         self._leftovers, self._unnamed = shares, unnamed
 

@@ -20,6 +20,7 @@ class SitePart:
     Attributes:
         site: its name.
         most: bytes that it may have; 0 where the pool names it no more, and waits for what it has.
+        weight: its share beside other sites, and destinations, that wait for more.
         held: bytes that were granted to it and have not come back.
         kept: bytes beyond these that nobody else gets: state was lost here, and it was not heard of since.
         heard: seconds since its last report; None when there was none.
@@ -28,6 +29,7 @@ class SitePart:
 
     site: str
     most: int
+    weight: int
     held: int
     kept: int
     heard: float | None
@@ -65,31 +67,34 @@ class PoolPart:
         return f"a part of pool {self.pool} at site {self.site}, which lent {self.held} bytes{most}{state}"
 
 
-def most_by_site(fields: Mapping[str, str]) -> dict[str, int]:
-    """Return the bytes that each site may have of a pool, as the fields of its state name them."""
-    parts = (part.partition("=") for part in fields.get("sites", "").split())
-    return {site: int(most) for site, _, most in parts}
+def sites_named(fields: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """Return the sites that the fields of a pool's state name: the bytes that each may have, and its weight."""
+    found = {}
+    for part in fields.get("sites", "").split():
+        site, _, share = part.partition("=")
+        most, _, weight = share.partition("*")
+        found[site] = int(most), int(weight or 1)
+    return found
 
 
 async def site_parts(
     server: Backend, pool: PoolAddress, fields: Mapping[str, str], members: Collection[Share]
 ) -> tuple[SitePart, ...]:
     """Return the parts that sites have of a pool."""
-    named = most_by_site(fields)
+    named = sites_named(fields)
     shares = {share.site: share for share in members if share.site}
     if not named and not shares:
         return ()
     now, epoch = await now_ms(server, pool.keys[0]), int(fields["epoch"])
-    return tuple(
-        _site_part(site, named.get(site, 0), shares.get(site), now, epoch) for site in sorted({*named, *shares})
-    )
+    return tuple(_site_part(site, named.get(site), shares.get(site), now, epoch) for site in sorted({*named, *shares}))
 
 
-def _site_part(site: str, most: int, share: Share | None, now: int, epoch: int) -> SitePart:
+def _site_part(site: str, named: tuple[int, int] | None, share: Share | None, now: int, epoch: int) -> SitePart:
+    most, weight = named or (0, share.weight if share else 1)
     held = share.held if share else 0
     kept = max(0, most - held) if share is None or share.heard != epoch else 0
     heard = max(0.0, (now - share.seen_ms) / 1000) if share and share.seen_ms else None
-    return SitePart(site, most, held, kept, heard, (held + kept > 0) and (heard is None or heard > SILENT))
+    return SitePart(site, most, weight, held, kept, heard, (held + kept > 0) and (heard is None or heard > SILENT))
 
 
 async def pool_part(server: Backend, pool: PoolAddress, fields: Mapping[str, str]) -> PoolPart | None:

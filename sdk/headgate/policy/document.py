@@ -29,6 +29,7 @@ from headgate.policy.value_forms import (
     StoreFull,
     StoreUrl,
     TopUp,
+    Weight,
     Weights,
     WindowWord,
 )
@@ -209,6 +210,13 @@ class Destination(Table):
     consumer: Consumer | None = None
 
 
+class SitePart(Table):
+    """A site has a part of a pool here."""
+
+    most: Size = Field(description="bytes that it may have")
+    weight: Weight = Field(None, description="share beside other sites and destinations that wait; else 1")
+
+
 class PoolTable(Table):
     """A pool is a limit that destinations share by naming it in their ``pools``."""
 
@@ -219,10 +227,13 @@ class PoolTable(Table):
     reserve: Size = Field(None, description="bytes kept for reserved destinations")
     site: SiteName = Field(None, description="a [[site]]: the limit is what that site lends of its pool; limit caps it")
     pool: Name | None = Field(None, description="of the pool at that site; else of the same name")
-    sites: dict[SiteName, Size] = Field(
+    sites: dict[
+        SiteName,
+        Annotated[Annotated[SitePart, Tag("table")] | Annotated[Size, Tag("value")], Discriminator(_is_table)],
+    ] = Field(
         {},
         max_length=32,
-        description="sites that take part, each with the most that it may have, e.g. { paris = '1GB' }",
+        description="sites that take part, each with the most that it may have, e.g. { paris = '1GB' }, or a table",
     )
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from typing import Any, Final
 from headgate.core.limits.shadow import IN_SHADOW
 from headgate.core.names import encode_name, is_slice
 from headgate.core.policy import SHARED, Pool
-from headgate.policy.document import Destination, Limit, PoolTable
+from headgate.policy.document import Destination, Limit, PoolTable, SitePart
 from headgate.policy.line_numbers import Path
 from headgate.policy.links import LinkCompiler
 from headgate.policy.problems import Problem
@@ -83,13 +83,14 @@ def _part_of(table: PoolTable) -> str | None:
 
 def _sites(table: PoolTable, links: LinkCompiler, path: Path, source: Source, problems: list[Problem]) -> str | None:
     parts = []
-    for site, most in table.sites.items():
+    for site, part in table.sites.items():
+        most, weight = (part.most, part.weight) if isinstance(part, SitePart) else (part, None)
         if most == DEFAULT:
             problems.append(source.problem((*path, site), "a site has no part by default; give it a size"))
         elif site == links.document.site_name:
             problems.append(source.problem((*path, site), f"{site!r} is the name of this site itself; name others"))
         else:
-            parts.append(f"{site}={parse_size(most)}")
+            parts.append(f"{site}={parse_size(most)}" + ("" if weight in (None, 1, DEFAULT) else f"*{weight}"))
     return " ".join(parts) or None
 
 

@@ -22,7 +22,18 @@ from headgate.core.limits.priority import LEAST_OVERTAKEN, MAX_OVERTAKEN, MOST_O
 from headgate.core.links.link import is_site_variable
 from headgate.core.names import encode_name
 from headgate.core.selector.parser import Selector
-from headgate.core.spellings import DURABILITY, GROWTH, MOST_GROWTH, NUMBER, SHARE, SIZE, WHEN_FULL, WINDOW, ValueForm
+from headgate.core.spellings import (
+    DURABILITY,
+    GROWTH,
+    MOST_GROWTH,
+    NUMBER,
+    SHARE,
+    SIZE,
+    WEIGHT,
+    WHEN_FULL,
+    WINDOW,
+    ValueForm,
+)
 from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace
 from headgate.settings import DEFAULT, MOST_POOLS
@@ -258,6 +269,7 @@ Quota = form(check_quota, _text("(" + FREE + "|" + _COUNTED + r")/\s*(h|hour|day
 Resets = form(check_reset, _text(r"([a-z]{3}\s+|\d{1,2}\s+)?\d\d:\d\d(\s+[A-Za-z0-9_+/-]+)?"))
 LimitName = form(check_name, {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,31}$"})
 KeyLimit = form(_key_limit, _AMOUNT, _text(_COUNTED, _COUNTED + _PERIOD), {"type": "object"})
+Weight = form(_as(WEIGHT), {"type": "integer", "minimum": 1, "maximum": MAX_WEIGHT})
 Weights = form(
     weights_text,
     {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1, "maximum": MAX_WEIGHT}},

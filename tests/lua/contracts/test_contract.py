@@ -295,7 +295,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for _, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids))) do",
     },
     "the entries of a text that a header bounds": {
-        "lib/sites": "for site, most in string.gmatch(text or '', '([a-z0-9-]+)=(%d+)') do",
+        "lib/sites": "for site, most, weight in string.gmatch(text or '', '([a-z0-9-]+)=(%d+)%*?(%d*)') do",
         "lib/pool": "for _, m in pairs(p.sites) do",
         "pool_set": "for member, m in pairs(p.sites) do",
         "pool_site": "for i, word in ipairs(words) do",

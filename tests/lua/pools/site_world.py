@@ -50,8 +50,8 @@ LOSSES = st.one_of(
 class SiteWorld:
     """Both sites, on one server, each of which has a run of its own."""
 
-    def __init__(self, hq: PoolWorld, eu: PoolWorld) -> None:
-        self.hq, self.eu = hq, eu
+    def __init__(self, hq: PoolWorld, eu: PoolWorld, name: str = "eu") -> None:
+        self.hq, self.eu, self.name = hq, eu, name
         self.mail: list[tuple[str, Any]] = []
         self.kept: dict[str, list[bytes | None]] = {}
         self.number = 0
@@ -66,12 +66,13 @@ class SiteWorld:
             server = RewritingServer(url, virtual_clock, lambda source: source.replace(*rule) if rule else source)
             await server.open()
             worlds.append(PoolWorld(server, f"{namespace}-{site}"))
-        return cls(*worlds)
+        hq, eu = worlds
+        return cls(hq, eu)
 
     @property
     def key(self) -> bytes:
         """Of the letters."""
-        return self.hq.pool.site_key("eu")
+        return self.hq.pool.site_key(self.name)
 
     async def open(self, limit: int = LIMIT, most: int = MOST) -> None:
         self.hq.settings = {"limit_bytes": str(limit), "sites": f"eu={most}"}
@@ -97,7 +98,7 @@ class SiteWorld:
         """Deliver a report; returns the answer to it."""
         store = PoolSiteStore(self.hq.server)
         await self.hq.server.command(self.key, "HSET", self.key, "report", text)
-        _, epoch, _, _, served = await store.account(self.hq.pool, "eu")
+        _, epoch, _, _, served = await store.account(self.hq.pool, self.name)
         await self.hq.pools.deliver(self.hq.pool, served, epoch)
         return await self.answer()
 

@@ -202,6 +202,11 @@ PAIRS: list[tuple[str, int, Setup, str, str]] = [
         ASKS + "amounts = { slots = 1 }\nhold = 't'\n" + LLM + SLOTS,
         ASKS + "amounts = { slots = 1 }\nhold = 't'\n" + ENDS + LLM + SLOTS,
     ),
+    (
+        "HG140", 5, Setup(),
+        POOL + 'reserve = "1MB"\nsites = { berlin = "5MB", rome = { most = "4MB", weight = 3 } }',
+        POOL + 'reserve = "1MB"\nsites = { berlin = "5MB", rome = "3MB" }',
+    ),
 ]  # fmt: skip
 
 

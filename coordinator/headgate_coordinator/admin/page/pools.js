@@ -28,7 +28,7 @@ function partOf({ site, held, most, heard: at, confirmed, stranded }) {
   return `holds ${bytes(held)}${of} of site ${site}, ${heard(at)}${stranded ? ", cut off" : confirmed ? "" : ", not confirmed"}`;
 }
 
-function partAt({ site, held, most, kept, heard: at, stranded }) {
-  const more = kept ? ` + ${bytes(kept)} kept for it` : "";
+function partAt({ site, held, most, weight, kept, heard: at, stranded }) {
+  const more = `${kept ? ` + ${bytes(kept)} kept for it` : ""}${weight === 1 ? "" : `, weight ${weight}`}`;
   return `site ${site}: ${bytes(held)} of at most ${bytes(most)}${more}, ${heard(at)}${stranded ? ", cut off" : ""}`;
 }

@@ -51,7 +51,7 @@ FORMS: Final[Mapping[str, tuple[str, int]]] = {
     "selector": ("#?[%w._~%%-]*", 2000),
     "site": ("[a-z0-9-]+", 32),
     "part": ("[a-z0-9-]+/[%w._~%%-]+", 840),
-    "sites": ("[a-z0-9= -]+", 2000),
+    "sites": ("[a-z0-9=* -]+", 2000),
 }
 """Forms of text, as patterns of Lua without captures and with no ']' in a set, and the most bytes."""
 REFUSED: Final = "ARGUMENT "
