@@ -63,10 +63,11 @@ async def act(world: PoolWorld, action: tuple[Any, ...]) -> None:  # noqa: C901,
             producer.start_anew()
             producer.epoch = 0
         case "lose pool":
-            await world.clock(1)
+            await world.clock(50)  # an epoch is a moment, so several began in one only where a clock was set back
             await world.server.command(world.pool.keys[0], "DEL", *world.pool.keys)
             await world.store.set(world.pool, world.settings, mode="recover", ttl_ms=1000)
         case "restart":
+            await world.clock(1)
             world.server.run = f"run {rest[0]}".encode()
         case "rebuild":
             await world.rebuild()
