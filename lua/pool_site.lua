@@ -15,18 +15,10 @@
            a later pool than this one: the clock here was set back)
 ]]
 --- @include "lib/fair"
---- @include "lib/site_key"
+--- @include "lib/letters"
 local run_id, site, mode = ARGV[1], ARGV[2], ARGV[3]
-local MOST_REPORT = 200
-local MOST_LETTER = 400 -- of what is written here; the site may write there too
 local SITE_CHUNK_BYTES = 4194304 -- as for members, at a distance
-local REPORT = '^epoch=(%d+) pool=(%d+) granted=(%d+) returned=(%d+) need=(%d+) at=(%d+)$'
 local member = SITE .. site
-
--- What is left under a name, or nothing where that is more than this script ever writes.
-local function letter(field)
-  return redis.call('HSTRLEN', K_SITE, field) <= MOST_LETTER and redis.call('HGET', K_SITE, field) or ''
-end
 
 if not load_pool(run_id) then
   return { 'UNKNOWN', '0', '0', '0', {} }
@@ -60,7 +52,7 @@ local function answer(code)
   local lacks, owed = wanted()
   local text = string.format('code=%s epoch=%d pool=%d granted=%d returned=%d most=%d lacks=%d owed=%d', code, m.epoch,
     p.epoch, m.granted, m.returned, math.max(0, math.min(most_of(m), MOST_COUNTED)), lacks, owed)
-  local before = letter('answer')
+  local before = letter('answer', MOST_LETTER)
   redis.call('HSET', K_SITE, 'answer', text .. ' at=' .. int(now_ms))
   if string.sub(before, 1, #text) ~= text then
     redis.call('PUBLISH', K_SITE, 'answer')
@@ -72,27 +64,18 @@ end
 redis.call('HDEL', K_POOL, '-') -- allowed under OOM, and so is all that follows: room must be given back
 if mode == 'forget' then
   p.granted = p.granted - held
-  m.returned, m.heard = m.granted, p.epoch
+  m.returned, m.heard, m.epoch = m.granted, p.epoch, 0 -- of any epoch: its clock may have been set back
   redis.call('ZREM', K_LINE, member)
   serve_line(member, m)
   save()
   return answer('OK')
 end
-local size = redis.call('HSTRLEN', K_SITE, 'report')
-if size == 0 or size > MOST_REPORT then
-  return { size == 0 and 'SILENT' or 'INVALID', int(p.epoch), int(held), '0', {} }
+local report, silent, numbers = read_report()
+if not numbers then
+  return { silent and 'SILENT' or 'INVALID', int(p.epoch), int(held), '0', {} }
 end
-local report = redis.call('HGET', K_SITE, 'report')
-local words, sound = { string.match(report, REPORT) }, 0
-for i, word in ipairs(words) do
-  words[i] = tonumber(word)
-  sound = sound + (#word <= 16 and words[i] <= MOST and 1 or 0)
-end
-if sound ~= 6 then
-  return { 'INVALID', int(p.epoch), int(held), '0', {} }
-end
-local epoch, there, granted, returned, need = unpack(words)
-if report == letter('read') then
+local epoch, there, granted, returned, need = unpack(numbers)
+if report == letter('read', MOST_REPORT) then
   serve_line(member, m)
   save()
   return answer('SAME')

@@ -12,6 +12,8 @@ _GONE = f"{_M}::test_a_pool_that_is_no_part_any_more_gives_all_back"
 _NAMED = f"{_M}::test_a_site_that_is_named_no_more_keeps_what_it_uses_and_nothing_else"
 _DRAWS = f"{_M}::test_a_site_draws_what_it_lacks_and_gives_back_what_nobody_has_there"
 _NEW = f"{_M}::test_a_site_that_is_new_to_a_pool_that_lost_nothing_takes_no_room"
+_FILLS = f"{_M}::test_what_a_hostile_site_leaves_beside_its_report_is_deleted"
+_SET_BACK = f"{_M}::test_a_site_that_lost_all_while_its_clock_was_set_back_is_heard_again_once_it_is_forgotten"
 _FAIR = "test_fair_sites::test_sites_share_by"
 _FORGOTTEN = f"{_M}::test_what_is_forgotten_of_a_site_is_free_and_the_site_hears_of_it"
 
@@ -69,12 +71,14 @@ POOLS_OVER_SITES: Final = (
     ),
     (
         "P11",
-        "pool_site",
-        "redis.call('HSTRLEN', K_SITE, field) <= MOST_LETTER and ",
-        "",
+        "lib/letters",
+        "if redis.call('HSTRLEN', K_SITE, field) > most then",
+        "if false then",
         f"{_M}::test_what_a_hostile_site_leaves_in_place_of_an_answer_is_not_read",
     ),
-    ("P1", "pool_site", "#word <= 16 and words[i] <= MOST and 1 or 0", "1", _HOSTILE),
+    ("P1", "lib/letters", "#word <= 16 and numbers[i] <= MOST and 1 or 0", "1", _HOSTILE),
+    ("P11", "lib/letters", "if redis.call('HLEN', K_SITE) > LETTERS then", "if false then", _FILLS),
+    ("P6", "pool_site", "m.granted, p.epoch, 0 --", "m.granted, p.epoch, m.epoch --", _SET_BACK),
     # What goes back is not in use, and is counted.
     ("P1", "pool_share", "math.min(free, math.max(0, wanted))", "math.max(0, wanted)", _DRAWS),
     ("P2", "pool_site", "p.granted = p.granted + m.granted - m.returned - held", "", _DRAWS),
@@ -83,7 +87,7 @@ POOLS_OVER_SITES: Final = (
     (
         "P6",
         "pool_site",
-        "if report == letter('read') then",
+        "if report == letter('read', MOST_REPORT) then",
         "if false then",
         f"{_M}::test_a_site_that_fell_silent_does_not_hold_up_the_line",
     ),

@@ -76,8 +76,10 @@ class PoolPartJob(PoolJob):
 
     def _judge(self, letter: Letter) -> None:
         if letter.code == "STALE":
-            self.fail(f"site {self._site} has heard of a later pool of {self._name!r}: two go by that name, or a clock "
-                      "here was set back")  # fmt: skip
+            self.fail(
+                f"site {self._site} has heard of a later pool of {self._name!r}: two go by that name, or all was lost "
+                f"here and the clock set back; then `headgate pool forget-site {self._there} {self._name} --gone` there"
+            )
         elif letter.code == "AHEAD":
             self.fail(f"site {self._site} has lost a later pool than the one it has: its clock was set back")
         elif not letter.text and time.monotonic() - self._began > SILENT:

@@ -298,7 +298,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/sites": "for site, most, weight in string.gmatch(text or '', '([a-z0-9-]+)=(%d+)%*?(%d*)') do",
         "lib/pool": "for _, m in pairs(p.sites) do",
         "pool_set": "for member, m in pairs(p.sites) do",
-        "pool_site": "for i, word in ipairs(words) do",
+        "lib/letters": "for i, word in ipairs(numbers) do",
         "lib/selecting": "for sub, id in string.gmatch(string.match(text, '^%S*'), '([^,=]+)=(%d+)') do"
         "|for mask in string.gmatch(text, ' (%d+)') do|for i, sub in ipairs(subs) do"
         "|for name, wants in string.gmatch(before, '([^= ]+)(=%S+)') do",

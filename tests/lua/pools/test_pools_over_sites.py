@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.redis.stores.pool_sites import Letter, PoolSiteStore
 from headgate.redis.stores.pools import PoolStore
-from tests.lua.place import TTL_MS
+from tests.lua.place import BEGIN_MS, TTL_MS
 from tests.lua.pool_world import Runner, granted
 from tests.lua.pools.pool_actions import QUIET, act
 from tests.lua.pools.site_world import EVENTS, LIMIT, LOSSES, MOST, SiteWorld
@@ -249,6 +249,32 @@ async def test_what_a_hostile_site_leaves_in_place_of_an_answer_is_not_read(two:
             return message is not None and message["data"] == b"answer"
 
         await wait_until(heard, timeout=5)
+
+
+async def test_what_a_hostile_site_leaves_beside_its_report_is_deleted(two: SiteWorld) -> None:
+    """Mutant: it stays, and fills the memory of the home."""
+    server, store = two.hq.server, PoolSiteStore(two.hq.server)
+    await server.command(two.key, "HSET", two.key, "report", "x" * 100_000, "answer", "x" * 100_000)
+    code, *_ = await store.account(two.hq.pool, "eu")
+    assert (code, await server.command(two.key, "HLEN", two.key)) == ("INVALID", 1)
+    await server.command(two.key, "HSET", two.key, *(word for n in range(4) for word in (f"{n}", "x")))
+    code, *_ = await store.account(two.hq.pool, "eu")
+    assert (code, await server.command(two.key, "EXISTS", two.key)) == ("SILENT", 0)
+    await two.settle()
+    await two.obtain("eu", "a", 30)
+    assert (await two.eu.look("a")).lacks == 0
+
+
+async def test_a_site_that_lost_all_while_its_clock_was_set_back_is_heard_again_once_it_is_forgotten(
+    two: SiteWorld,
+) -> None:
+    """Mutant: the epoch of before stays."""
+    await two.obtain("eu", "a", 30)
+    earlier = f"epoch={BEGIN_MS - 60_000} pool={(await two.answer()).pool} granted=0 returned=0 need=10 at=1"
+    assert (await two.report(earlier)).code == "STALE"
+    await PoolSiteStore(two.hq.server).account(two.hq.pool, "eu", mode="forget")
+    answer = await two.report(earlier)
+    assert (answer.code, answer.epoch) == ("OK", BEGIN_MS - 60_000)
 
 
 async def test_a_site_that_fell_silent_does_not_hold_up_the_line(two: SiteWorld) -> None:

@@ -9,12 +9,15 @@ from headgate.redis.backend import Backend
 from headgate.redis.keys import PoolAddress
 from headgate.redis.replies import record
 from headgate.redis.scripts import script
-from headgate.redis.stores.pools import Share, served_of
+from headgate.redis.stores.pools import UNLIMITED, Share, served_of
 
 SILENT: Final = 5.0
 """Seconds after which a site that was heard of counts as cut off; it is heard of every second."""
 MOST_LETTER: Final = 400
 """Bytes of a letter; a longer one is none."""
+
+
+_CODES: Final = ("OK", "SAME", "STALE", "AHEAD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ class Letter:
         try:
             words = record(text)
             numbers = {name: int(words[name]) for name in cls.__slots__ if name not in ("text", "code")}
-            return cls(text.decode(), words["code"], **numbers)
+            sound = words["code"] in _CODES and all(0 <= number < UNLIMITED for number in numbers.values())
+            return cls(text.decode(), words["code"], **numbers) if sound else cls()
         except (ValueError, KeyError, IndexError):
             return cls()
 
