@@ -44,6 +44,10 @@ local function load_rules(read)
   if pool then
     read.pools, read.of_slices, read.shut = { pool }, of + 0, 0
     return judge_rules(read)
+  elseif read.rules == 'slices_pool messages_pool of_slices' then -- nothing else, so no call reads more
+    local has = redis.call('HMGET', K_DESTINATION, 'slices_pool', 'messages_pool', 'of_slices')
+    read.pools, read.messages_pool, read.of_slices, read.shut = { has[1], has[2] }, has[2], has[3] + 0, 0
+    return judge_rules(read)
   end
   local NUMBERS = { 'active', 'shut', 'send_burst', 'send_tat', 'send_byte_burst', 'send_byte_tat', 'send_us', 'delivery_burst',
     'delivery_tat', 'sorted' }

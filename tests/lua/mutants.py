@@ -66,6 +66,8 @@ _POOLS, _SLICES, _FAIR = "test_pools", "test_slices", "test_fair_pools"
 _MESSAGES = "test_sliced_messages"
 _SLICED_MESSAGES: Final = (
     ("P1", "lib/rules", "(read.messages_pool or '')", "''",
+     f"{_MESSAGES}::test_nobody_takes_a_slice_out_of_it_who_leaves_the_limit"),
+    ("P1", "lib/rules", "{ has[1], has[2] }", "{ has[1] }",
      f"{_MESSAGES}::test_a_queue_with_slices_lends_no_message_that_its_pool_did_not"),
     ("P1", "lib/rules", "if name == read.messages_pool then", "if false then",
      f"{_MESSAGES}::test_a_queue_with_slices_lends_no_message_that_its_pool_did_not"),

@@ -65,6 +65,7 @@ async def test_nobody_takes_a_slice_out_of_it_who_leaves_the_limit(place: Place)
         {"pools": ""},
         {"slices": "2"},
         {"limit_messages": "9"},
+        {"message_ttl_ms": "5000"},  # a rule beside
     ):
         await place.change(**settings)
         assert await field(place, "messages_pool") == pool, settings
