@@ -25,9 +25,9 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
   end
   local h = read_hold(id)
   if h and h.state == 'H' then return 'held' end
-  if limiter.pins and pinned.is_elsewhere(key) then
+  if limiter.pins and (pinned.is_elsewhere(key) or (not h and pinned.lacks_part(text))) then
     if h then end_wait(id, h) end
-    return 'moved'
+    return pinned.is_elsewhere(key) and 'moved' or 'parts'
   elseif h then
     stay(id, h)
     local _, limit, whose, most = what_binds(h.key, h.amounts)
@@ -38,10 +38,9 @@ local function try_to_admit(id, key, text, ttl_ms, wait_ms)
     return nil
   end
   local amounts, unknown = name_amounts(text)
-  local _, is_named = weight_of(key)
   if not amounts or amounts == '-' then
     return 'limit ' .. (unknown or '-')
-  elseif limiter.refuse and key ~= NO_KEY and not is_named then
+  elseif limiter.refuse and key ~= NO_KEY and not select(2, weight_of(key)) then
     return 'key'
   elseif not has_room_for(key) then
     return 'keys'

@@ -11,7 +11,7 @@ local AGING = 1 -- of a limit at once, or seconds of a rate, by which a band may
 local function asked_band(key, text)
   local band, best = tonumber(string.match(text, '~([0-7])')), nil
   if d.bands then
-    local of_key, is_named = weight_among(d.bands, key)
+    local of_key, is_named = weight_among(d.bands, pinned.name_of(key))
     best = is_named and of_key or nil
   end
   return math.max(band or best or USUAL, best or 0)

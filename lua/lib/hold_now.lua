@@ -2,8 +2,9 @@
 -- What is held from now on.
 
 local function count_in(id, h)
-  limiter.admitted = limiter.admitted + 1
-  by_band.count(h.band, 2, 1)
+  local count = pinned.has_part(h.amounts) and 0 or 1
+  limiter.admitted = limiter.admitted + count
+  by_band.count(h.band, 2, count)
   charge_shadows(id, h.key, h.amounts)
   take_amounts(h.key, h.amounts, 1)
 end

@@ -35,7 +35,8 @@ local function take_in(key, text)
     carry_over_key(levels)
   end
   levels.generation = limiter.generation
-  keyed[key] = { levels = levels, text = text or '', forms = key ~= NO_KEY and limiter.key_forms or {} }
+  keyed[key] = { levels = levels, text = text or '',
+    forms = key ~= NO_KEY and not pinned.is_part(key) and limiter.key_forms or {} }
 end
 
 local function read_key(key)
@@ -47,12 +48,12 @@ end
 
 -- Its share beside other keys, and whether the policy speaks of it.
 local function weight_of(key)
-  return weight_among(limiter.weights, key)
+  return weight_among(limiter.weights, pinned.name_of(key))
 end
 
 local function has_room_for(key)
   local k = read_key(key)
-  if not k.is_counted and not known.is(k.text) then
+  if not k.is_counted and not known.is(key, k.text) then
     k.is_counted = known.count() < limiter.max_keys
     limiter.key_count = limiter.key_count + (k.is_counted and 1 or 0)
     return k.is_counted
@@ -65,7 +66,7 @@ local function save_key(key, k)
   if text == k.text then
     return
   end
-  local was, is = k.text ~= '' and not known.is(k.text), text ~= '' and not known.is(text)
+  local was, is = k.text ~= '' and not known.is(key, k.text), text ~= '' and not known.is(key, text)
   if is and not was and limiter.shadow_keys >= limiter.max_keys then
     text, is = '', false
   end

@@ -1,11 +1,14 @@
 --- @include "lib/limiter"
 --- @include "lib/sides"
--- The keys that count for `max_keys`. What a shadow limit says of a key is kept beside, of as many again: it keeps nobody out.
+-- The keys that count for `max_keys`. What a shadow limit says of a key is kept beside, of as many again: it keeps nobody out; and so
+-- is the part of a key in another slice, which counts there.
 local known = {}
 
--- Whether a record has more than what shadow limits count.
-known.is = function(text)
-  if not limiter.shadows and limiter.shadow_keys == 0 then
+-- Whether a record is of a key here, and has more than what shadow limits count.
+known.is = function(key, text)
+  if pinned.is_part(key) then
+    return false
+  elseif not limiter.shadows and limiter.shadow_keys == 0 then
     return text ~= ''
   end
   for name in string.gmatch(text, '([%w_]+)[=:]') do

@@ -40,6 +40,7 @@ local function load_limiter(run_id)
   limiter.lost_us = raw[12] and d.epoch_ms * 1000 + limiter.skew or 0
   limiter.levels = parse_levels(raw[7])
   limiter.pins = not K_LIMITED and pinned.read(raw[28]) or nil
+  if limiter.pins and limiter.pins.own > 0 then pinned.leave_to_first() end
   if limiter.adapts then
     adapting.load()
   end

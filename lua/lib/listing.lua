@@ -55,8 +55,10 @@ local function list_waiters(key, most)
     end
     line = line and next_line(line + 1)
   end
-  for _, unit in ipairs(units_of(key)) do
-    list_unit(unit, true)
+  for _, of in ipairs({ key, '%.' .. key }) do
+    for _, unit in ipairs(units_of(of)) do
+      list_unit(unit, true)
+    end
   end
   for _, unit in ipairs(redis.call('ZRANGE', K_LINE, 0, MAX_LISTED - 1)) do
     list_unit(unit)

@@ -1,10 +1,20 @@
 --- @include "lib/limits"
 -- The keys of a limiter with slices are pinned: each lies in one of them, by a hash of its name, and only that one admits for it.
+-- Limits of all keys together are the first slice's: of each key in another one it knows '%.<key>', its part of these limits.
 
--- The slice of a key, where there are so many; what has no key is at the first.
+pinned.is_part = function(key)
+  return string.byte(key, 1) == 37 and string.byte(key, 2) == 46
+end
+
+-- The name of a key, of which this may be the part.
+pinned.name_of = function(key)
+  return pinned.is_part(key) and string.sub(key, 3) or key
+end
+
+-- The slice of a key, where there are so many; what has no key is at the first, and so are parts.
 pinned.slice_of = function(key, slices)
   local hash = 0
-  for i = 1, key == '*' and 0 or #key do
+  for i = 1, (key == '*' or pinned.is_part(key)) and 0 or #key do
     hash = (hash * 65599 + string.byte(key, i)) % 4294967291
   end
   return hash % slices
@@ -22,10 +32,37 @@ pinned.read = function(text)
     sure = epoch and epoch + 0 == d.epoch, elsewhere = {} }
 end
 
+-- Has another slice than the first keep to no limit of all keys together: of what these bound it admits nothing for whoever does
+-- not say that its key's part is taken there, or in hand.
+pinned.leave_to_first = function()
+  for _, limit in ipairs(limiter.limits) do
+    if limit.most < MOST_COUNTED then
+      limiter.of_all = limiter.of_all or {}
+      limiter.of_all[limit.name], limit.most, limit.adapt = true, MOST_COUNTED, nil
+      limit.rate, limit.tolerance = limit.rate and 1e15, limit.rate and MOST_OWED_US
+    end
+  end
+  limiter.adapts = nil
+end
+
+-- Whether amounts are of what the first slice keeps to, so that a part of them is taken, and counted, there.
+pinned.has_part = function(amounts)
+  for name in string.gmatch(limiter.of_all and amounts or '', '([%w_]+)[=:]') do
+    if limiter.of_all[name] then return true end
+  end
+  return false
+end
+
+pinned.lacks_part = function(text)
+  return limiter.of_all and not string.find(text, '&', 1, true) and pinned.has_part(text)
+end
+
 -- Whether nothing is admitted here for a key: it is pinned to another slice, or on its way, or what came of it may be lost.
 pinned.is_elsewhere = function(key)
   local pins = limiter.pins
-  if pins.elsewhere[key] == nil then
+  if pinned.is_part(key) then
+    return pins.own > 0
+  elseif pins.elsewhere[key] == nil then
     pins.elsewhere[key] = not pins.sure or pinned.slice_of(key, pins.slices) ~= pins.own
       or (pins.version % 2 == 1 and pinned.slice_of(key, pins.before) ~= pins.own)
   end

@@ -21,7 +21,7 @@ local function charge_shadows(id, key, amounts)
   end
   local k, waits = read_key(key), false
   for _, amount in ipairs(amounts_of(amounts)) do
-    for i = 1, key == NO_KEY and 1 or 2 do
+    for i = 1, (key == NO_KEY or pinned.is_part(key)) and 1 or 2 do
       local limit, levels = limiter.shadows[i][amount[1]], i == 1 and limiter.levels or k.levels
       local wait, most = 0, nil
       if limit then
@@ -45,7 +45,7 @@ end
 
 -- Of rates and quotas, when a hold says what it used.
 local function settle_shadows(h, k, amount, used)
-  for i = 1, limiter.shadows and (h.key == NO_KEY and 1 or 2) or 0 do
+  for i = 1, limiter.shadows and ((h.key == NO_KEY or pinned.is_part(h.key)) and 1 or 2) or 0 do
     local limit = limiter.shadows[i][amount[1]]
     if limit and limit.form ~= 'at_once' then
       settle_at(limit, i == 1 and limiter.levels or k.levels, amount[3], used, h.since)

@@ -21,7 +21,7 @@ together.group = function(at)
     local id, key, text = ARGV[each + 1], ARGV[each + 2], ARGV[each + 3]
     if ARGV[each] ~= 'admit' then
       break
-    elseif texts[id] ~= false or ARGV[each + 4] ~= ttl or (limiter.pins and pinned.is_elsewhere(key)) then
+    elseif texts[id] ~= false or ARGV[each + 4] ~= ttl or (limiter.pins and (pinned.is_elsewhere(key) or pinned.lacks_part(text))) then
       groups = nil
       break
     end
@@ -60,7 +60,7 @@ end
 together.have_room = function(groups)
   local asked, new = {}, 0
   for key, of_key in pairs(groups) do
-    new = new + (known.is(read_key(key).text) and 0 or 1)
+    new = new + (known.is(key, read_key(key).text) and 0 or 1)
     for text, group in pairs(of_key) do
       if not together.has_room_beside(asked, key, text, group.times) then
         return false
@@ -86,6 +86,7 @@ together.admit = function(at)
     has_room_for(key) -- it is counted
     for text, group in pairs(of_key) do
       local h = { state = 'H', since = now_ms, key = key, settled = 0, amounts = name_amounts(text), ticket = 0 }
+      limiter.admitted = limiter.admitted + (pinned.has_part(h.amounts) and 0 or group.times)
       take_amounts(key, h.amounts, group.times)
       renew_hold(group.id, h, tonumber(ARGV[at + 4]), limiter.now_ms)
       save_hold(group.id, h)
@@ -93,7 +94,6 @@ together.admit = function(at)
       group.noted = ':' .. of_ledger(key) .. ':' .. for_ledger(h.amounts)
     end
   end
-  limiter.admitted = limiter.admitted + count
   for _ = 1, count do
     local id, group = ARGV[at + 1], groups[ARGV[at + 2]][ARGV[at + 3]]
     store_hold(id, group.text)

@@ -55,7 +55,7 @@ BANDS: Final = (
     ("P12", "lib/shedding", "        by_band.count(band, 3, 1)\n", "", f"{_BANDS}::test_each_band_is_counted"),
     ("P12", "lib/waiters", "  by_band.count(band_of(h.amounts), 1, -less)\n", "",
      f"{_BANDS}::test_each_band_is_counted"),
-    ("P12", "lib/hold_now", "  by_band.count(h.band, 2, 1)\n", "", f"{_BANDS}::test_each_band_is_counted"),
+    ("P12", "lib/hold_now", "  by_band.count(h.band, 2, count)\n", "", f"{_BANDS}::test_each_band_is_counted"),
     ("P12", "hold_off", "by_band.save()\n", "", f"{_BANDS}::test_who_is_let_in_as_a_hold_off_ends_is_counted"),
     ("P12", "lib/aging", "  if d.blocked == 0 then", "  if false then",
      f"{_BANDS}::test_nothing_of_bands_is_kept_once_nobody_waits"),

@@ -18,6 +18,8 @@ _CLAIMED = f"{_QUOTAS}::test_what_is_claimed_after_a_loss_is_held_and_its_rates_
 _PINNED = "test_pinned"
 _GOES = f"{_PINNED}::test_what_a_key_holds_and_owes_goes_with_it"
 _AGAIN = f"{_PINNED}::test_what_is_brought_again_or_late_changes_nothing"
+_PARTS = f"{_PINNED}::test_another_slice_than_the_first_admits_only_for_whoever_has_a_part_of_limits_of_all"
+_BOUNDED = f"{_PINNED}::test_parts_of_keys_are_bounded_together_and_by_no_limit_of_a_key"
 _ELSEWHERE = f"{_PINNED}::test_what_is_held_elsewhere_counts_until_it_is_said_to_be_less"
 
 LIMITERS: Final = (
@@ -29,12 +31,25 @@ LIMITERS: Final = (
      f"{_PINNED}::test_while_keys_are_on_their_way_only_those_that_stay_are_admitted"),
     ("P1", "lib/pinned", "own == 0 and not text", "not text",
      f"{_PINNED}::test_a_slice_that_never_heard_of_keys_admits_for_none"),
-    ("P1", "lib/together", " or (limiter.pins and pinned.is_elsewhere(key))", "",
+    ("P1", "lib/together", "pinned.is_elsewhere(key) or ", "",
      f"{_PINNED}::test_many_of_one_call_are_told_each"),
     ("P1", "lib/holding", "limiter.pins and pinned.is_elsewhere(key)", "false",
      f"{_PINNED}::test_who_waits_for_a_key_that_moves_is_told_so_and_never_let_in"),
     ("P7", "lib/admitting", "    if h then end_wait(id, h) end\n", "",
      f"{_PINNED}::test_who_waits_for_a_key_that_moves_is_told_so_and_never_let_in"),
+    ("P1", "lib/limiter", "limiter.pins.own > 0", "false", _PARTS),
+    ("P1", "lib/admitting", "(not h and pinned.lacks_part(text))", "false", _PARTS),
+    ("P1", "lib/together", " or pinned.lacks_part(text)", "", _PARTS),
+    ("P2", "lib/hold_now", "pinned.has_part(h.amounts) and 0 or 1", "1", _PARTS),
+    ("P1", "lib/pinned", "return pins.own > 0", "return false", _BOUNDED),
+    ("P12", "lib/keyed", " and not pinned.is_part(key)", "", _BOUNDED),
+    ("P12", "lib/known", "if pinned.is_part(key) then", "if false then", _BOUNDED),
+    ("P7", "lib/keyed", "pinned.name_of(key)", "key",
+     f"{_PINNED}::test_parts_wait_in_turn_by_the_weight_and_the_band_of_their_key"),
+    ("P7", "lib/bands", "pinned.name_of(key)", "key",
+     f"{_PINNED}::test_parts_wait_in_turn_by_the_weight_and_the_band_of_their_key"),
+    ("P1", "lib/pinned", "(key == '*' or pinned.is_part(key))", "key == '*'",
+     f"{_PINNED}::test_parts_stay_where_they_are_when_keys_move"),
     ("P1", "pin", "version > known", "version ~= known", f"{_PINNED}::test_an_older_version_changes_nothing"),
     ("P1", "parted", "now_ms < d.learning_until", "false",
      f"{_PINNED}::test_a_slice_that_may_have_lost_holds_says_nothing_of_them_before_they_are_claimed"),
@@ -75,7 +90,7 @@ LIMITERS: Final = (
      f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
     ("P12", "lib/together", " or ARGV[each + 4] ~= ttl", "",
      f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
-    ("P12", "lib/together", "limiter.admitted = limiter.admitted + count", "limiter.admitted = limiter.admitted + 1",
+    ("P12", "lib/together", "(pinned.has_part(h.amounts) and 0 or group.times)", "0",
      f"{_BATCHES}::test_a_batch_leaves_what_calls_of_one_operation_each_leave"),
     *(("P7", "lib/together", text, instead,
        f"{_BATCHES}::test_many_are_let_in_together_only_where_nothing_else_is_to_be_seen_to")
@@ -301,7 +316,7 @@ LIMITERS: Final = (
      f"{_ADMIT}::test_what_a_key_owes_it_owes_still_at_another_rate"),
     ("P12", "lib/keyed", "known.count() < limiter.max_keys", "true",
      f"{_ADMIT}::test_too_many_keys_are_refused_and_known_ones_served"),
-    ("P12", "lib/admitting", "limiter.refuse and key ~= NO_KEY and not is_named", "false",
+    ("P12", "lib/admitting", "limiter.refuse and key ~= NO_KEY and not select(2, weight_of(key))", "false",
      f"{_ADMIT}::test_keys_that_the_policy_does_not_name_are_refused_where_it_says_so"),
     ("P7", "lib/lapsing", "int(limiter.now_ms + stale_after(h))", "int(limiter.now_ms + 9000)",
      f"{_ADMIT}::test_a_waiter_that_was_not_heard_of_loses_its_place"),
@@ -367,9 +382,9 @@ LIMITERS: Final = (
      f"{_LEVELS}::test_what_a_hold_off_withholds_is_not_counted_as_taken"),
     ("P12", "lib/listing", "      list_unit(first.unit, true)\n", "",
      f"{_LEVELS}::test_the_head_of_the_line_is_first_and_each_key_says_what_its_first_waits_for"),
-    ("P12", "lib/listing", "units_of(key)) do", "{}) do",
+    ("P12", "lib/listing", "units_of(of)) do", "{}) do",
      f"{_LEVELS}::test_a_key_or_session_that_is_asked_for_is_listed_among_many"),
-    ("P12", "lib/hold_now", "limiter.admitted = limiter.admitted + 1", "",
+    ("P12", "lib/hold_now", "limiter.admitted = limiter.admitted + count", "",
      f"{_LEVELS}::test_admissions_and_refusals_are_counted_once"),
     ("P12", "lib/lapsing", "limiter.refused = limiter.refused + 1", "",
      f"{_LEVELS}::test_admissions_and_refusals_are_counted_once"),

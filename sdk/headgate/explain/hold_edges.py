@@ -11,6 +11,7 @@ from typing import Final
 from headgate.core import deadlock
 from headgate.core.deadlock import Party, Wait
 from headgate.core.limiting.amounts import NO_KEY
+from headgate.core.limiting.pins import hold_of_part, key_of_part
 from headgate.core.limits.limit import limits_of
 from headgate.core.names import decode_name
 from headgate.explain.destination_facts import held
@@ -95,7 +96,8 @@ def _limit(
     holders = {
         hold: one.amounts[limit]
         for hold, one in records
-        if one and one.state == "H" and one.amounts.get(limit) and (rule == "all" or one.key == own.key)
+        if one and one.state == "H" and one.amounts.get(limit)
+        if (hold not in levels.beside if rule == "all" else one.key == own.key)
     }
     if rule == "all":
         state = read_limits(levels.limits).get(limit)
@@ -105,9 +107,9 @@ def _limit(
         most = keyed.most if keyed is not None and keyed.form == "at_once" else None
     if most is None or not holders or own.amounts.get(limit, 0) <= most - sum(holders.values()):
         return None
-    of_key = f" of key {decode_name(own.key)}" if rule == "key" and own.key != NO_KEY else ""
+    of_key = f" of key {decode_name(key_of_part(own.key))}" if rule == "key" and own.key != NO_KEY else ""
     party = Party("limiter", name, f"{limit}{of_key}")
-    parties = [one for hold in holders for one in who(hold)]
+    parties = [one for hold in holders for one in who(hold_of_part(hold))]
     found[party] = deadlock.held(parties, (fields["epoch"], most, *sorted(holders.items())))
     return party
 

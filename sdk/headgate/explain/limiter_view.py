@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from headgate.core.limiting.amounts import NO_KEY
+from headgate.core.limiting.pins import key_of_part
 from headgate.core.limits.bands import USUAL_BAND
 from headgate.core.limits.limit import limits_of
 from headgate.core.names import decode_name
@@ -212,9 +213,12 @@ class LimiterView:
         """Return it from what was read, and the limits of each key as the state spells them."""
         limits = read_limits(levels.limits)
         line = tuple(Wait.read(text, levels.now_ms) for text in levels.line)
-        holds = [_held(hold, text, levels.now_ms) for hold, text in levels.holds.items() if text.startswith("H ")]
+        held = {hold: text for hold, text in levels.holds.items() if text.startswith("H ")}
+        holds = [_held(hold, text, levels.now_ms) for hold, text in held.items() if not _is_part(text)]
+        of_all = [_held(hold, text, levels.now_ms) for hold, text in held.items() if hold not in levels.beside]
         own = [Wait.read(text, levels.now_ms) for text in levels.own.values() if _is_wait(text)]
-        mine = [_held(hold, text, levels.now_ms) for hold, text in levels.own.items() if not _is_wait(text)]
+        its = {hold: text for hold, text in levels.own.items() if not _is_wait(text) and not _is_part(text)}
+        mine = [_held(hold, text, levels.now_ms) for hold, text in its.items()]
         wait_us, binding, rule, amounts, *_ = (levels.head or "-  all -").split(" ")
         whose = key if key is not None or rule != "key" or not line else line[0].key
         return cls(
@@ -224,7 +228,7 @@ class LimiterView:
             rule="key" if rule == "key" else "all", needs=_amounts(amounts),
             next_in=_seconds(wait_us), key=key,
             key_limits=tuple(read_limits(levels.of_key).values()), key_held_off=held_off(levels.of_key), line=line,
-            holders=_holders(holds, limits, binding, whose),
+            holders=_holders(holds if rule == "key" else of_all, limits, binding, whose),
             own=(*sorted(own, key=lambda one: -one.seconds), *_together(mine)),
             top=_top(levels, holds, line, limits, key_limits), keys_seen=len(levels.records),
             holds_seen=len(levels.holds), shadows=read_shadows(levels), would_wait=levels.would_wait,
@@ -286,7 +290,7 @@ def _bands(levels: LimiterLevels) -> tuple[BandUse, ...]:
 
 
 def _name(encoded: str) -> str | None:
-    return None if encoded == NO_KEY else decode_name(encoded)
+    return None if encoded == NO_KEY else decode_name(key_of_part(encoded))
 
 
 def _amounts(text: str) -> dict[str, int]:
@@ -295,6 +299,12 @@ def _amounts(text: str) -> dict[str, int]:
 
 def _seconds(us: str) -> float | None:
     return None if us == "-" else int(us) / 1e6
+
+
+def _is_part(text: str) -> bool:
+    """Return whether a hold is the part that a key of another slice has of limits of all keys together."""
+    key = text.split(" ")[4]
+    return key_of_part(key) != key
 
 
 def _is_wait(text: str) -> bool:

@@ -96,11 +96,12 @@ class Hold:
 
     Attributes:
         key: for which it was admitted; None without one, and for one taken up by its id.
+        part: of limits of all keys together, held at another slice of the limiter than this; None where there is none.
     """
 
     __slots__ = (
         "__weakref__", "_amounts", "_limiter", "_lost", "_outcome", "_over", "_reservation", "_settled",
-        "_slice", "key",
+        "_slice", "key", "part",
     )  # fmt: skip
 
     def __init__(
@@ -112,6 +113,7 @@ class Hold:
         reservation: Reservation | None = None,
     ) -> None:
         self.key = key
+        self.part: Hold | None = None
         self._limiter = limiter
         self._amounts = amounts
         self._slice = slice_
@@ -148,6 +150,8 @@ class Hold:
     @property
     def lost(self) -> bool:
         """Whether it is held no more, although nobody released it: its lease ran out, or Redis lost it."""
+        if self.part is not None and self.part.lost:
+            return True
         if self._slice is not None:
             return self._slice.gone
         one = self._reservation
@@ -159,7 +163,8 @@ class Hold:
         reservation = self._reservation if self._slice is None else self._slice.reservation
         if self._over or self.lost or reservation is None:
             return 0.0
-        return max(0.0, reservation.use_until - monotonic())
+        own = max(0.0, reservation.use_until - monotonic())
+        return own if self.part is None else min(own, self.part.expires_in)
 
     def settle(self, **used: int | str) -> None:
         """Say what was used of what it reserved, by the names of limits; those that are not named were used whole.
@@ -175,6 +180,27 @@ class Hold:
             self._limiter.settle_slice(self._slice, reserved, counted)
         elif counted and self._reservation is not None:
             self._limiter.settle(self._reservation, amounts_text(counted))
+        if self.part is not None and (of_all := {name: used[name] for name in used if self.part.may_have(name)}):
+            self.part.settle(**of_all)
+
+    def may_have(self, name: str) -> bool:
+        """Return whether it reserved something of a limit, as far as is known."""
+        return name in self._amounts or (self._reservation is not None and self._reservation.foreign)
+
+    def is_at(self, owner: Owner) -> bool:
+        """Return whether that limiter, or slice of one, has it."""
+        return self._limiter is owner
+
+    @property
+    def is_known(self) -> bool:
+        """Whether Redis knows it by an id of its own."""
+        return self._reservation is not None
+
+    def undo(self) -> None:
+        """Release it, and what it took of rates and quotas too: it was never used."""
+        if reserved := [name for name, number in self._amounts.items() if number]:
+            self.settle(**dict.fromkeys(reserved, 0))
+        self.release("ignore")
 
     def count(self, used: Mapping[str, int | str]) -> tuple[dict[str, int], dict[str, int]]:
         """Note what was used; returns what was reserved, and what counts of what was used; errors as :meth:`settle`."""
@@ -212,6 +238,8 @@ class Hold:
             self.outcome = outcome
         if self._over:
             return
+        if self.part is not None:
+            self.part.release(self.outcome)
         one = self._reservation
         self._over, self._lost = True, one is not None and one.state is State.OVER
         if self._slice is not None:
@@ -239,12 +267,18 @@ class Hold:
             SessionExpired: when awaited: it is held no more.
             CoordinatorUnavailable: when awaited: Redis does not answer in time.
         """
+        own = self._renew(ttl)
+        if self.part is None:
+            return own
+        both = asyncio.ensure_future(_all_of(own, self.part.renew(ttl)))
+        both.add_done_callback(_no_trouble)
+        return both
+
+    def _renew(self, ttl: float | str | None) -> "asyncio.Future[None]":
         one = self._own("renew")
         ttl_ms = one.ttl_ms if ttl is None else read_ttl(ttl)
         renewed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        renewed.add_done_callback(
-            lambda done: done.cancelled() or done.exception()
-        )  # whoever does not wait lost nothing
+        renewed.add_done_callback(_no_trouble)
 
         def hear(held: bool) -> None:  # noqa: FBT001
             if renewed.done():
@@ -291,10 +325,12 @@ class Hold:
         one = self._own("leave")
         self._over = True
         self._limiter.leave(one)
+        if self.part is not None:
+            self.part.leave()
         return one.id
 
     def _own(self, what: str) -> Reservation:
-        if self._reservation is None:
+        if self._reservation is None or (self.part is not None and not self.part.is_known):
             raise InvalidValue(
                 "this hold is part of what its session has in hand, so Redis does not know it; open the limiter with "
                 "in_hand=False", setting=what,
@@ -307,3 +343,12 @@ class Hold:
         if self._over or self.lost or reservation is None:
             return None
         return BlockHold(self._limiter.name, reservation.id, 1 if self._slice is None else self._slice.out)
+
+
+async def _all_of(*renewals: "asyncio.Future[None]") -> None:
+    await asyncio.gather(*renewals)
+
+
+def _no_trouble(done: "asyncio.Future[None]") -> None:
+    """Take its outcome: whoever does not wait lost nothing."""
+    done.cancelled() or done.exception()

@@ -8,17 +8,19 @@ from time import monotonic
 from typing import Any, Final
 
 from headgate._util.forks import FORKED, watch
-from headgate.core.limiting.amounts import AmountChecker, RequestedAmounts, encode_key
-from headgate.core.limiting.calls import MOVED, Refusal
+from headgate.core.limiting.amounts import AmountChecker, encode_key
+from headgate.core.limiting.calls import MOVED, PARTS, Refusal
+from headgate.core.limiting.pins import part_of_hold
 from headgate.core.limiting.samples import outcome_of
 from headgate.core.limiting.slices import HandKey, Slice
 from headgate.core.limits import Limit, limits_of
-from headgate.core.limits.bands import check_band, terms_text
+from headgate.core.limits.bands import check_band
 from headgate.core.limits.hold_off import read_reason
 from headgate.credit.calls import Ensure
 from headgate.errors import Closed, DestinationFull, HeadgateError, InvalidValue, PolicyError, SessionExpired
 from headgate.explain.levels import LimiterState
 from headgate.limiting.admission import Admission
+from headgate.limiting.asking import Asking, NotHeld, Request
 from headgate.limiting.hold import Hold, check_hold, read_ttl
 from headgate.limiting.limiter_slice import LimiterSlice
 from headgate.limiting.refusals import Refused, error_of, refused_by
@@ -70,6 +72,7 @@ class Limiter:
         self._slices = SlicesOfLimiter(make, address, pinned)
         self._first = self._slices.first
         self.line = WaitingLine(self._slices, self._loop)
+        self._asking = Asking(self._slices, self.line, self._open, self.lock, self._check_room)
         self._in_hand = in_hand
         self._waits, self._kind = waits, kind
         self._closed = ""
@@ -91,6 +94,11 @@ class Limiter:
     def slices(self) -> int:
         """How many slices it ever had, as far as is known: 1 for none beside itself."""
         return self._slices.count
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether holds at other slices than the first are held only with a part at the first."""
+        return self._slices.has_parts
 
     def slice_of(self, key: str | None) -> int:
         """Return the slice that a key is pinned to, as far as is known; 0 is the limiter itself."""
@@ -185,20 +193,19 @@ class Limiter:
         except TypeError:  # it cannot be looked up, so it is no text
             encode_key(key)
             raise
-        return (
-            Hold(self._first, key, amounts, slice_)
-            if slice_ is not None and slice_.take(amounts, monotonic())
-            else None
-        )
+        if slice_ is None:
+            return None
+        if slice_.hand.of_all:
+            return self._asking.from_hand(key, slice_.key, amounts)
+        return Hold(self._first, key, amounts, slice_) if slice_.take(amounts, monotonic()) else None
 
     def known(self, key: str | None, amounts: Mapping[str, int | str], band: int | None = None) -> Refused | None:
         """Return why an admission would be refused, where that is known, and have it in hand the next time."""
-        checked, now = self._amounts.read(amounts).amounts, monotonic()
-        at = self._slices.at(encode_key(key))
-        if self._closed or not self._in_hand or at is None:
+        asked, now, encoded = self._amounts.read(amounts), monotonic(), encode_key(key)
+        if self._closed or not self._in_hand:
             return None
-        refusal = at.hand.missed(key if band is None else (key, band), checked, now, hasty=True)
-        return None if refusal is None else refused_by(self.name, refusal, now, checked, key)
+        refusal = self._asking.known(Request(key, encoded, asked, now, now, self._ttl_ms, band=band))
+        return None if refusal is None else refused_by(self.name, refusal, now, asked.amounts, key)
 
     async def attempt(
         self, *, key: str | None = None, band: int | None = None, **amounts: int | str
@@ -215,24 +222,26 @@ class Limiter:
         self, key: str | None, amounts: Mapping[str, int | str], band: int | None = None
     ) -> "Hold | Refused":
         """Return what Redis decides, without a wait for others; errors as :meth:`attempt`."""
-        asked, since, encoded = self._amounts.read(amounts), monotonic(), encode_key(key)
-        checked = asked.amounts
-        while True:
-            at, now = self._slices.at(encoded) or await self._slices.open(encoded), monotonic()
-            if self._in_hand:
-                at.hand.missed(key if band is None else (key, band), checked, now)
-            waiter = self._ask(at, key, asked, now, since + ATTEMPT_WITHIN, self._ttl_ms, waits=False, band=band)
-            refusal = await waiter.outcome()
-            if refusal is None or not await self._slices.worth_asking_again(refusal, encoded, since + ATTEMPT_WITHIN):
-                break
+        since, encoded, asked = monotonic(), encode_key(key), self._amounts.read(amounts)
+        request = Request(
+            key, encoded, asked, since, since + ATTEMPT_WITHIN, self._ttl_ms, False, band=band, from_hand=self._in_hand
+        )
+        try:
+            held = await self._asking.admit(request)
+        except NotHeld as one:
+            refused = one
+        else:
+            if self._waits.listeners:
+                self._waits.ended(self._kind, self.name, monotonic() - since, "admitted")
+            return held
         now = monotonic()
         if self._waits.listeners:
-            self._waits.ended(self._kind, self.name, now - since, "refused" if refusal else "admitted")
-        if refusal is None:
-            return Hold(at, key, checked, None, waiter.reservation)
-        if refusal.why in ("late", "timeout", "shed", MOVED):  # it may be refused for what came in hand meanwhile
-            return self.from_hand(key, checked, band) or refused_by(self.name, refusal, now, checked, key)
-        raise error_of(self.name, refusal, now, now - since, checked, key, at.calls.trouble)
+            self._waits.ended(self._kind, self.name, now - since, "refused")
+        if refused.refusal.why in ("late", "timeout", "shed", MOVED, PARTS):
+            # It may be refused for what came in hand meanwhile.
+            again = self.from_hand(key, asked.amounts, band)
+            return again or refused_by(self.name, refused.refusal, now, asked.amounts, key)
+        raise error_of(self.name, refused.refusal, now, now - since, asked.amounts, key, refused.trouble)
 
     async def admit_under(
         self, hold: str, amounts: Mapping[str, int | str], *, key: str | None = None,
@@ -279,6 +288,11 @@ class Limiter:
         if found is None and others:
             found, more = await self._take_up(others, hold, ttl_ms)
             unknown = unknown or more
+        if found is not None and self._slices.has_parts and not found.is_at(self._first):
+            found.part, unknown = await self._take_up([self._first], part_of_hold(hold), ttl_ms)
+            if found.part is None:
+                found.leave()
+                found = None
         if found is None:
             raise unknown or SessionExpired(self.name, hold)
         return found
@@ -347,48 +361,28 @@ class Limiter:
         ttl: float | str | None = None, hold: str = "", band: int | None = None, *, late: bool = False,
     ) -> Hold:  # fmt: skip
         """Wait for an admission; arguments and errors as :meth:`admit_under`."""
-        asked = self._amounts.read(amounts)
-        checked, encoded = asked.amounts, encode_key(key)
+        asked, encoded = self._amounts.read(amounts), encode_key(key)
         patience = self._timeout if timeout is None else parse_timeout(timeout)
         since, ttl_ms = monotonic(), self._ttl_ms if ttl is None else read_ttl(ttl)
         waits = patience > 0 or not hold
         deadline = since + (patience if waits else ATTEMPT_WITHIN)
-        before = await self._slices.before(encoded) if hold else None  # it may be held where its key was
+        request = Request(
+            key, encoded, asked, since, deadline, ttl_ms, waits, hold, band, late,
+            self._in_hand and ttl is None and not hold,
+        )  # fmt: skip
         with self._waits.timed(self._kind, self.name):
-            while True:
-                at = before or self._slices.at(encoded) or await self._slices.open(encoded)
-                now = monotonic()
-                if self._in_hand and ttl is None:
-                    at.hand.missed(key if band is None else (key, band), checked, now)
-                if hold:
-                    await at.calls.listen(hold.rpartition(".")[0])
-                waiter = self._ask(at, key, asked, now, deadline, ttl_ms, waits=waits, hold=hold, band=band, late=late)
-                with self._slices.recounting(encoded):
-                    refusal = await self.line.outcome(waiter)
-                if refusal is None:
-                    return Hold(at, key, checked, None, waiter.reservation)
-                if refusal.why != MOVED or not (before or await self._slices.follow(deadline)):
-                    break
-                before = None
-            now = monotonic()
-            raise error_of(self.name, refusal, now, now - since, checked, key, at.calls.trouble)
+            try:
+                return await self._asking.admit(request)
+            except NotHeld as refused:
+                now, found, trouble = monotonic(), refused.refusal, refused.trouble
+            raise error_of(self.name, found, now, now - since, asked.amounts, key, trouble)
 
-    def _ask(
-        self, at: LimiterSlice, key: str | None, asked: RequestedAmounts, now: float, deadline: float, ttl_ms: int, *,
-        waits: bool = True, hold: str = "", band: int | None = None, late: bool = False,
-    ) -> Waiter:  # fmt: skip
+    def _check_room(self, amounts: Mapping[str, int]) -> None:
+        """See that it may ask for more."""
         self._check_open()
-        amounts, text = asked
-        if late or band is not None:
-            text += terms_text(band, fail_if_late=late)
         if len(self._slices) >= MOST_HERE:
             reason = f"this session has {MOST_HERE} holds and waits there, the most allowed"
             raise DestinationFull(self.name, max(amounts.values()), reason, gate=True)
-        waiter = Waiter(at, now, self._loop)
-        machine = at.machine
-        waiter.reservation = machine.admit(encode_key(key), text, ttl_ms, now, deadline, waiter, waits=waits, hold=hold)
-        at.stir(deadline)
-        return waiter
 
     def _check_open(self) -> None:
         if self._closed:

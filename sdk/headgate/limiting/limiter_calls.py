@@ -23,6 +23,9 @@ CLOSE_WITHIN: Final = 0.5
 """Seconds that closing may take to give back what is held."""
 SECURE_MS: Final = 50
 """Milliseconds that it waits for replicas, or the disk, to have what was admitted: no lease is renewed meanwhile."""
+WITHIN: Final = 0.05
+SAFE_WITHIN: Final = 1.0
+"""Seconds within which what was admitted is as safe as its durability asks."""
 PAUSE: Final = 1.0
 """Seconds until a call that was refused as a whole is made again, for what is held."""
 
@@ -73,9 +76,14 @@ class LimiterCalls:
         """Have nothing admitted from now on before it is as safe as that."""
         self._durability, self._secures = durability, bool(durability)
 
+    @property
+    def patience(self) -> float:
+        """Seconds within which an admission for which there is room is known."""
+        return SAFE_WITHIN if self._secures else WITHIN
+
     async def listen(self, word: str) -> None:
         """Hear of admissions whose ids begin with this word too."""
-        if word not in self._words:
+        if word not in self._words and word != self._session:
             self._words.add(word)
             await self._wake_ups.subscribe(self.address.channels(word)[:1], self._hear)
 

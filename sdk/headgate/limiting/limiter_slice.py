@@ -11,7 +11,7 @@ from headgate.core.limiting.machine import Limiter as Machine
 from headgate.core.limiting.pins import numbered
 from headgate.core.limiting.samples import Outcome, Samples, one_sample
 from headgate.core.limiting.slices import HandKey, LimiterSlices, Slice
-from headgate.core.limits import Limit, limits_of
+from headgate.core.limits import Limit, bounding, limits_of
 from headgate.core.limits.shadow import shadow_fields, tightest
 from headgate.core.names import slice_number
 from headgate.credit.calls import Ensure
@@ -51,7 +51,7 @@ class LimiterSlice:
     ) -> None:  # fmt: skip
         self.name = address.shown
         self.at_once: frozenset[str] = frozenset()
-        self._store, self._session = store, session
+        self._store, self._session, self._lock = store, session, lock
         self.machine = Machine(session, lambda _, epoch: met(epoch))
         self.machine.ids = itertools.count(numbered(slice_number(address.name), 1))
         self.hand = LimiterSlices(self.machine, ttl_ms, monotonic, lock, open_slices)
@@ -65,7 +65,9 @@ class LimiterSlice:
         shadows, key_shadows = shadow_fields(fields)
         key_limits = limits_of(fields.get("key_limits", ""))
         self.hand.adopt(tightest(limits, shadows), tightest(key_limits, key_shadows), ahead)
-        adapting = next((name for name, limit in limits.items() if limit.adapt), None)
+        is_first = not slice_number(self.calls.address.name)
+        self.hand.of_all = frozenset() if is_first else bounding(limits)
+        adapting = next((name for name, limit in limits.items() if limit.adapt and is_first), None)
         samples = self.machine.samples
         if samples is None or samples.limit != adapting:
             self.machine.samples = Samples(self._session, adapting) if adapting else None
@@ -130,10 +132,14 @@ class LimiterSlice:
 
     def settle_slice(self, slice_: Slice, reserved: Mapping[str, int], used: Mapping[str, int]) -> None:
         """Say what a hold of what is in hand used."""
-        if slice_.settle(reserved, used):
+        with self._lock:
+            passes = slice_.settle(reserved, used)
+        if passes:
             slice_.hand.changed(slice_)
 
     def release_slice(self, slice_: Slice, amounts: Mapping[str, int]) -> None:
         """End a hold of what is in hand."""
-        if slice_.put_back(amounts):
+        with self._lock:
+            passes = slice_.put_back(amounts)
+        if passes:
             slice_.hand.changed(slice_)

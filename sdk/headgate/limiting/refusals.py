@@ -66,7 +66,7 @@ def error_of(
                 name, waited, size, limit=refusal.limit, rule=refusal.rule or "all", retry_after=after,
                 amounts=amounts, key=key, reason=_UNSAFE if refusal.limit == NOT_SAFE else "",
             )  # fmt: skip
-        case "moved":
+        case "moved" | "parts":
             return CreditTimeout(
                 name, waited, size, limit="slices", rule="key", amounts=amounts, key=key,
                 reason="its key is on its way to another slice of the limiter; ask again",

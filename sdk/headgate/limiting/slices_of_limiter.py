@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic
 from typing import Final
 
 from headgate._util.tasks import stop
-from headgate.core.limiting.calls import MOVED, Refusal
+from headgate.core.limiting.amounts import RequestedAmounts, amounts_text
+from headgate.core.limiting.calls import MOVED, PARTS, Refusal
 from headgate.core.limiting.pins import Pins, slice_of_hold, slice_of_key
-from headgate.core.limits import Limit
+from headgate.core.limits import Limit, bounding, limits_of
 from headgate.core.names import slice_name
 from headgate.errors import AccessDenied, HeadgateError
 from headgate.limiting.limiter_slice import LimiterSlice
@@ -43,6 +44,8 @@ class SlicesOfLimiter:
         self._pins = Pins()
         self._fields: Mapping[str, str] = {}
         self._limits: Mapping[str, Limit] = {}
+        self._of_all: frozenset[str] = frozenset()  # names of limits that bound all keys together
+        self._passing: frozenset[str] = frozenset()  # names of limits of each key that are no slots
         self._opening = asyncio.Lock()
         self._waiting: Counter[str] = Counter()  # encoded keys that were at another slice before, and wait
         self._whole: tuple[Pins, set[str]] = Pins(), set()  # those that hold nothing elsewhere, under these pins
@@ -65,6 +68,9 @@ class SlicesOfLimiter:
         """Go by the limiter's settings."""
         self._fields, self._limits = fields, limits
         self.count = max(self.count, int(fields.get("sliced") or 1))
+        self._of_all = bounding(limits)
+        key_limits = limits_of(fields.get("key_limits", ""))
+        self._passing = frozenset(name for name, limit in key_limits.items() if limit.form != "at_once")
         for at in tuple(self._there.values()):
             at.adopt(fields, limits)
 
@@ -82,6 +88,26 @@ class SlicesOfLimiter:
     def number_of(self, key: str) -> int:
         """Return the number of an encoded key's slice."""
         return slice_of_key(key, self._pins.slices) if self._pins.slices > 1 else 0
+
+    def part_of(self, key: str, amounts: Mapping[str, int]) -> RequestedAmounts | None:
+        """Return what an encoded key takes at the first slice of limits of all keys together; None for nothing."""
+        if not self._of_all or not self.number_of(key):
+            return None
+        part = {name: number for name, number in amounts.items() if number and name in self._of_all}
+        return RequestedAmounts(part, amounts_text(part)) if part else None
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether limits bound all keys together, so that what other slices hold needs a part at the first."""
+        return bool(self._of_all)
+
+    def learn_of_all(self, names: Iterable[str]) -> None:
+        """Take these limits for some that bound all keys together, until the settings that say so are heard."""
+        self._of_all = self._of_all.union(names)
+
+    def keeps(self, amounts: Iterable[str]) -> bool:
+        """Return whether what a key has of these limits is as good later as now."""
+        return self._passing.isdisjoint(amounts)
 
     def at(self, key: str) -> LimiterSlice | None:
         """Return the slice of an encoded key; None where it is not open."""
@@ -139,7 +165,7 @@ class SlicesOfLimiter:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        if refusal.why == MOVED:
+        if refusal.why in (MOVED, PARTS):
             return await self.follow(deadline)
         if refusal.why != "late" or refusal.rule != "key":
             return False

@@ -1,6 +1,7 @@
 """Somebody who waits for an admission."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sized
 from typing import Any, Protocol
 
@@ -24,13 +25,14 @@ class Waiter:
         done: is done with the wait.
     """
 
-    __slots__ = ("_limiter", "done", "reservation", "since", "who")
+    __slots__ = ("_limiter", "_standing", "done", "reservation", "since", "who")
     reservation: Reservation  # there from beginning on
 
     def __init__(self, limiter: Releaser, since: float, loop: asyncio.AbstractEventLoop) -> None:
         self.since = since
         self.who: Any = None
         self._limiter = limiter
+        self._standing: asyncio.Event | None = None
         self.done: asyncio.Future[Refusal | None] = loop.create_future()
 
     async def outcome(self) -> Refusal | None:
@@ -40,6 +42,24 @@ class Waiter:
         except asyncio.CancelledError:
             self._limiter.release(self.reservation)
             raise
+
+    async def soon(self, seconds: float) -> bool:
+        """Return whether its wait is over, once it stands in line, or so long after now. Cancelled, it leaves."""
+        self._standing = asyncio.Event()
+        self.done.add_done_callback(lambda _: self.in_line(self.reservation))
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._standing.wait()
+        except asyncio.CancelledError:
+            self._limiter.release(self.reservation)
+            raise
+        return self.done.done()
+
+    def in_line(self, reservation: Reservation) -> None:  # noqa: ARG002 - as all takers
+        """Learn that it waits."""
+        if self._standing is not None:
+            self._standing.set()
 
     def admitted(self, reservation: Reservation) -> None:
         """Wake the one who waits; what nobody waits for any more is released."""

@@ -51,6 +51,9 @@ class Hold:
         """Say what was used of what it reserved; errors as :meth:`headgate.Hold.settle`."""
         inner, limiter = self._inner, self._limiter
         slice_, passes = inner._slice, False
+        if inner.part is not None:
+            limiter._thread.run(_settle(inner, used))
+            return
         with limiter._lock as is_free:
             if not is_free:
                 limiter._thread.tell(lambda: self.settle(**used))
@@ -78,7 +81,7 @@ class Hold:
         if outcome is not None:
             inner.outcome = outcome
         slice_ = inner._slice
-        if slice_ is None:
+        if slice_ is None or inner.part is not None:
             limiter._thread.tell(inner.release)
             return
         with limiter._lock as is_free:
@@ -197,9 +200,13 @@ class Limiter(Face[headgate.limiting.limiter.Limiter]):
         except TypeError:  # it cannot be looked up, so it is no text
             encode_key(key)
             raise
-        if slice_ is None:
+        if slice_ is None or slice_.hand.of_all:  # two of them change together: on the loop thread
             return None
         with self._lock as is_free:
             if not is_free or not slice_.take(amounts, monotonic()):
                 return None
         return Hold(self, headgate.limiting.hold.Hold(self._inner._first, key, amounts, slice_))
+
+
+async def _settle(inner: headgate.limiting.hold.Hold, used: dict[str, int | str]) -> None:
+    inner.settle(**used)

@@ -1,8 +1,13 @@
 """A limiter over several slots, over a node: SDKs behind it and callers of HTTP share the limits of each key."""
 
+import asyncio
+
 import pytest
 
 import headgate
+from headgate.core.limiting.pins import part_of_hold, slice_of_key
+from headgate.redis.keys import Address
+from headgate.redis.stores.limiters import HoldCall, LimiterStore
 from headgate.redis.stores.sliced_reads import every_slice
 from tests.admin.test_limits import post, served
 from tests.remote.grants import M, P
@@ -19,11 +24,13 @@ async def test_users_with_narrow_rights_share_the_limits_of_keys_while_these_mov
 ) -> None:
     people = {"maker": {"llm": {P}}, "keeper": {"llm": {P, M}}, "other": {"other": {P, M}}}
     async with node_with(redis_url, cleanup_namespace, people) as node:
-        await node.client.apply("llm", kind="limiter", limits=FREE, key_limits=OF_KEY, slices=3)
+        of_all = {"slots": {"at_once": 12}, "tokens": {"rate": "1/week", "burst": 40}}
+        await node.client.apply("llm", kind="limiter", limits=of_all, key_limits=OF_KEY, slices=3)
         async with sdk_as(node, "maker") as maker, maker.session() as session, sdk_as(node, "keeper") as keeper:
             llm = await session.limiter("llm", in_hand=False)
             holds = {key: await llm.admit(slots=2, tokens=3, key=key, timeout=GUARD) for key in KEYS}
             await keeper.apply("llm", slices=5)
+            assert (await llm.attempt(slots=1, key="another")).rule == "all"  # type: ignore[union-attr]
             for key in KEYS:
                 assert (await llm.attempt(slots=1, key=key)).limit == "slots"  # type: ignore[union-attr]
                 assert (await llm.attempt(tokens=3, key=key)).limit == "tokens"  # type: ignore[union-attr]
@@ -63,3 +70,34 @@ async def test_a_hold_over_http_is_renewed_settled_and_released_wherever_it_is(
 async def _admitted(http: object, key: str, headers: dict[str, str] | None = None, wait: float = 0) -> str:
     body = {"amounts": {"slots": 1, "tokens": 1}, "key": key, "ttl": 30, "wait": wait}
     return str((await post(http, "admit", headers=headers, **body)).json()["hold"])  # type: ignore[arg-type]
+
+
+async def test_holds_over_http_share_limits_of_all_keys_and_are_over_without_their_part(
+    client: headgate.Client, redis_url: str, namespace: str
+) -> None:
+    of_all = {"slots": {"at_once": 5}, "tokens": {"rate": "1/week", "burst": 40}}
+    await client.apply("llm", kind="limiter", limits=of_all, key_limits=OF_KEY, slices=4)
+    async with headgate.connect(redis_url, namespace=namespace) as second, served(client) as one, served(second) as two:
+        held = {key: await _admitted((one, two)[number % 2], key) for number, key in enumerate(KEYS[:5])}
+        for http in (one, two):
+            body = (await post(http, "admit", 429, amounts={"slots": 1, "tokens": 1}, key=KEYS[5])).json()
+            assert (body["limit"], body["rule"]) == ("slots", "all")
+        waiting = asyncio.create_task(_admitted(two, KEYS[5], {"Idempotency-Key": "mine"}, wait=GUARD))
+        for key in KEYS[:5]:
+            assert (await post(two, "renew", hold=held[key], ttl=60)).json()["ttl"] == 60
+            assert (await post(two, "settle", hold=held[key], used={"tokens": 0})).json()["counted"]
+        assert (await post(two, "release", hold=held[KEYS[0]])).json()["held"]
+        mine = await waiting
+        assert await _admitted(one, KEYS[5], {"Idempotency-Key": "mine"}) == mine, "the same again"
+        state = (await one.get("/v1/limits/llm", params={"key": KEYS[5]})).json()
+        assert (state["limits"]["slots"]["remaining"], state["limits"]["tokens"]["remaining"]) == (0, 39)
+        assert state["key_limits"]["slots"]["remaining"] == 1
+        at_another = next(key for key in KEYS[1:5] if slice_of_key(key, 4))
+        lost = HoldCall("release", part_of_hold(held[at_another]))
+        store, first = LimiterStore(client.store.server), Address.of(namespace, "llm")
+        assert (await store.admit(first, "x", seq=1, epoch=0, calls=[lost])).answers == ("ok",)
+        await post(one, "renew", 410, hold=held[at_another])
+        for hold in (mine, *(held[key] for key in KEYS[1:5] if key != at_another)):
+            assert (await post(one, "release", hold=hold)).json()["held"]
+        state = (await one.get("/v1/limits/llm", params={"key": at_another})).json()
+        assert (state["limits"]["slots"]["remaining"], state["key_limits"]["slots"]["remaining"]) == (5, 2)

@@ -322,7 +322,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "snapshot": "for j = 1, #info, 2 do",
     },
     "the letters of a key, 800 at the most": {
-        "lib/pinned": "for i = 1, key == '*' and 0 or #key do",
+        "lib/pinned": "for i = 1, (key == '*' or pinned.is_part(key)) and 0 or #key do",
     },
     "the eight bands of a queue": {
         "lib/queue_bands": "for i, key in ipairs(bands()) do|for i, key in ipairs(known_bands) do",
@@ -333,8 +333,11 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "levels": "for i, limit in ipairs(limits) do",
         "hold_off": "for _, limit in ipairs(key == NO_KEY and limiter.limits or limiter.key_limits) do"
         "|for _, limit in ipairs(limiter.shadows and limiter.shadows[key == NO_KEY and 1 or 2] or {}) do",
-        "lib/shadow": "for _, amount in ipairs(amounts_of(amounts)) do|for i = 1, key == NO_KEY and 1 or 2 do"
-        "|for i = 1, limiter.shadows and (h.key == NO_KEY and 1 or 2) or 0 do",
+        "lib/shadow": "for _, amount in ipairs(amounts_of(amounts)) do|for i = 1, (key == NO_KEY or "
+        "pinned.is_part(key)) and 1 or 2 do|for i = 1, limiter.shadows and "
+        "((h.key == NO_KEY or pinned.is_part(h.key)) and 1 or 2) or 0 do",
+        "lib/pinned": "for _, limit in ipairs(limiter.limits) do"
+        "|for name in string.gmatch(limiter.of_all and amounts or '', '([%w_]+)[=:]') do",
         "lib/would_wait": "for of, count in pairs(would_wait[2]) do",
         "lib/shadow_limits": "for i = 1, 2 do|for _, limit in ipairs((parse_limits(texts[i]))) do",
         "lib/limits": "for name, form, most, second, third in string.gmatch(text or '', LIMIT) do"
@@ -392,7 +395,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/waiters": "for _, unit in ipairs(d.blocked > 0 and units_of(key) or {}) do",
         "lib/in_turn_of_key": "for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do",
         "lib/firsts": "for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do",
-        "lib/listing": "for _, unit in ipairs(units_of(key)) do",
+        "lib/listing": "for _, unit in ipairs(units_of(of)) do",
         "lib/estimate": "for _, unit in ipairs(units_of(key)) do",
     },
     "at most `most`, up to 1000, of each sort, and MAX_LISTED": {

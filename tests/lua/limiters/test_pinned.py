@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -26,9 +27,9 @@ class Sliced:
         self.first, self.second = self.parts
         self.keys = PinnedKeyStore(server)
 
-    async def create(self) -> None:
+    async def create(self, limits: str = LIMITS, key_limits: str = KEY_LIMITS, **settings: Any) -> None:
         for part in self.parts:
-            await part.create(LIMITS, KEY_LIMITS)
+            await part.create(limits, key_limits, **settings)
 
     async def pin(self, pins: Pins, *parts: Limiter, sure: bool = True) -> None:
         for part in parts or self.parts:
@@ -304,3 +305,65 @@ def test_a_change_is_due_where_slices_do_not_know_the_same() -> None:
     late = due_change([look(TWO), nothing], 2)
     assert late is not None
     assert late.doubted == {1}
+
+
+OF_ALL = "slots at_once 4;tokens rate 1 6;spend quota 8 day 0"
+
+
+async def test_another_slice_than_the_first_admits_only_for_whoever_has_a_part_of_limits_of_all(sliced: Sliced) -> None:
+    await sliced.create(OF_ALL)
+    await sliced.pin(TWO)
+    first, second = sliced.parts
+    for amounts in ("slots=1", "tokens=1", "spend=1"):
+        assert await second.admit("s.1", amounts, key=THERE) == "parts"
+    many = [HoldCall("admit", f"s.{n}", THERE, "slots=1", 5000) for n in (2, 3)]
+    assert (await second.call("s", *many)).answers == ("parts", "parts")
+    assert await second.admit("s.4", "slots=2,tokens=2&", key=THERE) == "held"
+    assert await second.admit("s.5", "slots=9&", key=THERE) == "never 3 slots key"
+    assert (await second.taken("slots"), (await second.look()).admitted) == (2, 0)
+    assert await first.admit("s.6", "slots=1", key=HERE) == "held", "the first slice has all that bounds its keys"
+
+
+async def test_parts_of_keys_are_bounded_together_and_by_no_limit_of_a_key(sliced: Sliced) -> None:
+    await sliced.create(OF_ALL)
+    await sliced.pin(TWO)
+    first, second = sliced.parts
+    assert await second.admit("s.1", "slots=1", key=f"%.{HERE}") == "moved", "parts are at the first slice alone"
+    assert await first.admit("s.1", "slots=3", key=f"%.{THERE}") == "held"
+    assert await first.admit("s.2", "slots=1", key=f"%.{THERE}") == "held", "limits of each key are its slice's"
+    assert (await first.admit("s.3", "slots=1", key=HERE)).startswith("late - slots all")
+    assert (await first.admit("s.4", "slots=1")).startswith("late - slots all")
+    levels = await first.look()
+    assert (levels.keys, levels.admitted, levels.limits[0]) == (0, 2, "slots at_once 4 0 0 4 0")
+    assert await first.release("s.1") == "ok"
+    assert await first.admit("s.5", "slots=3", key=HERE) == "held"
+    assert (await first.look()).keys == 1
+
+
+async def test_parts_wait_in_turn_by_the_weight_and_the_band_of_their_key(sliced: Sliced) -> None:
+    await sliced.create(OF_ALL, "", key_weights=f"{THERE}=3;late-*=1", unknown_keys="refuse", bands="late-*=6")
+    await sliced.pin(TWO)
+    first = sliced.first
+    assert await first.admit("s.1", "slots=4", key=f"%.{THERE}") == "held", "its name is among those that are allowed"
+    assert await first.admit("s.2", "slots=1", key="%.nobody") == "key"
+    assert (await first.admit("s.3", "slots=1", key="%.late-1", wait_ms=9000)).startswith("wait ")
+    assert (await first.admit("s.4", "slots=4", key=f"%.{THERE}", wait_ms=9000)).startswith("wait ")
+    assert await first.release("s.1") == "ok"
+    assert await first.admit("s.4", "slots=4", key=f"%.{THERE}") == "held", "its band goes first"
+    assert (await first.admit("s.3", "slots=1", key="%.late-1")).startswith("wait ")
+
+
+async def test_parts_stay_where_they_are_when_keys_move(sliced: Sliced) -> None:
+    await sliced.create(OF_ALL)
+    await sliced.pin(TWO)
+    for number in range(4):
+        assert await sliced.first.admit(f"s.9{number}", "tokens=1", key=f"%.k{number}") == "held"
+    assert await sliced.first.admit("s.1", "slots=2", key=f"%.{THERE}") == "held"
+    assert await sliced.bring(sliced.first, sliced.second, TWO) == []
+    await sliced.pin(Pins(3, 1, 2))
+    assert await sliced.first.admit("s.2", "slots=1", key=f"%.{THERE}") == "held", "also while keys are on their way"
+    assert await sliced.bring(sliced.first, sliced.second, Pins(3, 1, 2)) == []
+    await sliced.pin(ONE)
+    assert await sliced.first.admit("s.3", "slots=1", key=THERE) == "held", "a whole one counts beside parts"
+    assert await sliced.first.taken("slots") == 4
+    assert await sliced.first.taken("slots", THERE) == 1

@@ -149,6 +149,9 @@ class Asker:
     outcome: Refusal | str = ""
     ended_at: float = 0.0
 
+    def in_line(self, reservation: Reservation) -> None:
+        assert self.outcome == ""
+
     def admitted(self, reservation: Reservation) -> None:
         assert self.outcome == ""
         self.outcome = "held"

@@ -226,38 +226,15 @@ async def test_explanations_show_one_limiter(client: headgate.Client) -> None:
             hold.release()
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"limits": {"slots": {"at_once": 5}}}, "'slots' of all keys together beside slices.*at_once = 'unlimited'"),
-        ({"limits": {"t": {"rate": "5/s"}}}, "'t' of all keys together beside slices.*rate = 'unlimited'"),
-        ({"limits": {"q": {"quota": "5/day"}}}, "'q' of all keys together beside slices.*quota = 'unlimited/day'"),
-        ({"limits": {"a": {"at_once": {"min": 1, "max": 9, "adapt": "aimd"}}}}, "'a' of all keys together"),
-        ({"limits": FREE, "reserve": {0: 0.1}}, "reserve beside slices"),
-        ({"limits": FREE, "shed": {6: 0.5}}, "shed beside slices"),
-        ({"limits": FREE, "shadow_limits": {"slots": {"at_once": 5}}}, "shadow_limits beside slices"),
-    ],
-)
-async def test_what_bounds_all_keys_together_is_refused_beside_slices(
-    client: headgate.Client, settings: dict[str, object], named: str
-) -> None:
-    with pytest.raises(PolicyError, match=named):
-        await client.apply("llm", kind="limiter", slices=2, **settings)  # type: ignore[arg-type]
-    await client.apply("llm", kind="limiter", **settings)  # type: ignore[arg-type]
-    with pytest.raises(PolicyError, match=named):
-        await client.apply("llm", slices=2)
-
-
-def test_a_policy_spreads_the_keys_of_limiters_and_refuses_limits_of_all_beside_that() -> None:
+def test_a_policy_spreads_the_keys_of_limiters_and_refuses_what_no_slice_knows_alone() -> None:
     text = (
-        '[[limiter]]\nmatch = "api"\nslices = 6\n[[limiter.limit]]\nname = "calls"\nrate = {}\n'
-        "[limiter.per_key]\ncalls = 5\n"
+        '[[limiter]]\nmatch = "api"\nslices = 6\n[[limiter.limit]]\nname = "calls"\n{}\n[limiter.per_key]\ncalls = 5\n'
     )
-    rule = loads(text.format('"unlimited"'), "limits.toml").rules[0]
-    assert rule.fields["slices"] == "6"
-    assert rule.fields["limits"] == f"calls rate 1000000000000000.0 {1 << 52}"
-    with pytest.raises(PolicyError, match="slices: for destinations such as 'api': the limit 'calls' of all keys"):
-        loads(text.format('"500/s"'), "limits.toml")
+    for given, stored in (('"unlimited"', f"1000000000000000.0 {1 << 52}"), ('"500/s"', "500.0 500")):
+        rule = loads(text.format(f"rate = {given}"), "limits.toml").rules[0]
+        assert (rule.fields["slices"], rule.fields["limits"]) == ("6", f"calls rate {stored}")
+    with pytest.raises(PolicyError, match="slices: for destinations such as 'api': the limit 'calls' adapts"):
+        loads(text.format('at_once = { min = 1, max = 9, adapt = "aimd" }'), "limits.toml")
 
 
 async def test_a_policy_changes_their_number_while_they_are_used(client: headgate.Client) -> None:

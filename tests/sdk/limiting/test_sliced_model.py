@@ -19,6 +19,8 @@ SLOTS, TOKENS = 4, 9
 KEYS = ("a", "b", "c", "d", "e")
 FREE = {"slots": {"at_once": "unlimited"}, "tokens": {"rate": "unlimited"}}
 OF_KEY = {"slots": {"at_once": SLOTS}, "tokens": {"rate": "1/week", "burst": TOKENS}}
+ALL_SLOTS, ALL_TOKENS = 7, 20
+OF_ALL = {"slots": {"at_once": ALL_SLOTS}, "tokens": {"rate": "1/week", "burst": ALL_TOKENS}}
 ACTIONS = st.one_of(
     st.tuples(st.just("take"), st.integers(0, 1), st.sampled_from(KEYS), st.integers(1, 3), st.integers(0, 2)),
     st.tuples(st.just("take"), st.integers(0, 1), st.sampled_from(KEYS), st.integers(1, 3), st.integers(0, 2)),
@@ -41,20 +43,24 @@ BACK_AND_FORTH: list[tuple[Any, ...]] = [
 
 
 class Model:
-    """What each key holds, and has used."""
+    """What each key holds, and has used; with limits of all keys together or without."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_all: bool) -> None:
+        self.of_all = of_all
         self.held = dict.fromkeys(KEYS, 0)
         self.used = dict.fromkeys(KEYS, 0)
 
     def has_room(self, key: str, slots: int, tokens: int) -> bool:
-        return self.held[key] + slots <= SLOTS and self.used[key] + tokens <= TOKENS
+        all_held, all_used = sum(self.held.values()) + slots, sum(self.used.values()) + tokens
+        if self.of_all and (all_held > ALL_SLOTS or (tokens and all_used > ALL_TOKENS)):
+            return False
+        return self.held[key] + slots <= SLOTS and (not tokens or self.used[key] + tokens <= TOKENS)
 
 
 class Run:
-    def __init__(self, client: headgate.Client, limiters: list[headgate.Limiter]) -> None:
+    def __init__(self, client: headgate.Client, limiters: list[headgate.Limiter], *, of_all: bool) -> None:
         self.client, self.limiters = client, limiters
-        self.model = Model()
+        self.model = Model(of_all=of_all)
         self.holds: list[tuple[headgate.Hold, str, int, int]] = []
 
     async def take(self, who: int, key: str, slots: int, tokens: int) -> None:
@@ -103,20 +109,21 @@ class Run:
         await asyncio.wait([task])
 
 
-async def play(redis_url: str, namespace: str, actions: list[tuple[Any, ...]]) -> None:
+async def play(redis_url: str, namespace: str, actions: list[tuple[Any, ...]], *, of_all: bool) -> None:
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(headgate.connect(redis_url, namespace=namespace))
-        await client.apply("llm", kind="limiter", limits=FREE, key_limits=OF_KEY)
+        await client.apply("llm", kind="limiter", limits=OF_ALL if of_all else FREE, key_limits=OF_KEY)
         limiters = []
         for name in ("ann", "bob"):
             session = await stack.enter_async_context(client.session(name))
             limiters.append(await session.limiter("llm", in_hand=False))
-        run = Run(client, limiters)
+        run = Run(client, limiters, of_all=of_all)
         for action, *arguments in actions:
             await getattr(run, action.replace(" ", "_"))(*arguments)
         for key in KEYS:
             state = await limiters[0].state(key=key)
             assert state.key_limits["slots"].taken >= run.model.held[key]
+            assert state.limits["slots"].taken >= sum(run.model.held.values())
 
 
 @settings(max_examples=80 if WHOLE else 10, suppress_health_check=list(HealthCheck), deadline=None)
@@ -125,5 +132,15 @@ async def play(redis_url: str, namespace: str, actions: list[tuple[Any, ...]]) -
 def test_no_key_ever_has_more_than_its_limit_nor_less(
     redis_url: str, cleanup_namespace: str, actions: list[tuple[Any, ...]]
 ) -> None:
-    asyncio.run(play(redis_url, cleanup_namespace, actions))
+    asyncio.run(play(redis_url, cleanup_namespace, actions, of_all=False))
+    delete_namespace(redis_url, cleanup_namespace)
+
+
+@settings(max_examples=80 if WHOLE else 10, suppress_health_check=list(HealthCheck), deadline=None)
+@given(actions=st.lists(ACTIONS, min_size=8, max_size=40))
+@example(actions=BACK_AND_FORTH)
+def test_all_keys_together_never_have_more_than_their_limit_nor_less(
+    redis_url: str, cleanup_namespace: str, actions: list[tuple[Any, ...]]
+) -> None:
+    asyncio.run(play(redis_url, cleanup_namespace, actions, of_all=True))
     delete_namespace(redis_url, cleanup_namespace)

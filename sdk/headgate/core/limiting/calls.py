@@ -25,6 +25,10 @@ MOVED: Final = "moved"
 """Why a slice refuses what is for a key that is pinned to another one."""
 
 
+PARTS: Final = "parts"
+"""A slice refuses so what the first slice is to be asked for too."""
+
+
 class State(Enum):
     """Says how far an admission has come."""
 
@@ -47,7 +51,7 @@ class Refusal:
             not answer), ``never`` (more than the limit), ``limit`` (no such limit), ``key`` (a key that is not
             allowed), ``hopeless`` (it would not be admitted in time), ``shed`` (its band is refused above that fill),
             ``keys`` or ``holds`` (no room for one more), ``kind`` (no limiter), ``moved`` (another slice has the key),
-            ``failed``.
+            ``parts`` (the first slice is to be asked too), ``failed``.
         limit: the name of the limit that binds; empty where none does.
         rule: ``all`` for the limit of all callers together, ``key`` for that of one key.
         retry_at: when it could be admitted, on the caller's clock; None where that is not known.
@@ -94,6 +98,9 @@ class Refusal:
 class Asker(Protocol):
     """An asker wants an admission, and hears what becomes of it."""
 
+    def in_line(self, reservation: "Reservation") -> None:
+        """Learn that it waits."""
+
     def admitted(self, reservation: "Reservation") -> None:
         """Take what was admitted."""
 
@@ -106,6 +113,8 @@ class Asker(Protocol):
 
 class _NoAsker:
     """This asker hears nothing: it stands for the taker of what is over."""
+
+    def in_line(self, reservation: "Reservation") -> None: ...
 
     def admitted(self, reservation: "Reservation") -> None: ...
 
@@ -131,6 +140,7 @@ class Reservation:
         deadline: when the asker gives up.
         taker: hears of it.
         waits: whether it stands in line where it is not admitted at once.
+        again: whether its id was asked for before: a hint may be of that, and so it asks.
         state: how far it has come.
         epoch: of the destination, in which it was last confirmed.
         held_since: when the call was sent by which it was held first.
@@ -154,6 +164,7 @@ class Reservation:
     deadline: float
     taker: Asker
     waits: bool = True
+    again: bool = False
     state: State = field(default=State.ASKING, init=False)
     epoch: int = field(default=0, init=False)
     held_since: float = field(default=math.inf, init=False)
@@ -188,6 +199,7 @@ class Reservation:
         self.state, self.binding = State.IN_LINE, binding
         if binding.limit != NOT_SAFE:  # else its lease began already
             self.confirmed_at = asked_at
+            self.taker.in_line(self)
         return binding
 
     def confirm(self, asked_at: float) -> None:

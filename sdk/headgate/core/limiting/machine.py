@@ -49,8 +49,7 @@ class Limiter:
         self.epoch = 0
         self.lost_since: float | None = None
         self.samples: Samples | None = None
-        self._session = session
-        self._met = met
+        self._session, self._met = session, met
         self.ids = itertools.count(1)
         self._seq = 0
         self._flight: Decide | None = None
@@ -68,10 +67,10 @@ class Limiter:
 
     def admit(
         self, key: str, amounts: str, ttl_ms: int, now: float, deadline: float, taker: Asker, *, waits: bool = True,
-        hold: str = "",
+        hold: str = "", again: bool = False,
     ) -> Reservation:  # fmt: skip
         """Ask for an admission, under an id of the caller's own where it has one; its ``taker`` hears the rest."""
-        one = Reservation(hold or self._id(), key, amounts, ttl_ms, now, deadline, taker, waits)
+        one = Reservation(hold or self.new_id(), key, amounts, ttl_ms, now, deadline, taker, waits, again)
         self._unanswered_until = min(self._unanswered_until, deadline)
         self._ask(one)
         return one
@@ -140,7 +139,7 @@ class Limiter:
             case ["held", hold, *_]:
                 one = self._known.get(hold)
                 if one is not None and one.state in (State.ASKING, State.IN_LINE):
-                    self._admitted(one, one.confirmed_at, now)
+                    self._again(one, now) if one.again else self._admitted(one, one.confirmed_at, now)
             case ["turn", hold, again_us, *_]:
                 one = self._known.get(hold)
                 if one is not None and one.state is State.IN_LINE:
@@ -258,7 +257,8 @@ class Limiter:
             one.epoch = one.epoch or self.epoch  # a hint may have come before the first answer
             self._claim(one)
 
-    def _id(self) -> str:
+    def new_id(self) -> str:
+        """Return the id of a hold that there was not yet."""
         return f"{self._session}.{next(self.ids)}"
 
     def _ask(self, one: Reservation) -> None:
@@ -344,7 +344,7 @@ class Limiter:
         elif one.state is State.DOUBTED and not one.foreign:
             # Its lease was over before its holder ever had it: somebody else may have it by now.
             del self._known[one.id]
-            one.id, one.state, one.sent = self._id(), State.ASKING, False
+            one.id, one.state, one.sent = self.new_id(), State.ASKING, False
             self._ask(one)
         else:
             self._lose(one)

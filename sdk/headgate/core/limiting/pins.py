@@ -13,6 +13,10 @@ from headgate.core.limiting.amounts import NO_KEY
 
 _PRIME: Final = 4294967291
 _STEP: Final = 65599
+_PART: Final = "%."
+"""Before the key of another slice that has a part of what all keys have together; no encoded key begins so."""
+_PARTS: Final = 1 << 62
+"""Above the numbers of holds: those of the parts that belong to them."""
 _OF_SLICE: Final = 1 << 56
 """Numbers of holds of one slice: those of the next follow, so that no two slices give the same id to a session."""
 
@@ -25,9 +29,47 @@ def slice_of_key(key: str, slices: int) -> int:
     ([2, 3, 0, 1, 2, 3, 0, 1], 0)
     """
     found = 0
-    for byte in b"" if key == NO_KEY else key.encode():
+    for byte in b"" if key == NO_KEY or key.startswith(_PART) else key.encode():
         found = (found * _STEP + byte) % _PRIME
     return found % slices
+
+
+def name_of_part(key: str) -> str:
+    """Return the name under which an encoded key has its part at the first slice.
+
+    >>> name_of_part("tenant-7"), slice_of_key(name_of_part("tenant-7"), 4)
+    ('%.tenant-7', 0)
+    """
+    return _PART + key
+
+
+def key_of_part(name: str) -> str:
+    """Return the encoded key of which this is the part, or which it is itself.
+
+    >>> key_of_part("%.tenant-7"), key_of_part("tenant-7")
+    ('tenant-7', 'tenant-7')
+    """
+    return name.removeprefix(_PART)
+
+
+def part_of_hold(hold: str) -> str:
+    """Return the id of the hold at the first slice that is the part of one at another slice.
+
+    >>> part_of_hold("ann~1.17")
+    'ann~1.4611686018427387921'
+    """
+    word, _, number = hold.rpartition(".")
+    return f"{word}.{int(number) + _PARTS}"
+
+
+def hold_of_part(hold: str) -> str:
+    """Return the id of the hold that one belongs to as its part; that of any other is its own.
+
+    >>> hold_of_part(part_of_hold("ann~1.17")), hold_of_part("ann~1.17")
+    ('ann~1.17', 'ann~1.17')
+    """
+    word, _, number = hold.rpartition(".")
+    return f"{word}.{int(number) - _PARTS}" if int(number) > _PARTS else hold
 
 
 def numbered(slice_: int, number: int) -> int:

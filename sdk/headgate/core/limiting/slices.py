@@ -92,6 +92,9 @@ class Slice:
             self.left[name] += reserved[name] - number
         return self.until == -math.inf
 
+    def in_line(self, reservation: Reservation) -> None:
+        """Do nothing: what is taken in hand never waits."""
+
     def admitted(self, reservation: Reservation) -> None:
         """Begin to hand out."""
         self.hand.arrived(self, reservation)
@@ -143,6 +146,7 @@ class LimiterSlices:
         open: slices that hand out, by key.
         stir: called when a call is due, with the time at which a wait that begins is over.
         look_at: when :meth:`look` has something to do.
+        of_all: names of limits of all keys together, of which a part is asked for at another slice.
     """
 
     def __init__(
@@ -163,6 +167,7 @@ class LimiterSlices:
         self._key_limits: Mapping[str, Limit] = {}
         self._ahead = 0.1
         self.adapting = ""
+        self.of_all: frozenset[str] = frozenset()
         self._demands: dict[HandKey, Demand] = {}
         self._off_until = -math.inf
         self._seen: dict[HandKey, int] = {}
@@ -217,7 +222,7 @@ class LimiterSlices:
         demand.asked = True
         one = Slice(self, key, total, tuple(name for name in total if self._is_at_once(name)))
         of, band = key if isinstance(key, tuple) else (key, None)
-        text = amounts_text(total) + terms_text(band)
+        text = amounts_text(total) + terms_text(band) + ("&" if self.of_all else "")
         self._machine.admit(encode_key(of), text, self._ttl_ms, now, now + LIFE, one, waits=False)
         self.stir(now + LIFE)
 

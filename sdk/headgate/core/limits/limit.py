@@ -273,6 +273,11 @@ def limits_text(limits: Mapping[str, Limit]) -> str:
     return ";".join(limit.text for limit in limits.values())
 
 
+def bounding(limits: Mapping[str, Limit]) -> frozenset[str]:
+    """Return the names of the limits that bind somebody: all but the unlimited ones."""
+    return frozenset(name for name, limit in limits.items() if limit.most != UNLIMITED)
+
+
 def limits_of(text: str) -> dict[str, Limit]:
     """Return the limits that the state keeps as text, by name."""
     found = {}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from headgate.core.limits.limit import UNLIMITED, limits_of
+from headgate.core.limits.limit import limits_of
 from headgate.core.names import encode_name, messages_pool, slices_pool
 from headgate.errors import PolicyError
 
@@ -88,17 +88,15 @@ def with_pools_of_slices(name: str, fields: Mapping[str, str]) -> Mapping[str, s
     return {**fields, **own}
 
 
-_OF_ALL: Final = "each slice would keep to it alone, and only a limit of each key lies in one slice"
+_OF_ALL: Final = "each slice would keep to it alone"
 
 
 def _check_limiter(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
-    """See that nothing of a limiter with slices bounds all keys together."""
+    """See that nothing is set of a limiter with slices that goes by what only one of them knows."""
     for name, limit in limits_of(fields.get("limits", "")).items():
-        if limit.most != UNLIMITED and {"limits", "slices"} & set(given):
-            free = "unlimited/day" if limit.form == "quota" else "unlimited"
+        if limit.adapt and {"limits", "slices"} & set(given):
             raise PolicyError(
-                f"the limit {name!r} of all keys together beside slices: {_OF_ALL}; write {limit.form} = '{free}', and "
-                "bound each key",
+                f"the limit {name!r} adapts, beside slices: each would adapt alone; write a number, or have one slice",
                 settings=("limits", "slices"),
             )
     for setting in ("shadow_limits", "reserve", "shed"):

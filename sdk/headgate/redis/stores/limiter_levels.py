@@ -5,6 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from headgate.core.limiting.pins import key_of_part
+from headgate.core.limits.limit import UNLIMITED
+
 _OFF: Final = "hold_off "
 
 
@@ -37,6 +40,8 @@ class LimiterLevels:
         of_key_shadows: the same of the key that was asked for.
         would_wait: admissions so far that a shadow limit would have kept waiting, or refused.
         shadowed: ``<limit>:<all|key>:<times>:<most above it>`` of each shadow limit that would have.
+        beside: of a whole limiter, ids of holds at other slices than the first: what they have of limits of all keys
+            together is held a second time, by a part at the first.
     """
 
     limits: tuple[str, ...]
@@ -60,14 +65,17 @@ class LimiterLevels:
     of_key_shadows: tuple[str, ...] = ()
     would_wait: int = 0
     shadowed: tuple[str, ...] = ()
+    beside: frozenset[str] = frozenset()
 
 
-def levels_together(found: Sequence[LimiterLevels]) -> LimiterLevels:
+def levels_together(slices: Sequence[LimiterLevels]) -> LimiterLevels:
     """Return the levels of a whole limiter from those of its slices, the first of them first.
 
-    Levels of all keys together are added up. Of a key the one counts that is taken most: its own slice has all of it.
+    Limits that bound all keys together are the first slice's, and levels of the others are added up. Of a key the one
+    counts that is taken most: its own slice has all of it.
     """
-    first = found[0]
+    first = replace(slices[0], records=_without_parts(slices[0].records))
+    found = [first, *slices[1:]]
     busy = sorted((one for one in found if one.line), key=lambda one: _since(one.line[0]))
     return replace(
         first,
@@ -89,7 +97,16 @@ def levels_together(found: Sequence[LimiterLevels]) -> LimiterLevels:
         of_key_shadows=_most([one.of_key_shadows for one in found]),
         would_wait=sum(one.would_wait for one in found),
         shadowed=_shadowed(found),
+        beside=frozenset(name for one in found[1:] for name in one.holds if any(map(_binds, first.limits))),
     )
+
+
+def _without_parts(records: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in records.items() if key_of_part(key) == key}
+
+
+def _binds(row: str) -> bool:
+    return not row.startswith(_OFF) and int(row.split(" ")[2]) < UNLIMITED
 
 
 def _since(row: str) -> int:
@@ -98,7 +115,7 @@ def _since(row: str) -> int:
 
 
 def _added(found: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return rows of limits of all keys together: none binds, and what is taken of each is added up."""
+    """Return rows of limits of all keys together: what is taken of those that bind nobody is added up."""
     rows: dict[str, list[str]] = {}
     for row in (row for rows_of_one in found for row in rows_of_one):
         words = row.split(" ")
@@ -107,7 +124,7 @@ def _added(found: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
             continue
         if row.startswith(_OFF):
             into[2] = str(max(int(into[2]), int(words[2])))
-        else:
+        elif int(into[2]) >= UNLIMITED:  # else the first slice knows all that is taken of it
             into[5] = str(int(into[5]) + int(words[5]))
             into[3] = str(int(into[2]) - int(into[5]))
             into[4] = str(max(int(into[4]), int(words[4])))

@@ -1,0 +1,260 @@
+"""A limiter is asked here: at the slice of a key, and for limits of all keys together at the first slice too.
+
+A key that lies in another slice than the first takes part in these limits there, under a name of its own. Its callers
+hold something only at both, so that each limit is decided by one script, exactly.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any, Final
+
+from headgate.core.limiting.amounts import RequestedAmounts
+from headgate.core.limiting.calls import MOVED, PARTS, Refusal
+from headgate.core.limiting.pins import name_of_part, part_of_hold
+from headgate.core.limiting.slices import HandKey, Slice
+from headgate.core.limits.bands import terms_text
+from headgate.limiting.hold import Hold
+from headgate.limiting.limiter_slice import LimiterSlice
+from headgate.limiting.slices_of_limiter import SlicesOfLimiter
+from headgate.limiting.waiter import Waiter, WaitingLine
+from headgate.options import MAX_TTL
+
+LONGER: Final = 1.0
+"""Seconds by which a part outlives a hold that nobody renews, so that nothing is held at a slice alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request asks for an admission.
+
+    Attributes:
+        key: for which; None without one.
+        encoded: the same, as the script takes it.
+        asked: the amounts.
+        since: when it was made.
+        deadline: when it is given up.
+        ttl_ms: of the lease.
+        waits: whether it stands in line where it is not admitted at once.
+        hold: an id of the caller's own; empty for one of the session's.
+        band: that the caller names.
+        late: whether it is refused at once where it would be late.
+        from_hand: whether it may be admitted from what is in hand.
+    """
+
+    key: str | None
+    encoded: str
+    asked: RequestedAmounts
+    since: float
+    deadline: float
+    ttl_ms: int
+    waits: bool = True
+    hold: str = ""
+    band: int | None = None
+    late: bool = False
+    from_hand: bool = True
+
+    @property
+    def hand_key(self) -> HandKey:
+        """Under which a session has amounts for it in hand."""
+        return self.key if self.band is None else (self.key, self.band)
+
+
+class NotHeld(Exception):
+    """A request was refused.
+
+    Attributes:
+        refusal: why.
+        trouble: why the last call there was not answered, if it was not.
+    """
+
+    def __init__(self, refusal: Refusal, trouble: BaseException | None) -> None:
+        self.refusal, self.trouble = refusal, trouble
+        super().__init__(refusal.why)
+
+
+class Asking:
+    """One session asks for admissions at the slices of a limiter.
+
+    Args:
+        slices: of the limiter.
+        line: of those who do nothing else meanwhile.
+        hands: amounts in hand that can be handed out, by key; of all slices.
+        lock: held while amounts in hand change.
+        check: raises where nothing more is asked for.
+    """
+
+    def __init__(
+        self, slices: SlicesOfLimiter, line: WaitingLine, hands: Mapping[HandKey, Slice],
+        lock: contextlib.AbstractContextManager[Any], check: Callable[[Mapping[str, int]], None],
+    ) -> None:  # fmt: skip
+        self.slices, self.line, self.check = slices, line, check
+        self._hands, self._lock = hands, lock
+
+    def from_hand(self, key: str | None, hand_key: HandKey, amounts: dict[str, int]) -> Hold | None:
+        """Return a hold from what is in hand; None where that, or its part of limits of all keys, is not there."""
+        hold = self.half_from_hand(key, hand_key, amounts)
+        if hold is not None and (slice_ := self._hands[hand_key]).hand.of_all:
+            part = {name: number for name, number in amounts.items() if name in slice_.hand.of_all}
+            hold.part = self.half_from_hand(None, _of_no_key(hand_key), part) if part else None
+            if part and hold.part is None:
+                hold.undo()
+                return None
+        return hold
+
+    def half_from_hand(self, key: str | None, hand_key: HandKey, amounts: dict[str, int]) -> Hold | None:
+        """Return a hold of what one slice has in hand."""
+        slice_ = self._hands.get(hand_key)
+        with self._lock:
+            if slice_ is None or not slice_.take(amounts, monotonic()):
+                return None
+        return Hold(self.slices.first, key, amounts, slice_)
+
+    def known(self, request: Request) -> Refusal | None:
+        """Return why it would be refused, where that is known, and have it in hand the next time."""
+        at, now, amounts = self.slices.at(request.encoded), monotonic(), request.asked.amounts
+        if at is None:
+            return None
+        refusal = at.hand.missed(request.hand_key, amounts, now, hasty=True)
+        part = self.slices.part_of(request.encoded, amounts)
+        if refusal is None and part is not None:
+            refusal = self.slices.first.hand.missed(_of_no_key(request.hand_key), part.amounts, now, hasty=True)
+        return refusal
+
+    async def admit(self, request: Request) -> Hold:
+        """Return what is held, whichever slices decide it.
+
+        Raises:
+            NotHeld: it was refused.
+            DestinationFull: the session has too many holds and waits there.
+            CoordinatorUnavailable: Redis does not answer for slices of a key that moves.
+            Closed: the limiter is closed.
+        """
+        while True:
+            part = self.slices.part_of(request.encoded, request.asked.amounts)
+            try:
+                return await (self._with_part(request, part) if part else self._whole(request))
+            except NotHeld as refused:
+                refusal = refused.refusal
+                if refusal.why == PARTS:
+                    self.slices.learn_of_all(request.asked.amounts)
+                if request.waits and refusal.why not in (MOVED, PARTS):
+                    raise
+                if not await self.slices.worth_asking_again(refusal, request.encoded, request.deadline):
+                    raise
+
+    async def _whole(self, request: Request) -> Hold:
+        """Return what is held at the slice of its key, which decides it alone."""
+        return (request.hold and await self._held_before(request)) or await _Half(self, request).ask()
+
+    async def _held_before(self, request: Request) -> Hold | None:
+        """Return what is held under an id of the caller's own where its key was before."""
+        before = await self.slices.before(request.encoded) if request.hold else None
+        if before is None:
+            return None
+        now = monotonic()
+        waiter = Waiter(before, now, asyncio.get_running_loop())
+        waiter.reservation = before.machine.adopt(request.hold, request.ttl_ms, now, request.deadline, waiter)
+        before.stir(request.deadline)
+        if (refusal := await waiter.outcome()) is None:
+            return Hold(before, request.key, request.asked.amounts, None, waiter.reservation)
+        if refusal.why != "gone":
+            raise NotHeld(refusal, before.calls.trouble)
+        return None
+
+    async def _with_part(self, request: Request, part: RequestedAmounts) -> Hold:
+        """Return what is held at the slice of its key, with its part at the first.
+
+        A caller waits for one of the two at a time. Slots of its key it keeps while it waits for its part, without
+        which they are of no use to others of that key; rates and quotas it gives back, for they count from when they
+        are used. Its part it never keeps while it waits at its slice.
+        """
+        before = await self._held_before(request)
+        if before is not None and before.is_at(self.slices.first):
+            return before  # its limits of all keys were decided there too
+        at = self.slices.at(request.encoded) or await self.slices.open(request.encoded)
+        id_ = request.hold or at.machine.new_id()
+        longer = int(1000 * min(request.ttl_ms / 1000 + LONGER, MAX_TTL)) if request.hold else request.ttl_ms
+        there = replace(
+            request, key=None, encoded=name_of_part(request.encoded), asked=part, hold=part_of_hold(id_), ttl_ms=longer
+        )
+        own_half = _Half(self, replace(request, hold=id_), "&", keeps=self.slices.keeps(request.asked.amounts))
+        part_half = _Half(self, there)
+        own_half.held = before
+        try:
+            while own_half.held is None or part_half.held is None:
+                await (own_half.ask(part_half) if own_half.held is None else part_half.ask(own_half))
+            if request.hold and request.waits:  # nobody renews them from now on, and one was held before the other
+                await own_half.held.renew(request.ttl_ms / 1000)
+        except BaseException:
+            own_half.give_back()
+            part_half.give_back()
+            raise
+        own_half.held.part = part_half.held
+        return own_half.held
+
+
+class _Half:
+    """One half of an admission, or all of it, is decided at one slice.
+
+    Args:
+        asking: of the limiter.
+        request: for this half.
+        terms: behind its amounts.
+        keeps: whether it is held while the other half waits.
+
+    Attributes:
+        held: what it has; None while that is not admitted.
+    """
+
+    def __init__(self, asking: Asking, request: Request, terms: str = "", *, keeps: bool = False) -> None:
+        self._asking, self._request, self.keeps = asking, request, keeps
+        self._text = request.asked.text + terms_text(request.band, fail_if_late=request.late) + terms
+        self._again = False  # whether its id was asked for before
+        self.held: Hold | None = None
+
+    def give_back(self) -> None:
+        """Leave it as if it had not been admitted."""
+        if self.held is not None:
+            self.held.undo()
+            self.held = None
+
+    async def ask(self, other: "_Half | None" = None) -> Hold:
+        """Wait until it is held; what the other half holds is given back as this begins to wait, unless it keeps it."""
+        request, slices = self._request, self._asking.slices
+        if request.from_hand:
+            self.held = self._asking.half_from_hand(request.key, request.hand_key, request.asked.amounts)
+        if self.held is None:
+            at = slices.at(request.encoded) or await slices.open(request.encoded)
+            if request.from_hand:
+                at.hand.missed(request.hand_key, request.asked.amounts, monotonic())
+            with slices.recounting(request.encoded) if request.waits else contextlib.nullcontext():
+                self.held = await self.ask_at(at, other)
+        return self.held
+
+    async def ask_at(self, at: LimiterSlice, other: "_Half | None" = None) -> Hold:
+        """Ask one slice."""
+        request, asking = self._request, self._asking
+        if request.hold:
+            await at.calls.listen(request.hold.rpartition(".")[0])
+        asking.check(request.asked.amounts)
+        now = monotonic()
+        waiter = Waiter(at, now, asyncio.get_running_loop())
+        waiter.reservation = at.machine.admit(
+            request.encoded, self._text, request.ttl_ms, now, request.deadline, waiter, waits=request.waits,
+            hold=request.hold, again=self._again,
+        )  # fmt: skip
+        at.stir(request.deadline)
+        self._again = True
+        if other is not None and request.waits and not await waiter.soon(at.calls.patience) and not other.keeps:
+            other.give_back()
+        refusal = await (asking.line.outcome(waiter) if request.waits else waiter.outcome())
+        if refusal is not None:
+            raise NotHeld(refusal, at.calls.trouble)
+        return Hold(at, request.key, request.asked.amounts, None, waiter.reservation)
+
+
+def _of_no_key(key: HandKey) -> HandKey:
+    return (None, key[1]) if isinstance(key, tuple) else None
