@@ -1,5 +1,6 @@
 """A pool here may have parts at sites: their reports are answered, and members give back what they wait for."""
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +29,7 @@ class PoolSitesJob(PoolJob):
         self._troubles = dict[str, str]()
         self._reported = set[str]()
         self._in_line = set[str]()
-        self._all_at = 0.0
+        self._all_at = -math.inf
         super().__init__(client, pool)
 
     async def _round(self) -> bool:
@@ -54,7 +55,7 @@ class PoolSitesJob(PoolJob):
 
     def hear(self, words: list[str]) -> None:
         """Begin a round about all sites."""
-        self._all_at = 0.0
+        self._all_at = -math.inf
         super().hear(words)
 
     def _due(self) -> list[str]:
