@@ -49,7 +49,7 @@ class Cluster(Sharded):
             server.redirects = self._redirects
             server.slots = self._slots
 
-    def lies_at(self, shard: Shard, name: str) -> bool:
+    def has(self, shard: Shard, name: str) -> bool:
         return self._owners[slot_of(name)] is shard
 
     def befall(self, what: str, which: int, seconds: float) -> None:
@@ -116,7 +116,7 @@ class Cluster(Sharded):
             keys = words[3 : 3 + int(words[2])]
         else:
             keys = [word for word in words[1:] if word.startswith(b"hg:")][:1]
-        if not keys:
+        if not keys or words[0].upper() == b"SCAN":  # which each server answers for itself
             return None
         slot = slot_of(keys[0])
         owner, move = self._known[server][slot], self._moves.get(slot)

@@ -1,6 +1,7 @@
 """The servers of a world: one alone, a master that Sentinels watch, or the masters of a cluster."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -10,9 +11,14 @@ from tests.simulation.doors import Channels, Door
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.network import Network
 from tests.simulation.oracle import Oracle
-from tests.simulation.server import Backing, Redis, Rewrite
+from tests.simulation.server import Backing, Redis, Rewrite, lost_after
 from tests.simulation.shards import Shard
 
+HOME: Final = "home"
+PART: Final = "part"
+"""Sites: one whose pool it is, and one that has a part of it."""
+THERE: Final = "r"
+"""The queue of the part; all else is at the home."""
 SERVICE: Final = "main"
 SENTINELS: Final = 3
 HEARS_WITHIN: Final = 1.0
@@ -20,7 +26,7 @@ HEARS_WITHIN: Final = 1.0
 
 
 class Deployment:
-    """One server alone, of which one in a history is told again and again what it had before.
+    """One server alone, which comes back without the last of what it did.
 
     Attributes:
         oracle, later: set by who tells a history; ``later`` has something happen so many seconds from now.
@@ -40,6 +46,7 @@ class Deployment:
             Redis(loop, network, backing, name=name, database=number, rewrite=rewrite)
             for number, name in enumerate(names)
         ]
+        self._lagging: set[Redis] = set()
 
     def _names(self, master: str) -> tuple[str, ...]:
         return (master,)
@@ -55,22 +62,45 @@ class Deployment:
             case "down" if redis.serves:
                 redis.stop()
                 self.later(seconds, redis.start)
-            case "failover":
-                redis.keep(1)
-                self.oracle.kept(0)
-                self.later(seconds / 4, self._lose, redis)
+            case "failover" if redis not in self._lagging:
+                self._lag(redis, self.servers.index(redis))
+                self.later(seconds / 4, self._lose, redis, self.servers.index(redis), lost_after(seconds))
             case "hang":
                 redis.process.frozen = True
                 self.later(seconds, self.loop.thaw, redis.process)
             case _:
                 pass
 
-    def _lose(self, redis: Redis) -> None:
+    def lies_at(self, server: Redis, name: str) -> bool:
+        """Return whether a destination lies at a server."""
+        del name
+        return server in self.servers
+
+    def _lag(self, redis: Redis, number: int) -> None:
+        """Have a database beside get no more of a server."""
+        self._lagging.add(redis)
+        redis.keep(len(self.servers) + number, lags=True)
+        redis.after_unsent = partial(self.oracle.kept, number, anew=False)
+        self.oracle.kept(number)
+
+    def _lose(self, redis: Redis, number: int, most: int) -> None:
+        self._lagging.discard(redis)
+        lost = redis.catch_up(len(self.servers) + number, most)
         if redis.serves:
             redis.stop()
-            redis.lose(1)
-            self.oracle.restored(0, lambda _: True)
+            redis.lose(len(self.servers) + number)
+            self.oracle.restored(number, partial(self.lies_at, redis), lost)
             self.later(0.1, redis.start)
+
+
+class TwoSites(Deployment):
+    """A server at each of two sites."""
+
+    url = f"redis://{HOME}:6379"
+    masters = (HOME, PART)
+
+    def lies_at(self, server: Redis, name: str) -> bool:
+        return (server is self.servers[1]) == (name == f"hg:{{sim/{THERE}}}")
 
 
 class Sharded(Deployment):
@@ -93,18 +123,18 @@ class Sharded(Deployment):
         """Have something happen to a shard."""
         self.shards[which % len(self.shards)].befall(what, seconds)
 
-    def lies_at(self, shard: Shard, name: str) -> bool:
+    def has(self, shard: Shard, name: str) -> bool:
         """Return whether a destination lies at a shard."""
         del name
         return shard in self.shards
 
-    def kept(self, shard: Shard) -> None:
-        """Have the oracle remember what a replica knows that gets no more."""
-        self.oracle.kept(self.shards.index(shard))
+    def kept(self, shard: Shard, *, anew: bool = False) -> None:
+        """Have the oracle remember a state that a replica may take over with."""
+        self.oracle.kept(self.shards.index(shard), anew=anew)
 
-    def restored(self, shard: Shard) -> None:
+    def restored(self, shard: Shard, lost: int) -> None:
         """Tell the oracle that this is what there is again."""
-        self.oracle.restored(self.shards.index(shard), lambda name: self.lies_at(shard, name))
+        self.oracle.restored(self.shards.index(shard), partial(self.has, shard), lost)
 
     def led(self, shard: Shard) -> None:
         """Hear that another server is in charge."""

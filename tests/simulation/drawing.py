@@ -29,8 +29,10 @@ FAULTS: Final = (
 )
 
 
+SITE_CUT: Final = "site cut"
 FAULTS_OF: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "alone": {},
+    "sites": {"failover": (0, 2), "down": (0, 1), SITE_CUT: (0, 3), **dict.fromkeys(NODE_FAULTS, (0, 1))},
     "sentinels": {"failover": (0, 2), "usurp": (0, 2), "hand over": (0, 2)},
     "cluster": {"failover": (0, 2), "usurp": (0, 1), "hand over": (0, 1), RESHARD: (0, 3)},
 }
@@ -56,6 +58,8 @@ SCENES: Final = {
     "nodes": Scene(nodes=2),
     "sentinels": Scene("sentinels"),
     "cluster": Scene("cluster"),
+    "nodes of a cluster": Scene("cluster", nodes=2),
+    "sites": Scene("sites"),
 }
 
 
@@ -91,10 +95,12 @@ def drawn(seed: int, scene: Scene) -> list[Event]:
         faults += some(chance.randint(1, 4), NODE_FAULTS, lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
     for what, (least, most) in FAULTS_OF[scene.servers].items():
         faults += some(chance.randint(least, most), (what,), lambda: round(chance.uniform(0.1, 1.5 * TTL), 2))
-    if (
-        scene.servers == "cluster"
-    ):  # limits of slices change one after the other, so that what they are together is not said
+    if scene.servers == "sites":  # whose policies say the limits
         calls = [event for event in calls if event.what != "limit"]
+        calls += some(chance.randint(8, 16), ("send",), lambda: chance.choice((20, 30, 60)))
+    if scene.servers == "cluster":
+        calls += some(chance.randint(1, 3), ("slices",), lambda: chance.choice((1, 2, 3, 4, 6)))
+        calls += some(chance.randint(0, 2), ("order",), lambda: chance.choice((0, 1)))
     return sorted(calls + faults, key=lambda event: event.at)
 
 

@@ -12,11 +12,13 @@ from typing import Any, Final
 import headgate
 from headgate.errors import HeadgateError
 from headgate.policy import loads
-from tests.simulation.drawing import FAULTS, OF_SERVERS, PROCESSES, SCENES, SPAN, Event, drawn
+from tests.simulation.deployments import HOME, PART, THERE
+from tests.simulation.drawing import FAULTS, OF_SERVERS, PROCESSES, SCENES, SITE_CUT, SPAN, Event, drawn
 from tests.simulation.loop import Process, Stuck
 from tests.simulation.nodes import NODE_FAULTS, Nodes, doors
-from tests.simulation.oracle import TTL, Oracle, body_of, token_in
+from tests.simulation.oracle import TTL, Oracle, body_of, token_in, value_of
 from tests.simulation.server import Backing, Rewrite
+from tests.simulation.sites import POOL, Letters, govern
 from tests.simulation.world import World
 
 SETTLES: Final = 30.0
@@ -24,7 +26,8 @@ SETTLES: Final = 30.0
 QUEUE, GATE = "q", "g"
 FROM, TO = "from", "to"
 DESTINATIONS: Final = {QUEUE: ("queue", "90"), GATE: ("gate", "40")}
-SLICES: Final = {QUEUE: {"slices": 3}}
+ORDER_BY: Final = "header:v"
+"""What slices may keep the order of; messages have one of a few values."""
 BRIDGED: Final = {FROM: ("queue", "80"), TO: ("queue", "60")}
 """With nodes: what is sent to the one queue comes out of the other."""
 BRIDGE: Final = f"""
@@ -46,6 +49,9 @@ class Application:
         self.process.ahead = chance.uniform(-1000, 1000)
         self.chance = chance
         self.frozen_until = 0.0
+        at_part = history.letters is not None and number == PROCESSES - 1
+        self.site = (PART if at_part else HOME) if history.letters else ""
+        self.queue = THERE if at_part else QUEUE
         self.client: Any = None
         self.session: Any = None
         self.producer: Any = None
@@ -60,11 +66,13 @@ class Application:
             try:
                 return await what()
             except (HeadgateError, TimeoutError) as error:
-                self.world.note(self.process.name, "tries again", type(error).__name__)
+                self.world.note(self.process.name, "tries again", f"{type(error).__name__}: {error}"[:200])
                 await asyncio.sleep(0.2)
 
     async def _live(self) -> None:
-        self.client = await self._patiently(lambda: self.history.client().__aenter__())
+        self.client = await self._patiently(lambda: self.history.client(self.site).__aenter__())
+        if self.queue == THERE or (self.site and not self.number):
+            await self._patiently(lambda: govern(self.client, self.site))
         if not self.generation and not self.number:
             for name, (kind, limit) in self.history.destinations.items():
                 slices = self.history.slices.get(name, {})
@@ -76,9 +84,10 @@ class Application:
         self.client.on_state_loss(self._lost)
         self.session = self.client.session(f"s{self.number}", ttl=TTL)
         self.oracle.owners[self.session.id] = self.process
-        self.producer = await self._patiently(lambda: self.session.producer(QUEUE, window=60))
-        self.gate = await self._patiently(lambda: self.session.gate(GATE))
-        places = [QUEUE]
+        if self.queue == QUEUE:
+            self.gate = await self._patiently(lambda: self.session.gate(GATE))
+        self.producer = await self._patiently(lambda: self.session.producer(self.queue, window=60))
+        places = [self.queue]
         if self.history.nodes:
             self.forwards = await self._patiently(lambda: self.session.producer(FROM, window=60))
             places.append(TO)
@@ -94,13 +103,13 @@ class Application:
                 token = token_in(message.body)
                 self.world.note(self.process.name, "receives", token)
                 self.oracle.receives(token)
-                await asyncio.sleep(self.chance.uniform(0.0, 0.3))
+                await asyncio.sleep(self.chance.uniform(0.0, 1.5 if self.site else 0.3))
                 if self.chance.random() < 0.15:
                     await message.release()
                     continue
                 begun = self.world.loop.now
                 await message.accept(confirm=True, timeout=2)
-                self.oracle.has_accepted(token, begun)
+                self.oracle.has_accepted(place, token, begun)
             except HeadgateError as error:
                 self.world.note(self.process.name, "consumes not", type(error).__name__)
                 await asyncio.sleep(0.05)
@@ -111,7 +120,7 @@ class Application:
 
     def do(self, event: Event, number: int) -> None:
         """Make one call, if this process is so far."""
-        if self.producer is None or self.gate is None or self.process.dead:
+        if self.producer is None or self.process.dead or (event.what == "admit" and self.gate is None):
             return
         job = self.world.spawn(self.process, self._job(event, number))
         self.jobs.add(job)
@@ -123,15 +132,16 @@ class Application:
         self.world.note(self.process.name, what)
         try:
             if event.what in ("send", "forward"):
-                producer, place = (self.producer, QUEUE) if event.what == "send" else (self.forwards, FROM)
-                await producer.send(body_of(token, int(event.much)), timeout=timeout)
+                producer, place = (self.producer, self.queue) if event.what == "send" else (self.forwards, FROM)
+                headers = {"v": value_of(token)} if self.history.slices else None
+                await producer.send(body_of(token, int(event.much)), headers=headers, timeout=timeout)
                 self.oracle.has_receipt(place, token, self.process)
             elif event.what == "admit":
                 async with self.gate.admit(int(event.much), timeout=timeout):
                     begun = self.world.loop.now
                     await asyncio.sleep(timeout := 0.5)
             else:
-                await self.client.apply(QUEUE, limit=f"{event.much:.0f}")
+                await self._change(event)
             self.world.note(self.process.name, what, "is done")
         except headgate.CreditTimeout as error:
             self.world.note(self.process.name, what, str(error)[:200])
@@ -139,6 +149,17 @@ class Application:
         except HeadgateError as error:
             self.world.note(self.process.name, what, f"{type(error).__name__}: {error}"[:200])
         self.oracle.ended(f"{what} of {self.process}", self.world.loop.now - max(begun + timeout, self.frozen_until))
+
+    async def _change(self, event: Event) -> None:
+        """Set something of the queue."""
+        if event.what == "limit":
+            self.oracle.applies(QUEUE, None)
+            await self.client.apply(QUEUE, limit=f"{event.much:.0f}")
+            self.oracle.applies(QUEUE, event.much)
+        elif event.what == "slices":
+            await self.client.apply(QUEUE, slices=int(event.much))
+        else:
+            await self.client.apply(QUEUE, order_by=ORDER_BY if event.much else None)
 
     async def close(self) -> None:
         """Close in time, whatever is under way."""
@@ -166,19 +187,26 @@ class History:
         self.events = drawn(seed, self.scene) if events is None else list(events)
         self.world = World(backing, seed, servers=self.scene.servers, rewrite=rewrite)
         self.nodes = Nodes(self.world, self.scene.nodes) if self.scene.nodes else None
-        self.slices = SLICES if self.scene.servers == "cluster" else {}
+        self.slices: dict[str, dict[str, Any]] = {}
+        if self.scene.servers == "cluster":
+            self.slices[QUEUE] = {"slices": 3, "order_by": ORDER_BY if seed % 2 else None}
+        self.letters = Letters(self.world) if self.scene.servers == "sites" else None
         self.destinations = DESTINATIONS | (BRIDGED if self.nodes else {})
+        if self.letters:
+            del self.destinations[QUEUE]  # which is as the policy says
         self.oracle = self.world.deployment.oracle = Oracle(self.world.loop)
         self.world.deployment.later = self._later
         for server in self.world.deployment.servers:
             server.watch = self._saw
+        if self.letters:
+            self.oracle.shared = dict.fromkeys((QUEUE, THERE), POOL)
         self.made = asyncio.Event()
         self._applications: list[Application] = []
         self._chance = Random(f"faults {seed}")
 
-    def client(self) -> headgate.Client:
+    def client(self, site: str) -> headgate.Client:
         """Return a client, through the nodes where there are any."""
-        return self.nodes.client() if self.nodes else self.world.client()
+        return self.nodes.client() if self.nodes else self.world.client(site)
 
     def tell(self) -> list[str]:
         """Let all happen; returns what was broken."""
@@ -202,8 +230,9 @@ class History:
         loop = self.world.loop
         self._applications = [Application(self, number, 0) for number in range(PROCESSES)]
         begins = loop.now
-        if self.nodes:
-            self.nodes.begin()
+        nodes = self.nodes or self.letters
+        if nodes:
+            nodes.begin()
         for number, event in enumerate(self.events):
             loop.at(begins + event.at, self._happen, event, number)
         ending = asyncio.create_task(self._end(begins))
@@ -239,10 +268,11 @@ class History:
 
     def _happen(self, event: Event, number: int) -> None:
         application = next((one for one in self._living() if one.number == event.who), None)
-        if self.nodes and event.what in NODE_FAULTS:
+        nodes = self.nodes or self.letters
+        if nodes and event.what in (*NODE_FAULTS, SITE_CUT):
             self.world.note(str(event))
             self.oracle.disturbed = max(self.oracle.disturbed, self.world.loop.now + event.much)
-            self.nodes.befall(event.what, event.who, event.much)
+            nodes.befall(event.what, event.who, event.much)
             return
         if event.what not in FAULTS and event.what not in OF_SERVERS:
             if application is not None:

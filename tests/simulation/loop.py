@@ -170,10 +170,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for process in self.processes:
             process.dead = False
             self.thaw(process)
-        tasks = [task for task in asyncio.all_tasks(self) if not task.done()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
+        for _ in range(5):  # one that fails as it ends may begin again
+            tasks = [task for task in asyncio.all_tasks(self) if not task.done()]
+            if not tasks:
+                break
+            for task in tasks:
+                task.cancel()
             with contextlib.suppress(Stuck):
                 self.run_until_complete(asyncio.wait(tasks, timeout=60))
         self.run_until_complete(self.shutdown_asyncgens())

@@ -1,6 +1,7 @@
 """Rules broken on purpose, one at a time: the simulation finds each, or it would find nothing of the kind."""
 
 import contextlib
+import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from typing import Any, Final
 from unittest import mock
 
 from headgate.core.account.machine import Account
+from headgate.core.limits.spread import Spread
 from headgate.redis.handover import Handovers
 from headgate_coordinator.links.forwarder import Forwarder
 from tests.simulation.server import Rewrite
@@ -88,6 +90,15 @@ def _numbers_anew() -> AbstractContextManager[Any]:
     return mock.patch.object(Account, "missed", missed_and_numbered)
 
 
+def _goes_by_who_sends() -> AbstractContextManager[Any]:
+    """Have a message go to a slice of its sender's, and not of its value."""
+
+    def slice_of(spread: Spread, _: Any, producer: str) -> int:
+        return zlib.crc32(producer.encode()) % spread.slices
+
+    return mock.patch.object(Spread, "slice_of", slice_of)
+
+
 MUTANTS: Final = (
     Mutant(
         "a batch that comes again is known by its number", "P5", 15,
@@ -112,5 +123,21 @@ MUTANTS: Final = (
     Mutant(
         "slices use what they hold of the one limit", "P1", 0, scene="cluster",
         script=_everywhere("math.min(whole_bytes(), d.slice_bytes)", "whole_bytes()"),
+    ),
+    Mutant(
+        "what was applied is in force", "P12", 1,
+        script=_in("apply", ("~= value then", "~= value and (code == 'CREATED' or field ~= 'limit_bytes') then")),
+    ),
+    Mutant(
+        "a site uses what it holds of the one limit", "P1", 0, scene="sites",
+        script=_everywhere("math.min(p.own, share_left(s, p.part_of, p.epoch))", "p.own"),
+    ),
+    Mutant(
+        "a site has given back what it says, and no more", "P1", 1, scene="sites",
+        script=_in("pool_site", ("math.min(math.max(m.returned, returned), m.granted)", "m.granted")),
+    ),
+    Mutant(
+        "messages of a value go to one slice, whoever sends them", "order", 15, scene="cluster",
+        client=_goes_by_who_sends,
     ),
 )  # fmt: skip

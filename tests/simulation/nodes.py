@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 from unittest import mock
 
@@ -68,14 +68,19 @@ class Nodes:
     async def _serve(self, name: str) -> None:
         while True:
             try:
-                async with self.world.client() as client:
-                    options = NodeOptions(host=name, port=PORT, name=name)
-                    async with service(client, options, Users.from_redis, None):
-                        self.world.note(name, "serves")
-                        await asyncio.Event().wait()
+                async with self._serving(name):
+                    self.world.note(name, "serves")
+                    await asyncio.Event().wait()
             except (HeadgateError, OSError) as error:
                 self.world.note(name, "does not serve", type(error).__name__)
                 await asyncio.sleep(0.2)
+
+    @contextlib.asynccontextmanager
+    async def _serving(self, name: str) -> AsyncIterator[None]:
+        async with self.world.client() as client:
+            options = NodeOptions(host=name, port=PORT, name=name)
+            async with service(client, options, Users.from_redis, None):
+                yield
 
     # Faults. Each ends by itself.
 

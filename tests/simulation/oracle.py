@@ -17,9 +17,12 @@ DRAWS: Final = 6.0
 """Seconds for which one who is first in line at a slice may wait for what the others have and do not use."""
 GHOSTS: Final = 3.0
 """Seconds after the last call at a server that was in charge no more, in which an application may hear of it."""
+IN_FORCE: Final = 1.0
+"""Seconds after which what was applied holds everywhere."""
 RENEWS: Final = ("acquire", "publish", "attach", "settle")
 LATE: Final = 3.0
 """Seconds by which a call may end after its timeout: one call to Redis has two, and a connection one."""
+VALUES: Final = 3
 _TOKEN: Final = re.compile(rb"<(\w+)>")
 
 
@@ -34,9 +37,19 @@ def token_in(stored: bytes) -> str:
     return found[1].decode()
 
 
+def value_of(token: str) -> int:
+    """Return the value of a message's header, of a few."""
+    return int(token[1:]) % VALUES
+
+
 def whole(name: str) -> str:
     """Return the key of a destination without which slice of it this is."""
     return name.partition("%")[0].rstrip("}")
+
+
+def place_of(name: str) -> str:
+    """Return the destination that this is, or a slice of it."""
+    return whole(name).rpartition("/")[2]
 
 
 def size_of(stored: Iterable[bytes]) -> int:
@@ -64,6 +77,8 @@ class Sight:
     stored: dict[bytes, str] = field(default_factory=dict)
     opens: bool = True
     """Whether room there may be granted."""
+    spread: str = ""
+    """Of the first slice, how values are spread: a number, slices, and the header."""
     sliced: bool = False
     """Whether it is a part of a destination, which has the limit together with the others."""
 
@@ -113,12 +128,20 @@ class Oracle:
         """Destination -> since when somebody has waited there."""
         self._idle: dict[str, float] = {}
         """Destination -> since when there is room for the head of its line."""
-        self._kept: dict[int, tuple[set[tuple[str, str]], dict[str, Sight], dict[tuple[str, str], float]]] = {}
+        self._kept: dict[int, list[tuple[set[tuple[str, str]], dict[str, Sight], dict[tuple[str, str], float]]]] = {}
         self._back: dict[str, Sight] = {}
         """Destination -> what a lost state brought back, whose bytes others may have by now."""
         self._back_at: dict[str, float] = {}
         """Token -> when a lost state brought its message back."""
         self._ghost_at = 0.0
+        self._highest: dict[str, float] = defaultdict(float)
+        """Destination with slices -> the highest limit that it had."""
+        self.lost_writes = False
+        self.shared: dict[str, int] = {}
+        """Queues that share a limit, over sites, and that limit."""
+        self._applying: dict[str, int] = defaultdict(int)
+        self._applied: dict[str, tuple[float, float]] = {}
+        """Place -> the limit that was applied last, and when that was done."""
 
     def breaks(self, promise: str, what: str) -> None:
         """Note that a promise is broken."""
@@ -128,16 +151,19 @@ class Oracle:
 
     # What the server does.
 
-    def kept(self, slot: int) -> None:
-        """Note that the state is kept as it is."""
-        self._kept[slot] = set(self.stored), dict(self.last), dict(self.heard)
+    def kept(self, slot: int, *, anew: bool = True) -> None:
+        """Note that the state is kept as it is; of those since the first that is kept anew, one comes back."""
+        states = [] if anew else self._kept[slot]
+        self._kept[slot] = [*states, (set(self.stored), dict(self.last), dict(self.heard))]
 
-    def restored(self, slot: int, lies_there: Callable[[str], bool]) -> None:
-        """Note that it is back as it was kept: what came since is lost, and what went since is there again.
+    def restored(self, slot: int, lies_there: Callable[[str], bool], lost: int = 0) -> None:
+        """Note that it is back as it was kept ``lost`` states ago: what came since is lost, what went is there again.
 
         So it is with destinations that lie there; all others are as they were.
         """
-        stored, last, heard = self._kept[slot]
+        stored, last, heard = self._kept[slot][-1 - lost]
+        self.lost_writes = True
+        self._applied.clear()
         there = {name for name in self.last.keys() | last.keys() if lies_there(name)}
         for name in there & last.keys():
             self._back[name] = last[name].beyond(self.last.get(name, Sight()))
@@ -163,9 +189,13 @@ class Oracle:
         tags = {key.partition(b"{")[2].partition(b"}")[0] for key in call.words[1 : 1 + int(call.words[0])]}
         if len(tags) != 1:
             self.breaks("P9", f"{call.script} has keys of several slots: {tags}")
-        if call.seen is None or not call.seen[0]:
+        if call.seen is None:
             return
         name = call.words[1].decode()
+        if not call.seen[0]:
+            if not call.superseded:
+                self.last.pop(name, None)
+            return
         if call.superseded:  # what it does is lost, whatever it answers
             self._ghost_at = self.loop.now
             self.lost |= {(name, token_in(entry[1])) for _, entry in call.seen[3]} - self.stored
@@ -174,19 +204,41 @@ class Oracle:
         for session in self.owners if renews(call) else ():
             if any(word == session or word.startswith(f"{session}.") for word in words):
                 self.heard[name, session] = self.loop.now
-        before = self.last.get(name)
+        before, total_before = self.last.get(name), self._total(name)
         sight = self.last[name] = self._read(name, call)
         self._stored(name, before, sight)
         if before is None:
             return
-        total, most = sight.total, max(sight.limit, before.total if before.epoch == sight.epoch else 0)
-        if sight.sliced:
-            total, most = self._total(name), most + self._brought_back(name, sight)
-        if total > most:
-            self.breaks("P1", f"{call.script} left {total} bytes pending and leased of {sight.limit:.0f} at {name}")
+        self._limit(name, call, before, sight, total_before)
         self._leases(name, call, before, sight)
         if before.epoch == sight.epoch:  # else what is claimed is no grant
             self._line(name, call, before, sight)
+
+    def _limit(self, name: str, call: Call, before: Sight, sight: Sight, total_before: int) -> None:
+        """Judge that no more is taken than a limit, which is what was applied last."""
+        most: float
+        total, most = sight.total, max(sight.limit, before.total if before.epoch == sight.epoch else 0)
+        if sight.sliced:
+            # Where the limit was lowered, slices use what they hold of the one before.
+            highest = self._highest[whole(name)] = max(self._highest[whole(name)], sight.limit)
+            total = self._total(name)
+            most = max(highest + self._brought_back(name, sight), total_before)
+        if total > most:
+            self.breaks("P1", f"{call.script} left {total} bytes pending and leased of {sight.limit:.0f} at {name}")
+        if limit := self.shared.get(place_of(name), 0):
+            self._over_sites(name, call, before, sight, limit)
+        applied, since = self._applied.get(place_of(name), (sight.limit, self.loop.now))
+        if sight.limit != applied and self.loop.now > max(since, self.disturbed) + IN_FORCE:
+            self.breaks("P12", f"{call.script} found {sight.limit:.0f} at {name}, where {applied:.0f} was applied")
+
+    def _over_sites(self, name: str, call: Call, before: Sight, sight: Sight, limit: int) -> None:
+        """Judge that queues at several sites take no more than the one limit."""
+        if name in self._back:
+            self._back[name] = self._back[name].left_in(sight)
+        total = sum(one.total for other, one in self.last.items() if place_of(other) in self.shared)
+        most = max(limit + sum(back.total for back in self._back.values()), total - sight.total + before.total)
+        if total > most:
+            self.breaks("P1", f"{call.script} left {total} bytes of {limit} at the sites together")
 
     def _brought_back(self, name: str, sight: Sight) -> int:
         """Return the bytes that a destination with slices may have above its limit: one has again what was gone."""
@@ -196,7 +248,10 @@ class Oracle:
 
     def _total(self, name: str) -> int:
         """Return what is pending and leased at all slices of a destination."""
-        return sum(sight.total for one, sight in self.last.items() if whole(one) == whole(name))
+        return sum(sight.total for sight in self._parts(name))
+
+    def _parts(self, name: str) -> list[Sight]:
+        return [sight for one, sight in self.last.items() if whole(one) == whole(name)]
 
     def _read(self, name: str, call: Call) -> Sight:
         flat, sessions, line, messages = call.seen
@@ -204,6 +259,7 @@ class Oracle:
         limit = fields["limit_bytes"]
         sight = Sight(float("inf") if limit == "unlimited" else float(limit), fields["epoch"])
         sight.sliced = "slices_pool" in fields
+        sight.spread = fields.get("spread", "")
         for session, text in zip(sessions[::2], sessions[1::2], strict=True):
             sid, facts = session.decode(), record(text)
             held = int(facts["granted"]) - int(facts["used"]) - int(facts["returned"])
@@ -233,6 +289,20 @@ class Oracle:
                 if (name, token) in self.stored:
                     self.breaks("P5", f"the message {token} is stored twice at {name}")
                 self.stored.add((name, token))
+                if sight.sliced:
+                    self._order(name, token)
+
+    def _order(self, name: str, token: str) -> None:
+        """Judge that no message of a value is stored at one slice while others of it lie at another.
+
+        Before the first spread, and once writes were lost, values may lie anywhere.
+        """
+        parts = {one: sight for one, sight in self.last.items() if whole(one) == whole(name)}
+        spread = next((sight.spread for sight in parts.values() if sight.spread), "")
+        if spread and not spread.endswith(" -") and not self.lost_writes:
+            for one, sight in parts.items():
+                if one != name and value_of(token) in map(value_of, sight.stored.values()):
+                    self.breaks("order", f"{token} is stored at {name}, and {sorted(sight.stored.values())} at {one}")
 
     def _leases(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
         for sid in before.leased.keys() - sight.leased.keys():
@@ -255,7 +325,7 @@ class Oracle:
     def _line(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
         head = sight.line[0] if sight.line and sight.opens else ""
         total, within = (self._total(name), DRAWS) if sight.sliced else (sight.total, POLL)
-        if not head or not 0 < sight.needs[head] <= sight.limit - total:
+        if not head or place_of(name) in self.shared or not 0 < sight.needs[head] <= sight.limit - total:
             self._idle.pop(name, None)
         elif (
             not sight.sliced
@@ -279,9 +349,17 @@ class Oracle:
 
     # What applications do.
 
+    def applies(self, place: str, limit: float | None) -> None:
+        """Note that a limit was applied there; None: that somebody begins to, so any may be in force until then."""
+        others = self._applying[place]
+        self._applying[place] += 1 if limit is None else -1
+        self._applied.pop(place, None)
+        if limit is not None and others == 1:
+            self._applied[place] = limit, self.loop.now
+
     def has_receipt(self, place: str, token: str, process: Process) -> None:
         self.receipts[token] = process.name
-        if not any(one == token and whole(name).endswith(f"/{place}") for name, one in self.stored | self.lost):
+        if not any(one == token and place_of(name) == place for name, one in self.stored | self.lost):
             self.breaks("P3", f"the message {token} has a receipt and was never stored")
 
     def receives(self, token: str) -> None:
@@ -289,11 +367,12 @@ class Oracle:
         if token in self.accepted:
             self.breaks("P5", f"the message {token} was accepted, and came again")
 
-    def has_accepted(self, token: str, begun: float) -> None:
+    def has_accepted(self, place: str, token: str, begun: float) -> None:
         """Note that it is confirmed; the answer may have been on its way as a failover lost what it says."""
         if self.loop.now > self._ghost_at + GHOSTS and self._back_at.get(token, 0.0) < begun:
             self.accepted.add(token)
-            if any(token in sight.stored.values() for name, sight in self.last.items()):
+            parts = [sight for name, sight in self.last.items() if place_of(name) == place]
+            if any(token in sight.stored.values() for sight in parts):
                 self.breaks("P5", f"the message {token} was accepted, and is still there")
 
     def ended(self, what: str, late: float) -> None:

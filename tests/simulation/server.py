@@ -34,10 +34,12 @@ DAY: Final = 1_700_000_000.0
 """The calendar as a world begins."""
 AGAIN: Final = " again"
 """Behind the caller of a call that came before, and comes once more."""
+LOST: Final = (0, 1, 2, 3, 5, 8, 13, 1000)
 _pack: Final[Any] = hiredis.pack_command
 _HERE: Final = (
     (r"redis\.call\('TIME'\)", "redis.call('HMGET', 'sim:now', 's', 'us')"),
     (r"redis\.call\('PUBLISH',", "redis.call('RPUSH', 'sim:said',"),
+    (r"redis\.call\('PEXPIRE', (\w+), int\(\w+\)\)", r"redis.call('PERSIST', \1)"),
     (r"redis\.call\('HRANDFIELD', (.+?), [^()]+\)", r"redis.call('HKEYS', \1)"),
     (r"redis\.call\('ZRANDMEMBER', (\S+?), (.+?)\)\)", r"redis.call('ZRANGE', \1, 0, \2 - 1))"),
 )
@@ -62,6 +64,11 @@ for _, key in ipairs(KEYS) do
   redis.call('DEL', key)
 end
 """
+
+
+def lost_after(seconds: float) -> int:
+    """Return how many calls a failover loses, of those since its replica began to lag, some seconds before."""
+    return LOST[int(100 * seconds) % len(LOST)]
 
 
 class Backing:
@@ -102,7 +109,7 @@ def rewritten(name: str) -> str:
     source = script(name).source
     for old, new in _HERE:
         source = re.sub(old, new, source)
-    for left in ("'TIME'", "'PUBLISH'", "'HRANDFIELD'", "'ZRANDMEMBER'"):
+    for left in ("'TIME'", "'PEXPIRE'", "'PUBLISH'", "'HRANDFIELD'", "'ZRANDMEMBER'"):
         assert left not in source, f"{name}.lua: {left}"
     return source
 
@@ -136,6 +143,7 @@ class Redis:
         superseded: whether another is in charge, and it does not know.
         hears: the servers that pass on each other's hints.
         redirects: returns why it does not serve a command, as a server of a cluster may not.
+        after_unsent: is called after each call that a replica has not had yet.
         slots: returns which server has which slot, as it knows of.
         mode: as which it answers.
     """
@@ -154,7 +162,7 @@ class Redis:
         self.watch: Callable[[Call], None] | None = None
         self._loop, self._network, self._backing, self._rewrite = loop, network, backing, rewrite
         self._context = loop.begin(self.process)
-        self._database = database
+        self.database = database
         self._runs = 0
         self.follows: Redis | None = None
         self.followers: list[Redis] = []
@@ -172,6 +180,8 @@ class Redis:
         """Until then calls are carried out once more, late."""
         self._loaded: set[bytes] = set()
         self._called: dict[str, bytes] = {}
+        self._unsent: list[tuple[bytes, bytes]] | None = None
+        self.after_unsent: Callable[[], None] = lambda: None
         self.channels = Channels()
         self._run(_pack(("FLUSHDB",)))
         self.start()
@@ -207,17 +217,22 @@ class Redis:
     def forget_scripts(self) -> None:
         self._loaded.clear()
 
-    def keep(self, slot: int) -> None:
-        """Keep the state as it is now, as a replica has it that gets no more."""
-        self._run(_pack(("EVAL", _COPY, 0, self._database, slot)))
+    def keep(self, database: int, *, lags: bool = False) -> None:
+        """Have a replica's database be given all that is here; one that lags has later calls as it catches up."""
+        self._run(_pack(("EVAL", _COPY, 0, self.database, database)))
+        self._unsent = [] if lags else None
 
-    def lose(self, slot: int) -> None:
+    def catch_up(self, database: int, lost: int) -> int:
+        """Have a replica that lags do all calls of its master but the last; return how many it lost."""
+        calls, self._unsent = self._unsent or [], None
+        done = calls[: max(0, len(calls) - lost)]
+        commands = [command for call in done for command in call]
+        self._backing.run(_pack(("SELECT", database)), *commands, _pack(("DEL", "sim:said")))
+        return len(calls) - len(done)
+
+    def lose(self, database: int) -> None:
         """Go back to the state that was kept."""
-        self._run(_pack(("EVAL", _COPY, 0, slot, self._database)))
-
-    def keep_at(self, replica: "Redis") -> None:
-        """Have a replica be given all that is here."""
-        self.keep(replica._database)
+        self._run(_pack(("EVAL", _COPY, 0, database, self.database)))
 
     def promote(self) -> None:
         """Be a master from now on, with a history that begins where the former one ends."""
@@ -245,7 +260,7 @@ class Redis:
 
     def hand(self, keys: Sequence[bytes], to: "Redis") -> None:
         """Move keys to another server."""
-        self._run(_pack(("EVAL", _MOVE, len(keys), *keys, to._database)))
+        self._run(_pack(("EVAL", _MOVE, len(keys), *keys, to.database)))
 
     def call(self, caller: str, name: str, words: Sequence[bytes]) -> Any:
         """Run one script, carry its hints, and show what is there then."""
@@ -256,9 +271,9 @@ class Redis:
         seconds, us = divmod(self.now_us, 1_000_000)
         looks = _OF_DESTINATION.fullmatch(words[1]) is not None
         keys = words[: 1 + int(words[0])] if looks else ()
+        call = _pack(("HSET", "sim:now", "s", seconds, "us", us)), _pack((b"EVALSHA", sha, *words))
         _, reply, said, _, *seen = self._run(
-            _pack(("HSET", "sim:now", "s", seconds, "us", us)),
-            _pack((b"EVALSHA", sha, *words)),
+            *call,
             _pack(("LRANGE", "sim:said", 0, -1)),
             _pack(("DEL", "sim:said")),
             *((_pack((b"EVALSHA", self._backing.load(_OBSERVE), *keys)),) if looks else ()),
@@ -269,6 +284,9 @@ class Redis:
         if self.watch:
             seen_there = seen[0] if seen else None
             self.watch(Call(caller, name, words, reply, seen_there, self.now_us // 1000, self.superseded))
+        if self._unsent is not None:
+            self._unsent.append(call)
+            self.after_unsent()
         return reply
 
     def _perhaps_again(self, caller: str, name: str, words: Sequence[bytes]) -> None:
@@ -308,6 +326,9 @@ class Redis:
             case b"SCAN":  # a server lists keys by a seed of its own
                 (found,) = self._run(_pack(("KEYS", words[words.index(b"MATCH") + 1])))
                 door.say([b"0", sorted(found)])
+            case b"XPENDING":  # how long ago each was delivered is by the real clock
+                (found,) = self._run(_pack(tuple(words)))
+                door.say([[*entry[:2], 0, entry[3]] for entry in found])
             case b"TIME":
                 door.say([b"%d" % part for part in divmod(self.now_us, 1_000_000)])
             case _:
@@ -335,4 +356,4 @@ class Redis:
         return "".join(f"{name}:{value}\r\n" for name, value in facts.items()).encode()
 
     def _run(self, *commands: bytes) -> list[Any]:
-        return self._backing.run(_pack(("SELECT", self._database)), *commands)[1:]
+        return self._backing.run(_pack(("SELECT", self.database)), *commands)[1:]

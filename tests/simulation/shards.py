@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.server import Redis
+from tests.simulation.server import Redis, lost_after
 
 HEARS_WITHIN: Final = 0.5
 """Seconds in which a former master that goes on learns that another is in charge."""
@@ -17,11 +17,11 @@ class Owner(Protocol):
     loop: VirtualLoop
     later: Callable[..., None]
 
-    def kept(self, shard: "Shard") -> None:
-        """Hear that its replica gets no more."""
+    def kept(self, shard: "Shard", *, anew: bool = False) -> None:
+        """Hear of a state that its replica, which lags from now on, may take over with."""
 
-    def restored(self, shard: "Shard") -> None:
-        """Hear that this replica takes over."""
+    def restored(self, shard: "Shard", lost: int) -> None:
+        """Hear that this replica takes over, without so many of the last calls."""
 
     def led(self, shard: "Shard") -> None:
         """Hear that another server is in charge."""
@@ -46,6 +46,7 @@ class Shard:
         """Have something happen to it, which ends by itself."""
         if not self.begins():
             return
+        lost = lost_after(seconds)
         former, later, thaw = self.master, self._owner.later, self._owner.loop.thaw
         match what:
             case "down":  # and it comes back with all that it had
@@ -57,19 +58,19 @@ class Shard:
                 later(seconds, thaw, former.process)
                 later(seconds, self.ends)
             case "failover":  # its last writes die with the master, which comes back as a replica
-                self._keep()
+                self._lag()
                 later(seconds / 4, former.stop)
-                later(seconds / 2, self._take_over)
+                later(seconds / 2, self._take_over, lost)
                 later(seconds, former.start)
                 later(seconds, self._demote, former)
             case "usurp":  # the master was frozen, and goes on as one until it learns that another is in charge
-                former.process.frozen = True
-                self._keep()
-                later(seconds / 2, self._take_over)
+                self._lag()
+                later(seconds / 4, self._freeze, former)
+                later(seconds / 2, self._take_over, lost)
                 later(seconds, thaw, former.process)
                 later(seconds + HEARS_WITHIN * (seconds % 1), self._demote, former)
             case "hand over":  # the replica has all that the master had, which follows it
-                former.keep_at(self.replica)
+                former.keep(self.replica.database)
                 self._swap()
                 former.follow(self.master, goes_on=True)
                 self.ends()
@@ -86,13 +87,19 @@ class Shard:
         """Have nothing be under way any more."""
         self.busy = False
 
-    def _keep(self) -> None:
-        self.master.keep_at(self.replica)
-        self._owner.kept(self)
+    def _lag(self) -> None:
+        """Have its replica get no more until it takes over, as if it lagged: how far shows then."""
+        self.master.keep(self.replica.database, lags=True)
+        self.master.after_unsent = lambda: self._owner.kept(self)
+        self._owner.kept(self, anew=True)
 
-    def _take_over(self) -> None:
+    @staticmethod
+    def _freeze(server: Redis) -> None:
+        server.process.frozen = True
+
+    def _take_over(self, lost: int) -> None:
         self.master.superseded = True
-        self._owner.restored(self)
+        self._owner.restored(self, self.master.catch_up(self.replica.database, lost))
         self._swap()
 
     def _swap(self) -> None:

@@ -17,13 +17,18 @@ import headgate
 import headgate.amqp.remote  # which clients import as they need it
 from headgate.client import Client
 from tests.simulation.cluster import SLOTS, Cluster, slot_of
-from tests.simulation.deployments import Deployment, Watched
+from tests.simulation.deployments import Deployment, TwoSites, Watched
 from tests.simulation.loop import BEGINS, Process, VirtualLoop
 from tests.simulation.network import Network
 from tests.simulation.server import DAY, Backing, Rewrite
 
 PRODUCT: Final = ("headgate", "headgate_coordinator", "tenacity")
-KINDS: Final[dict[str, type[Deployment]]] = {"alone": Deployment, "sentinels": Watched, "cluster": Cluster}
+KINDS: Final[dict[str, type[Deployment]]] = {
+    "alone": Deployment,
+    "sentinels": Watched,
+    "cluster": Cluster,
+    "sites": TwoSites,
+}
 
 
 class World:
@@ -76,8 +81,9 @@ class World:
                 self.network.end()
                 self._contexts.clear()
 
-    def client(self) -> Client:
-        return headgate.connect(self.deployment.url, namespace="sim")
+    def client(self, site: str = "") -> Client:
+        """Return a client of the servers, or of those of a site."""
+        return headgate.connect(f"redis://{site}:6379" if site else self.deployment.url, namespace="sim")
 
 
 @contextlib.contextmanager

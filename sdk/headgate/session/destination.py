@@ -27,7 +27,7 @@ class SessionDestination:
         self.kind = ""
         """The destination's kind, as last seen."""
         self.account: CreditAccount | None = None
-        self.consumers: set[Feed] = set()
+        self.consumers: dict[Feed, None] = {}
         self._number = 0
 
     @property
@@ -62,13 +62,13 @@ class SessionDestination:
 
     def join(self, feed: Feed) -> None:
         """Note that a consumer of it opens."""
-        self.consumers.add(feed)
+        self.consumers[feed] = None
         if self.account:
             self.account.state.consumers += 1
 
     def part_with(self, feed: Feed) -> bool:
         """Note that a consumer closed; returns whether nothing is left that needs the lease."""
-        self.consumers.discard(feed)
+        self.consumers.pop(feed, None)
         if self.account and not self.account.closed:
             self.account.state.consumers = len(self.consumers)
             self.account.freed()
