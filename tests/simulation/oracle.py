@@ -19,6 +19,8 @@ GHOSTS: Final = 3.0
 """Seconds after the last call at a server that was in charge no more, in which an application may hear of it."""
 IN_FORCE: Final = 1.0
 """Seconds after which what was applied holds everywhere."""
+LASTS: Final = (0.89, 0.29, 0.0)
+"""The least part of its TTL that a lease lasts, as the clock was set not at all, once, or more often of late."""
 RENEWS: Final = ("acquire", "publish", "attach", "settle")
 LATE: Final = 3.0
 """Seconds by which a call may end after its timeout: one call to Redis has two, and a connection one."""
@@ -121,7 +123,8 @@ class Oracle:
         self.died: dict[str, float] = {}
         self.heard: dict[tuple[str, str], float] = {}
         """Destination and session -> when a call of it was carried out last."""
-        self.jumped = self.disturbed = 0.0
+        self.disturbed = 0.0
+        self._jumps: list[float] = []
         self._set_back = 0.0
         """Seconds by which the clock of leases was set back: so much longer they last where nobody waits."""
         self._waits: dict[str, float] = {}
@@ -181,7 +184,8 @@ class Oracle:
 
     def clock_set(self, ahead: float) -> None:
         """Note that the clocks of all servers were set."""
-        self.jumped = self.disturbed = self.loop.now
+        self.disturbed = self.loop.now
+        self._jumps.append(self.loop.now)
         self._set_back += max(0.0, -ahead)
 
     def saw(self, call: Call) -> None:
@@ -307,7 +311,8 @@ class Oracle:
     def _leases(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
         for sid in before.leased.keys() - sight.leased.keys():
             owner, silent = self.owners.get(sid), self.loop.now - self.heard.get((name, sid), 0.0)
-            least = 0.29 if self.jumped > self.loop.now - 2 * TTL else 0.89
+            jumps = sum(at > self.loop.now - 2 * TTL for at in self._jumps)
+            least = LASTS[min(jumps, 2)]
             own = any(word.decode(errors="replace") == sid for word in call.words if len(word) < 80)
             if owner and not own and owner.name != call.caller.removesuffix(AGAIN) and silent < least * TTL:
                 self.breaks("P4", f"{call.script} took {sid} its lease at {name}, {silent:.2f} s after its last call")
