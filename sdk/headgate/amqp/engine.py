@@ -24,7 +24,7 @@ from headgate.amqp.link import (
     refuse,
 )
 from headgate.amqp.link_closing import ClosingLinks, DrainingLinks
-from headgate.amqp.proton import ffi, lib, put_text_map, read_condition, scratch, set_condition
+from headgate.amqp.proton import delivery_tag, ffi, lib, put_text_map, read_condition, scratch, set_condition
 from headgate.amqp.rereading import MalformedAttach, echoes, read_attach, repeated
 from headgate.amqp.streaming import Streams
 from headgate.amqp.transport import SMALL, STRIDE, Buffers, InputChunks, begun
@@ -59,7 +59,7 @@ class Engine:
     __slots__ = (
         "_at", "_behind", "_buffers", "_chunks", "_collector", "_connection", "_data", "_given_up", "_handler",
         "_ignored", "_kept", "_opened", "_over", "_scratch", "_transport", "alive", "drains", "farewell", "limits",
-        "lingering", "links", "streams", "windows",
+        "lingering", "links", "streams", "tag", "windows",
     )  # fmt: skip
 
     def __init__(
@@ -83,7 +83,7 @@ class Engine:
         self.farewell = False
         """Whether the peer has closed the connection, and not just gone."""
         self._handler = handler
-        self._scratch = scratch()
+        self._scratch, self.tag = scratch(), delivery_tag()
         self._transport, self._connection, self._collector = begun(
             server=server,
             container=container,

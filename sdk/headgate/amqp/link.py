@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headgate.amqp.proton import (
-    ffi,
     lib,
     put_lifetime,
     put_selector,
@@ -49,7 +48,7 @@ CONNECTION_FORCED: Final = "amqp:connection:forced"
 # Names of the module, not attributes of the library: they are looked up for each message.
 _new_delivery, _send, _advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
 _update, _settle, _remote_state = lib.pn_delivery_update, lib.pn_delivery_settle, lib.pn_delivery_remote_state
-_from_buffer, _ACCEPTED = ffi.from_buffer, lib.PN_ACCEPTED
+_ACCEPTED = lib.PN_ACCEPTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,10 +292,11 @@ class Link:
 
     def send(self, message: bytes, *, settled: bool = False) -> Any:
         """Send one message; returns the delivery, as its identity, or None when it is settled at once."""
-        raw = self.raw
+        raw, engine = self.raw, self.engine
         self.tag += 1
-        delivery = _new_delivery(raw, (8, _from_buffer(self.tag.to_bytes(8, "big"))))
-        streams = self.engine.streams
+        engine.tag.number[0] = self.tag
+        delivery = _new_delivery(raw, engine.tag.raw)
+        streams = engine.streams
         if len(message) > PIECE or streams.waiting(self):
             streams.add(self, delivery, message, settled=settled)
             return None if settled else delivery

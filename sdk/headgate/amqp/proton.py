@@ -61,11 +61,30 @@ ASSERTS: Final = b"pn_link_is_receiver(receiver)" in Path(_module.__file__ or ""
 """Whether the library was compiled to abort the process on any use that it does not expect."""
 
 
+class DeliveryTag:
+    """A delivery's tag is written into the same memory each time, for the library keeps a copy of it.
+
+    Attributes:
+        number: an array of one, to put the tag into.
+        raw: the tag as the library takes it.
+    """
+
+    __slots__ = ("_owner", "number", "raw")
+
+    def __init__(self) -> None:
+        self._owner = ffi.new("pn_bytes_t *")
+        memory = ffi.new("uint64_t[1]")
+        self.number = memoryview(ffi.buffer(memory)).cast("B").cast("Q")  # keeps the memory, and is faster than cffi's
+        self._owner.size, self._owner.start = 8, ffi.cast("char *", memory)
+        self.raw: Any = self._owner[0]
+
+
 class Scratch(threading.local):
     """A scratch is memory that bytes pass through on their way in and out of the library; each thread has one."""
 
     def __init__(self) -> None:
         self.buffer: Any = ffi.new("char[]", SCRATCH)
+        self.tag = DeliveryTag()
 
 
 _scratch: Final = Scratch()
@@ -74,6 +93,11 @@ _scratch: Final = Scratch()
 def scratch() -> Any:
     """Return this thread's memory, of :data:`SCRATCH` bytes."""
     return _scratch.buffer
+
+
+def delivery_tag() -> DeliveryTag:
+    """Return this thread's memory for a tag."""
+    return _scratch.tag
 
 
 def text(pointer: Any) -> str | None:

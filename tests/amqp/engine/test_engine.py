@@ -1,11 +1,14 @@
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
 
 import pytest
 
 from headgate.amqp.engine import Engine
 from headgate.amqp.limits import Limits
 from headgate.amqp.link import Outcome, Terminus
-from headgate.amqp.proton import lib
+from headgate.amqp.proton import delivery_tag, ffi, lib
 from tests.amqp.pair import Notes, Pair
 
 
@@ -43,6 +46,32 @@ def test_credit_is_counted_and_can_be_taken_back(pair: Pair) -> None:
     far.set_credit(0)
     pair.talk()
     assert link.credit == 0
+
+
+def _tag(delivery: Any) -> bytes:
+    tag = lib.pn_delivery_tag(delivery)
+    return bytes(ffi.unpack(tag.start, tag.size))
+
+
+def test_deliveries_that_are_open_keep_tags_of_their_own(pair: Pair) -> None:
+    other = Pair()
+    pair.server.accepts = other.server.accepts = False
+    links = pair.sender(), other.sender()
+    sent = [(link, link.send(b"m")) for _ in range(50) for link in links]
+    pair.talk()
+    other.talk()
+    for link, notes in zip(links, (pair.server, other.server), strict=True):
+        tags = [_tag(delivery) for its, delivery in sent if its is link]
+        assert len(set(tags)) == 50
+        assert [_tag(delivery) for _, delivery in notes.messages] == tags
+    other.free()
+
+
+def test_threads_write_tags_into_memory_of_their_own() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        began = Barrier(2)
+        own = pool.map(lambda _: began.wait() >= 0 and delivery_tag(), range(2))
+        assert len({id(tag) for tag in [*own, delivery_tag()]}) == 3
 
 
 def test_what_was_under_way_when_credit_was_taken_back_is_taken(pair: Pair) -> None:
