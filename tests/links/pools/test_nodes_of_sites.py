@@ -9,7 +9,6 @@ from signal import SIGCONT, SIGSTOP
 import pytest
 
 import headgate
-from headgate._util.tasks import stop
 from headgate.redis.keys import Address, PoolAddress, owned_keys
 from headgate.redis.replies import record
 from headgate.redis.stores.pools import PoolStore, Share, Slice
@@ -160,7 +159,9 @@ async def deployed(
         yield both[0], both[1]
         assert not any(task.done() for task in tasks), [task.exception() for task in tasks if task.done()]
     finally:
-        await asyncio.gather(*(stop(task) for task in tasks))
+        for task in tasks:
+            task.cancel()  # once: a session that is interrupted while it closes lives on, with what it has in hand
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def served_afterwards(paris: Deployment, berlin: Deployment) -> None:
