@@ -72,7 +72,7 @@ if not s and leave then
   return { 'LEFT', int(d.epoch), '0', '0', 0, int(d.blocked), '1000' }
 elseif s and s.inc > inc then
   return { 'FENCED', int(d.epoch), int(s.inc) }
-elseif claim.granted > (s and s.inc == inc and s.granted or 0) and not claims_open(claim.epoch) then
+elseif not is_known(s, inc, claim) and not claims_open(claim.epoch) then
   return { 'EXPIRED', int(d.epoch) }
 elseif s and s.inc == inc and is_counted_out(s) and not leave then
   return { 'EXPIRED', int(d.epoch) }

@@ -7,6 +7,15 @@ local function claims_open(epoch)
   return epoch > 0 and epoch < d.epoch and now_ms < d.learning_until
 end
 
+-- Whether all that was granted to the caller is granted here: else its account was reclaimed, or a failover lost some of it.
+local function is_known(s, inc, claim)
+  local granted, granted_m = 0, 0
+  if s and s.inc == inc then
+    granted, granted_m = s.granted, s.granted_m
+  end
+  return claim.granted <= granted and claim.granted_m <= granted_m
+end
+
 -- The totals of incarnation `inc` with what is claimed, whatever is claimed never less than nothing in hand.
 local function with_claim(s, inc, claim)
   local known = s and s.inc == inc

@@ -250,6 +250,8 @@ MUTANTS: Final = tuple(
         ("P4", "publish", "elseif not s or is_counted_out(s) then\n  return { 'EXPIRED', int(d.epoch) }",
          "elseif not s then\n  s = new_session(inc, ttl_ms)\n  s.granted, s.granted_m = 9999, 9",
          f"{_P4}::test_a_reclaimed_session_cannot_use_what_it_held"),
+        ("P7", "lib/account", "and claim.granted_m <= granted_m", "",
+         f"{_P4}::test_a_reclaimed_session_that_held_messages_and_no_bytes_begins_anew"),
         ("P4", "lib/orphans", "put_back(c.sub, ids, true)", "put_back(c.sub, ids, false)",
          f"{_P4}::test_deliveries_of_the_dead_go_to_others_as_failed_attempts"),
         ("P4", "lib/expiry", "local MAX_MOVED = 64", "local MAX_MOVED = 1000",

@@ -245,7 +245,7 @@ class Destination:
 
     def _refusal(self, totals: Totals, known: Account | None, *, leave: bool) -> str:
         claims = self.learning and 0 < totals.epoch < self.epoch
-        granted_here = known.granted.bytes if known and known.inc == totals.inc else 0
+        granted_here = known.granted if known and known.inc == totals.inc else NOTHING
         beyond = totals.need - totals.granted
         if self.too_large(beyond.most(Amount(totals.size))):
             return "TOO_LARGE"
@@ -253,7 +253,7 @@ class Destination:
             return "LEFT"
         if known and known.inc > totals.inc:
             return "FENCED"
-        if totals.granted.bytes > granted_here and not claims:
+        if not totals.granted.fits(granted_here) and not claims:
             return "EXPIRED"
         if claims and not leave:
             granted, used, returned = totals.claimed(known)

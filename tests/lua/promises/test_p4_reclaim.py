@@ -124,6 +124,22 @@ async def test_a_reclaimed_session_cannot_use_what_it_held(place: Place) -> None
     assert await place.usage() == 100
 
 
+async def test_a_reclaimed_session_that_held_messages_and_no_bytes_begins_anew(place: Place) -> None:
+    """Mutant: a claim is compared in bytes alone, so the session keeps messages that it has not, and waits with them.
+
+    What it gives back of them would be more than it holds, and that would cost it its place in line.
+    """
+    await place.create(limit=100)
+    await place.producer("bob").send(100)
+    ann = place.producer("ann")
+    credit = await ann.ask(window=50)
+    assert (credit.granted, credit.granted_m) == (0, 8)
+    await place.sweep(TTL_MS + 1000)
+    assert (await ann.ask(need=10)).code == "EXPIRED"
+    ann.inc, ann.granted_m = 2, 0
+    assert (await ann.ask(need=10)).place == 1
+
+
 async def test_deliveries_of_the_dead_go_to_others_as_failed_attempts(place: Place) -> None:
     """Mutant: `drain_consumer` counts no attempt."""
     await place.create()
