@@ -35,7 +35,7 @@ local function tell_waiter(id)
       note('band', id, band_of(h.amounts))
     end
   end
-  return table.concat({ 'wait', int(due[id] or lapsed == MAX_LAPSED and LEAST_POLL_MS * 1000 or POLL_US), limit, whose }, ' ')
+  return table.concat({ 'wait', int(due[id] or until_lease_us()), limit, whose }, ' ')
 end
 
 -- Decides an operation, and those after it that are decided together with it.

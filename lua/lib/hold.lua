@@ -26,11 +26,12 @@ local function save_hold(id, h)
     h.ticket))
 end
 
--- A lease has two strikes, as one of a session has.
+-- A lease has two strikes, as one of a session has. Where its taker was not heard of until then, it begins with the first.
 local function renew_hold(id, h, ttl_ms, from_ms)
-  h.ttl, h.strike = ttl_ms, 0
+  local until_ms = from_ms + math.floor(ttl_ms * 6 / 10)
+  h.ttl, h.strike = ttl_ms, until_ms <= limiter.now_ms and limiter.now_ms or 0
   d.ttl_ms = math.max(d.ttl_ms, ttl_ms)
-  leases[id] = int(from_ms + math.floor(ttl_ms * 6 / 10))
+  leases[id] = int(until_ms)
 end
 
 -- What a text says of amounts: {{ name, sign, number }, ...}.

@@ -34,8 +34,8 @@ local function tell_front(fronts, id, wait_us)
   fronts[#fronts + 1] = id .. '@' .. sent_ms
 end
 
--- Who dies with all there is has it no longer than its lease: whoever is first asks when a lease is to be looked at. Where
--- that is one which this call looked at, it asks once more than it need.
+-- Who dies with all there is has it no longer than its lease: whoever is first asks when a lease is to be looked at, and so does
+-- who waits behind a limit of its key, where nobody is first. Where that is one which this call looked at, it asks once more than it need.
 local function until_lease_us()
   local first = tonumber(redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')[2]) or math.huge
   return math.min(POLL_US, math.max(LEAST_POLL_MS, first - limiter.now_ms + 1) * 1000)

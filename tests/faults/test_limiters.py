@@ -323,8 +323,7 @@ class Chaos:
             assert all(most <= self.burst(*rate) for key, most in of_keys[of].items() if key != "*"), (of, figures)
         assert mails == counted <= QUOTA
         assert sum(one.amounts.get("mails", 0) for one in holds) <= mails
-        most = self.ttl + 1 + (self.slices > 1)  # few look at a slice: whoever waits there asks once a second
-        assert max(back, default=0) <= most * 1000, figures
+        assert max(back, default=0) <= (self.ttl + 1) * 1000, figures
 
 
 def _mails(story: list[list[str]]) -> int:

@@ -472,21 +472,24 @@ async def test_a_waiter_that_was_not_heard_of_loses_its_place(limiter: Limiter) 
     assert await limiter.admit("cid.1", "in_flight=1", wait_ms=9000) == "held"
 
 
+@pytest.mark.parametrize("key", [NO_KEY, "t1"])
 @pytest.mark.parametrize("number", [1, 100])
 @pytest.mark.parametrize("ttl", [2000, 7000, 10_000])
 async def test_the_first_in_line_is_told_when_leases_are_to_be_looked_at(
-    limiter: Limiter, ttl: int, number: int
+    limiter: Limiter, ttl: int, number: int, key: str
 ) -> None:
-    """Also of more than one call looks at. Mutants: it asks after a second; again and again."""
-    await limiter.create("in_flight at_once 100")
-    holds = [HoldCall("admit", f"ann.{n}", NO_KEY, f"in_flight={100 // number}", ttl) for n in range(1, number + 1)]
+    """Also where they are more than one call looks at. Mutants: it asks after a second; again and again."""
+    await limiter.create("in_flight at_once 100", "in_flight at_once 100")
+    if key != NO_KEY:
+        await limiter.change(limits="in_flight at_once 1000")
+    holds = [HoldCall("admit", f"ann.{n}", key, f"in_flight={100 // number}", ttl) for n in range(1, number + 1)]
     assert {*(await limiter.call("ann", *holds)).answers} == {"held"}
     await limiter.wait(300)
     since, answer, asked, calls = limiter.now - 300, "wait 0", 0, -(-number // AT_A_TIME)
     while answer != "held":
         asked += 1
         await limiter.wait(-(-int(answer.split()[1]) // 1000))
-        answer = await limiter.admit("bob.1", "in_flight=100", ttl=ttl, wait_ms=60_000)
+        answer = await limiter.admit("bob.1", "in_flight=100", key=key, ttl=ttl, wait_ms=60_000)
     assert 0.9 * ttl <= limiter.now - since <= 0.9 * ttl + 2 * LEAST_POLL_MS * calls
     assert asked <= ttl / 1000 + 4 * calls
 
@@ -533,6 +536,19 @@ async def test_whoever_dies_in_line_keeps_nothing_for_longer_than_its_lease_and_
     await limiter.wait(1400)
     assert await limiter.release("ann.2") == "ok"
     assert await limiter.taken("in_flight") == 0, "bob's place went to nobody"
+
+
+async def test_whoever_dies_in_line_and_is_served_late_has_the_first_strike_with_it(limiter: Limiter) -> None:
+    """Mutant: its lease begins without one."""
+    await limiter.create("in_flight at_once 1")
+    assert await limiter.admit("ann.1", "in_flight=1") == "held"
+    assert (await limiter.admit("bob.1", "in_flight=1", ttl=2000, wait_ms=60_000)).startswith("wait")
+    await limiter.wait(1800)
+    assert await limiter.release("ann.1") == "ok"
+    await limiter.wait(599)
+    assert await limiter.admit("cid.1", "in_flight=1") == "late - in_flight all"
+    await limiter.wait(1)
+    assert await limiter.admit("cid.1", "in_flight=1") == "held", "1.8 s and a strike of 0.3 TTL after it was heard of"
 
 
 async def test_after_a_loss_holders_claim_and_nobody_else_is_let_in_before(limiter: Limiter) -> None:
