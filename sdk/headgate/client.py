@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.keywords import explains
+from headgate._util.tasks import carried_through
 from headgate.backends import BackendUrl, place_of
 from headgate.consuming.browse import Browsed, browse
 from headgate.context import Context
@@ -244,6 +245,7 @@ class Client(Administration):
         address = Address.of(self.namespace, destination)
         return browse(self.store, self._registry.spooling, address, after=after, limit=limit)
 
+    @carried_through
     async def close(self) -> None:
         """Close its sessions and connections; never flow-controlled, about 1 s at the most. Stops an embedded Redis."""
         if self._closed:

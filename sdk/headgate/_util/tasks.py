@@ -1,9 +1,14 @@
-"""Ending a background task within a bound, and for whom a task works."""
+"""Ending a background task within a bound, closing whatever happens, and for whom a task works."""
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+import functools
+import os
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+S = TypeVar("S")
 
 PATIENCE: Final = 0.1
 TRIES: Final = 3
@@ -70,3 +75,34 @@ async def stop(task: "asyncio.Task[Any] | None") -> None:
             return
         task.cancel()
         await asyncio.wait([task], timeout=PATIENCE)
+
+
+_closing: Final = dict[object, "asyncio.Task[None]"]()
+os.register_at_fork(after_in_child=_closing.clear)  # their loop runs in the parent
+
+
+def carried_through(
+    close: Callable[Concatenate[S, P], Coroutine[Any, Any, None]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, None]]:
+    """Have a close go on to its end in a task of its own, whoever is cancelled meanwhile.
+
+    Broken off, it would stay marked as closed, and go on renewing what it holds. The next close waits for its end.
+    """
+
+    @functools.wraps(close)
+    async def closed(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        def ended(done: "asyncio.Task[None]") -> None:
+            if _closing.get(self) is done:
+                del _closing[self]
+
+        while (before := _closing.get(self)) and not before.done():
+            await asyncio.wait([before])
+        task = _closing[self] = asyncio.create_task(
+            close(self, *args, **kwargs), name=f"headgate closes a {type(self).__name__}"
+        )
+        task.add_done_callback(ended)
+        await asyncio.wait([task])
+        if not task.cancelled():  # else the loop ends
+            task.result()
+
+    return closed

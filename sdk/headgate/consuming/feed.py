@@ -10,7 +10,7 @@ from typing import Final
 from headgate._util.flag import Flag
 from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered
-from headgate._util.tasks import Running, StepCallbacks, in_background, stop
+from headgate._util.tasks import Running, StepCallbacks, carried_through, in_background, stop
 from headgate.consuming.settlements import Settlements
 from headgate.consuming.sink import Sink
 from headgate.consuming.strays import StrayDeliveries
@@ -194,6 +194,7 @@ class Feed:
         """Wait until every settlement made so far is in Redis; see :meth:`Consumer.flush`."""
         await self.settlements.flush(timeout=timeout)
 
+    @carried_through
     async def close(self) -> None:
         """Settle what was settled, give the rest back; never longer than 1 s."""
         if self.closed:

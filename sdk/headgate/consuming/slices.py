@@ -7,7 +7,7 @@ from typing import Protocol
 
 from headgate._util.inner_property import InnerProperty
 from headgate._util.reconnect import until_answered
-from headgate._util.tasks import stop
+from headgate._util.tasks import carried_through, stop
 from headgate.consuming.consumer import MessageSource
 from headgate.consuming.feed import Feed
 from headgate.core.sharing import SharedWindow, WindowUsers
@@ -119,6 +119,7 @@ class Slices:
             if error is not None:
                 raise error
 
+    @carried_through
     async def close(self) -> None:
         """Settle what was settled, give the rest back; about 1 s at the most."""
         if self.is_closed:

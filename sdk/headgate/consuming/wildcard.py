@@ -10,7 +10,7 @@ from typing import Final
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered
-from headgate._util.tasks import Running, in_background, stop
+from headgate._util.tasks import Running, carried_through, in_background, stop
 from headgate.consuming.feed import Feed
 from headgate.consuming.terms import ConsumerTerms
 from headgate.consuming.topic_receivers import TopicReceivers
@@ -173,6 +173,7 @@ class PatternFeeds:
         """Wait until every settlement made so far is in Redis; see :meth:`Consumer.flush`."""
         await self._each(feed.flush(timeout=timeout) for feed in tuple(self.feeds.values()))
 
+    @carried_through
     async def close(self) -> None:
         """Settle what was settled, give the rest back; about 1 s at the most. A durable subscription stays."""
         if self.closed:

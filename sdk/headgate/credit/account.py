@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from headgate._util.forks import FORKED, watch
-from headgate._util.tasks import THREAD, stop
+from headgate._util.tasks import THREAD, carried_through, stop
 from headgate.core.credit import CreditLine
 from headgate.core.durability import Durability
 from headgate.core.outbox import Outgoing
@@ -157,6 +157,7 @@ class CreditAccount:
         if self.users <= 0:
             await self.close()
 
+    @carried_through
     async def close(self, *, ends: bool = False) -> None:
         """Send what is paid, refuse what waits, give everything back; never longer than half a second.
 

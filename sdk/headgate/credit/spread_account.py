@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from headgate._util.reconnect import until_answered
-from headgate._util.tasks import THREAD, Running, StepCallbacks, in_background, stop
+from headgate._util.tasks import THREAD, Running, StepCallbacks, carried_through, in_background, stop
 from headgate.core.account.spread_credit import SpreadCredit
 from headgate.core.limits.spread import Spread
 from headgate.core.names import slice_name, slice_number
@@ -135,6 +135,7 @@ class SpreadAccount:
         if self.users <= 0:
             await self.close()
 
+    @carried_through
     async def close(self) -> None:
         """Send what is paid, refuse what waits, give everything back; never longer than half a second."""
         if self._closed:

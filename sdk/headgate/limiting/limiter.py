@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any, Final
 
 from headgate._util.forks import FORKED, watch
+from headgate._util.tasks import carried_through
 from headgate.core.limiting.amounts import AmountChecker, encode_key
 from headgate.core.limiting.calls import MOVED, PARTS, Refusal
 from headgate.core.limiting.pins import part_of_hold
@@ -133,6 +134,7 @@ class Limiter:
         self._open.clear()
         self._slices.forked()
 
+    @carried_through
     async def close(self) -> None:
         """Release all that is held and refuse those who wait; never longer than half a second."""
         if self._closed:

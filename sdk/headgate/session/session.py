@@ -7,6 +7,7 @@ from typing import Self
 
 from headgate._util.forks import watch
 from headgate._util.keywords import explains
+from headgate._util.tasks import carried_through
 from headgate.consuming.consumer import Consumer, MessageSource
 from headgate.consuming.inbox import Inbox
 from headgate.context import Context
@@ -336,6 +337,7 @@ class Session:
         """Open nothing from now on, and leave what there is to the parent process."""
         self._closed = True
 
+    @carried_through
     async def close(self) -> None:
         """Close everything of it and end its leases; never flow-controlled, about 1 s at the most."""
         if self._closed:

@@ -160,7 +160,7 @@ async def deployed(
         assert not any(task.done() for task in tasks), [task.exception() for task in tasks if task.done()]
     finally:
         for task in tasks:
-            task.cancel()  # once: a session that is interrupted while it closes lives on, with what it has in hand
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
