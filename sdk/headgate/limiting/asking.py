@@ -151,17 +151,21 @@ class Asking:
 
     async def _held_before(self, request: Request) -> Hold | None:
         """Return what is held under an id of the caller's own where its key was before."""
-        before = await self.slices.before(request.encoded) if request.hold else None
-        if before is None:
-            return None
+        before = await self.slices.before(request.encoded) if request.hold else []
         now = monotonic()
-        waiter = Waiter(before, now, asyncio.get_running_loop())
-        waiter.reservation = before.machine.adopt(request.hold, request.ttl_ms, now, request.deadline, waiter)
-        before.stir(request.deadline)
-        if (refusal := await waiter.outcome()) is None:
-            return Hold(before, request.key, request.asked.amounts, None, waiter.reservation)
-        if refusal.why != "gone":
-            raise NotHeld(refusal, before.calls.trouble)
+        asked = [(at, Waiter(at, now, asyncio.get_running_loop())) for at in before]
+        for at, waiter in asked:
+            waiter.reservation = at.machine.adopt(request.hold, request.ttl_ms, now, request.deadline, waiter)
+            at.stir(request.deadline)
+        unknown = None
+        refusals = await asyncio.gather(*(waiter.outcome() for _, waiter in asked))
+        for (at, waiter), refusal in zip(asked, refusals, strict=True):
+            if refusal is None:
+                return Hold(at, request.key, request.asked.amounts, None, waiter.reservation)
+            if refusal.why != "gone":
+                unknown = NotHeld(refusal, at.calls.trouble)
+        if unknown is not None:
+            raise unknown
         return None
 
     async def _with_part(self, request: Request, part: RequestedAmounts) -> Hold:

@@ -24,6 +24,8 @@ MOST_RECOUNTED: Final = 64
 """Keys of one such look."""
 MOST_KEPT: Final = 10_000
 """Keys of which it is remembered that they hold nothing elsewhere."""
+FIRST_CHANGE: Final = 2
+"""Version of the pins after it; later ones do not say where keys were before the last."""
 
 
 class SlicesOfLimiter:
@@ -127,10 +129,19 @@ class SlicesOfLimiter:
         named = slice_of_hold(hold) if slice_of_hold(hold) < len(there) else 0
         return there[named], there[:named] + there[named + 1 :]
 
-    async def before(self, key: str) -> LimiterSlice | None:
-        """Return the slice where an encoded key was before, and may hold something; None where that is the same."""
-        number = slice_of_key(key, self._pins.before)
-        return None if number == slice_of_key(key, self._pins.slices) else await self._numbered(number)
+    async def before(self, key: str) -> list[LimiterSlice]:
+        """Return the slices where an encoded key was before, and may hold something.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer for one of them.
+        """
+        own, last = self.number_of(key), slice_of_key(key, self._pins.before)
+        if self._pins.version > FIRST_CHANGE and self._may_be_elsewhere(key):
+            await self.recount(key)
+            if self._may_be_elsewhere(key):
+                there = await self.all()
+                return there[:own] + there[own + 1 :]
+        return [] if last == own else [await self._numbered(last)]
 
     async def _numbered(self, number: int) -> LimiterSlice:
         async with self._opening:
@@ -199,7 +210,7 @@ class SlicesOfLimiter:
         if self._whole[0] != pins:
             self._whole = pins, set()
         moved = slice_of_key(key, pins.before) != slice_of_key(key, pins.slices)
-        return moved and key not in self._whole[1]
+        return (moved or pins.version > FIRST_CHANGE) and key not in self._whole[1]
 
     @contextlib.contextmanager
     def recounting(self, key: str) -> Iterator[None]:

@@ -165,10 +165,11 @@ async def test_an_admission_under_an_id_is_taken_once_also_where_its_key_moved(c
         ann = await opened(client, stack)
         for number, key in enumerate(KEYS, 1):
             await ann.admit_under(f"job.{number}", {"slots": 1}, key=key)
-        await client.apply("llm", slices=5)
-        for number, key in enumerate(KEYS, 1):
-            await ann.admit_under(f"job.{number}", {"slots": 1}, key=key)
-            assert (await ann.state(key=key)).key_limits["slots"].taken == 1
+        for slices in (5, 7, 2, 12):  # the last one leaves some where they were, but not where they hold something
+            await client.apply("llm", slices=slices)
+            for number, key in enumerate(KEYS, 1):
+                await ann.admit_under(f"job.{number}", {"slots": 1}, key=key)
+                assert (await ann.state(key=key)).key_limits["slots"].taken == 1
 
 
 async def test_a_hold_off_is_of_all_slices_or_of_one_key(client: headgate.Client) -> None:

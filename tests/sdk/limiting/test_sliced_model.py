@@ -40,6 +40,11 @@ BACK_AND_FORTH: list[tuple[Any, ...]] = [
     ("take", 0, "e", 3, 0),
 ]
 """The first session asks for the first time once its key is where it was, and is held by nobody elsewhere any more."""
+STAYS_AT_LAST: list[tuple[Any, ...]] = [
+    *[("slices", 7), ("take", 0, "a", 2, 0), ("slices", 2), ("slices", 12), ("end", 0, 0), ("take", 0, "a", 3, 0)],
+    *[("slices", 7), ("take", 1, "a", 1, 1), ("slices", 3), ("end", 1, 0), ("take", 1, "a", 1, 8)],
+]
+"""What is held, and given back, is where the key was two changes ago; the last one left it where it was."""
 
 
 class Model:
@@ -129,6 +134,7 @@ async def play(redis_url: str, namespace: str, actions: list[tuple[Any, ...]], *
 @settings(max_examples=80 if WHOLE else 10, suppress_health_check=list(HealthCheck), deadline=None)
 @given(actions=st.lists(ACTIONS, min_size=8, max_size=40))
 @example(actions=BACK_AND_FORTH)
+@example(actions=STAYS_AT_LAST)
 def test_no_key_ever_has_more_than_its_limit_nor_less(
     redis_url: str, cleanup_namespace: str, actions: list[tuple[Any, ...]]
 ) -> None:
@@ -139,6 +145,7 @@ def test_no_key_ever_has_more_than_its_limit_nor_less(
 @settings(max_examples=80 if WHOLE else 10, suppress_health_check=list(HealthCheck), deadline=None)
 @given(actions=st.lists(ACTIONS, min_size=8, max_size=40))
 @example(actions=BACK_AND_FORTH)
+@example(actions=STAYS_AT_LAST)
 def test_all_keys_together_never_have_more_than_their_limit_nor_less(
     redis_url: str, cleanup_namespace: str, actions: list[tuple[Any, ...]]
 ) -> None:
