@@ -6,9 +6,11 @@ from headgate.explain.links import Links
 from headgate.namespace.losses import LossListeners
 from headgate.namespace.pool_slices import Pools
 from headgate.namespace.registry import Registry
+from headgate.namespace.spreads import Spreads
 from headgate.options import SessionOptions
 from headgate.redis.backend import WakeUps
 from headgate.redis.store import Store
+from headgate.redis.stores.spreads import SpreadStore
 from headgate.spans import Tracing
 from headgate.spool import Spooling
 from headgate.waits import Waits
@@ -46,6 +48,11 @@ class Context:
     def spooling(self) -> Spooling:
         """Payloads in stores."""
         return self.registry.spooling
+
+    @property
+    def spreads(self) -> Spreads:
+        """How queues are spread over their slices."""
+        return Spreads(self.registry, SpreadStore(self.store.server))
 
     @property
     def losses(self) -> LossListeners:

@@ -78,20 +78,24 @@ async def test_a_relay_holds_no_more_than_a_connection_may(node: Node) -> None:
         assert all(connection.held <= 1 << 20 for connection in node.connections)
 
 
-async def test_dead_letters_arrive_with_consume_alone(node: Node) -> None:
+@pytest.mark.parametrize("by_value", [{}, {"slices": 3, "order_by": "header:n"}], ids=["alone", "by value"])
+async def test_dead_letters_arrive_with_consume_alone(node: Node, by_value: dict[str, Any]) -> None:
     """Mutants: a message's own session is nobody's; who may consume may not send dead letters where they go."""
-    await node.client.apply("dlq", kind="queue")
+    await node.client.apply("dlq", kind="queue", **by_value)
     await node.client.apply("orders", kind="queue", dead_letter="dlq", max_attempts=2)
     async with sdk_as(node, "buyer") as buyer, buyer.session("c") as session, node.client.session("d") as direct:
         producer = await direct.producer("orders")
         for number in range(8):
-            await producer.send(f"{number}")
+            await producer.send(f"{number}", headers={"n": number})
         consumer = await session.consumer("orders", window=5)
         for _ in range(8):
             message = await consumer.receive(timeout=GUARD)
             assert message
             await asyncio.wait_for(message.reject("bad", confirm=True), GUARD)
-        assert [seen.body async for seen in node.client.browse("dlq")] == [f"{number}" for number in range(8)]
+        found = [seen async for seen in node.client.browse("dlq")]
+        assert len({seen.id.rpartition(":")[0] for seen in found}) == (3 if by_value else 1)
+        bodies = [str(seen.body) for seen in found]
+        assert (sorted(bodies) if by_value else bodies) == [f"{number}" for number in range(8)]
         with pytest.raises(AccessDenied):
             _ = [seen async for seen in buyer.browse("dlq")]
         people_of(node).may("buyer", {"inbox.#": {C}})

@@ -3,6 +3,10 @@
 A crash in between leaves the message here, so it is dead again at its next delivery. It is published as a session whose
 name is made of where it lies and which message it is, as that session's first message: the second time Redis answers
 that it has it. That holds for an hour, as long as receipts last.
+
+Where values say the slice, it goes to the slice of its own; and, since another may have been that when it came there
+first, all of them are asked. Those that send it hold credit at a slice of the queue as it is spread in one way only,
+and another is in force once nobody has any: so none can bring it to a slice that was asked before.
 """
 
 import asyncio
@@ -10,16 +14,18 @@ import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
+from headgate.context import Context
+from headgate.core.limits.spread import UNPLACED
 from headgate.credit.calls import Ensure
 from headgate.errors import CoordinatorUnavailable, HeadgateError, MessageFormatError, PolicyError
 from headgate.message import Message, encode, with_headers
+from headgate.namespace.spreads import Place
 from headgate.redis.keys import Address, session_id
 from headgate.redis.replies import Account
-from headgate.redis.store import Store
 
 _log = logging.getLogger("headgate")
 POLL: Final = 0.25
@@ -66,32 +72,29 @@ class DeadLetters:
     """One consumer's dead letters are published one at a time, in order; other messages go on meanwhile.
 
     Args:
-        store: the scripts.
+        context: of the consumer's session, as whose lease lasts what is granted at the other destination.
         source: the consumer's destination.
         subscription: of it, encoded.
-        ttl_ms: lease of what is granted at the other destination.
         ensure_at: makes a destination exist.
         stored: called with each message that is stored there now.
     """
 
     __slots__ = (
-        "_ensure_at", "_epoch", "_line", "_source", "_store", "_stored", "_subscription", "_task", "_ttl_ms",
-        "max_attempts", "target", "trouble",
+        "_context", "_ensure_at", "_epoch", "_line", "_source", "_stored", "_subscription", "_task", "max_attempts",
+        "target", "trouble",
     )  # fmt: skip
 
     def __init__(
         self,
-        store: Store,
+        context: Context,
         source: Address,
         subscription: str,
-        ttl_ms: int,
         ensure_at: Callable[[Address], Ensure],
         stored: Callable[[DeadLetter], None],
     ) -> None:
-        self._store = store
+        self._context = context
         self._source = source
         self._subscription = subscription
-        self._ttl_ms = ttl_ms
         self._ensure_at = ensure_at
         self._stored = stored
         self._line: list[DeadLetter] = []  # no deque, which takes 0.7 KiB of each consumer when it is empty
@@ -165,69 +168,105 @@ class DeadLetters:
         target = self.target
         if target is None:
             return  # the setting was taken away meanwhile
-        message = dead.message
         stored = _labelled(dead, self._source.name)
-        identity = f"{self._source.key} {self._epoch} {self._subscription} {message.id}"
+        identity = f"{self._source.key} {self._epoch} {self._subscription} {dead.message.id}"
         account = Account(self._session(identity), inc=1, epoch=0, weight=0,
                           need=len(stored), need_m=1, want=len(stored), want_m=1)  # fmt: skip
         while True:
-            answer = await self._store.publish(target, account, seq=1, bodies=[stored], ttl_ms=self._ttl_ms)
+            place = await self._context.spreads.place(target, stored, self._source.whole.key)
+            if place is None:
+                self.trouble = f"the dead-letter destination {target.name!r} takes nothing now: {UNPLACED}"
+                await asyncio.sleep(POLL)
+            elif await self._is_elsewhere(place, account) or await self._publish_at(place, dead, stored, account):
+                return
+
+    async def _is_elsewhere(self, place: Place, account: Account) -> bool:
+        """Return whether it was stored at another slice before; a call without credit stores nothing."""
+        store, ttl_ms = self._context.store, self._context.ttl_ms
+        for part in self._context.spreads.others(place):
+            answer = await store.publish(part, account, seq=1, bodies=[b"?"], ttl_ms=ttl_ms)
+            if answer.code == "DUPLICATE":
+                return True
+        return False
+
+    async def _publish_at(self, place: Place, dead: DeadLetter, stored: bytes, account: Account) -> bool:
+        """Store it, or drop it; returns False where it has another place by now."""
+        at, name, message, ttl_ms = place.at, place.at.shown, dead.message, self._context.ttl_ms
+        while True:
+            answer = await self._context.store.publish(at, account, seq=1, bodies=[stored], ttl_ms=ttl_ms)
             if answer.code == "OK" and not answer.stored:  # the target's rate
                 await asyncio.sleep(answer.again_ms / 1000)
                 continue
             if answer.code in ("OK", "DUPLICATE"):
                 _log.warning(
                     "message %s of %r is dead (%s); it is message %d of %r now",
-                    message.id, self._source.name, dead.reason, answer.first, target.name,
+                    message.id, self._source.name, dead.reason, answer.first, name,
                 )  # fmt: skip
-                return
+                return True
             if answer.code == "UNKNOWN":
-                await self._ensure_at(target)(False)
+                await self._ensure_at(at)(False)
             elif answer.code in ("STOPPED", "ABOVE"):
                 state = "stopped" if answer.code == "STOPPED" else "full"
-                self.trouble = f"the dead-letter destination {target.name!r} is {state}"
+                self.trouble = f"the dead-letter destination {name!r} is {state}"
                 await asyncio.sleep(POLL)
-            paid = await self._pay(target, account)
-            if paid is None:
+            paid = await self._pay(place, account)
+            if paid == "dropped":
                 _log.warning("message %s of %r is dead (%s), and dropped: %r is full", message.id, self._source.name,
-                             dead.reason, target.name)  # fmt: skip
-                return
+                             dead.reason, name)  # fmt: skip
+                return True
+            if paid == "elsewhere":
+                await self._leave(at, account)
+                return False
             account = paid
 
     def _session(self, identity: str) -> str:
         """Return the id of a message's own session: the same wherever it dies, over a node one of the node's user."""
-        if prefix := self._store.server.session_prefix:
+        if prefix := self._context.store.server.session_prefix:
             return session_id("dead", prefix, identity)
         return f"dead~{hashlib.sha256(identity.encode()).hexdigest()[:40]}"
 
     async def _drop(self, target: Address, account: Account) -> bool:
         """Drop it, and count it, if that is what the target does when it is full."""
-        snapshot = await self._store.snapshot(target, waiters=0, consumers=1)
+        snapshot = await self._context.store.snapshot(target, waiters=0, consumers=1, alone=True)
         if snapshot is None or snapshot.fields.get("when_full") != "drop":
             return False
-        await self._store.drop(target, account.session, messages=1, size=account.need)
-        await self._store.acquire(target, account, ttl_ms=self._ttl_ms, leave=True)
+        await self._context.store.drop(target, account.session, messages=1, size=account.need)
+        await self._leave(target, account)
         return True
 
-    async def _pay(self, target: Address, account: Account) -> Account | None:
-        """Wait for the credit, and return the account that has it; None: it was dropped for want of that."""
-        values: dict[str, Any] = {
-            name: getattr(account, name) for name in ("session", "inc", "weight", "need", "need_m")
-        }
+    async def _leave(self, at: Address, account: Account) -> None:
+        """Give back what it has there, and its place in line."""
+        await self._context.store.acquire(at, account, ttl_ms=self._context.ttl_ms, leave=True)
+
+    async def _pay(self, place: Place, account: Account) -> Account | Literal["dropped", "elsewhere"]:
+        """Wait for the credit, and return the account that has it, unless something else came of it meanwhile."""
+        at, name, spreads = place.at, place.at.shown, self._context.spreads
+        values: dict[str, Any] = {one: getattr(account, one) for one in ("session", "inc", "weight", "need", "need_m")}
         asked = Account(**values, epoch=0, want=account.need, want_m=1, size=account.need)
         while True:
-            credit = await self._store.acquire(target, asked, ttl_ms=self._ttl_ms)
+            credit = await self._context.store.acquire(at, asked, ttl_ms=self._context.ttl_ms)
+            if not await spreads.is_in_force(place):
+                return "elsewhere"
             if credit.code == "OK" and credit.granted >= account.need:
                 return Account(**values, epoch=credit.epoch, want=account.need, want_m=1,
                                granted=credit.granted, granted_m=credit.granted_m)  # fmt: skip
             if credit.code == "UNKNOWN":
-                await self._ensure_at(target)(False)
+                await self._ensure_at(at)(False)
             elif credit.code == "TOO_LARGE":
                 raise PolicyError(
-                    f"it takes {account.need} bytes and can never fit {target.name!r}; raise that destination's limit"
+                    f"it takes {account.need} bytes and can never fit {name!r}; raise that destination's limit"
                 )
-            elif await self._drop(target, account):
-                return None
+            elif place.number and await spreads.release(at):
+                continue
+            elif await self._drop(at, account):
+                return "dropped"
             else:
-                self.trouble = f"the dead-letter destination {target.name!r} has no room"
+                self.trouble = f"the dead-letter destination {name!r} has no room"
+                await self._refill(at)
                 await asyncio.sleep(POLL)
+
+    async def _refill(self, at: Address) -> None:
+        """Have what it lacks fetched from its pools, and a slice is in one: perhaps nobody else sends there."""
+        registry = self._context.registry
+        await registry.refresh(at)
+        self._context.pools.refill(at, registry.pools(at), lambda _name, _limit: None)

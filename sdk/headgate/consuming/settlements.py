@@ -91,9 +91,7 @@ class Settlements:
         self._session = context.session
         self._machine, self._recall, self._sink = machine, recall, sink
         self._outcomes = machine.outcomes
-        self._dead_letters = DeadLetters(
-            context.store, address, terms.encoded_subscription, context.ttl_ms, ensure_at, self._buried
-        )
+        self._dead_letters = DeadLetters(context, address, terms.encoded_subscription, ensure_at, self._buried)
         self._wake = wake
         self.selects = terms.selects
         self._insists = terms.insists

@@ -23,6 +23,7 @@ from headgate.credit.requested_terms import RequestedTerms
 from headgate.credit.unplaced import UnplacedMessages
 from headgate.errors import Closed
 from headgate.namespace.registry import Registry
+from headgate.namespace.spreads import Spreads
 from headgate.redis.keys import Address
 from headgate.redis.stores.spreads import HELD, SpreadStore
 
@@ -67,6 +68,7 @@ class SpreadAccount:
         self.steps = StepCallbacks()
         self.why_closed = "is closed"
         self._registry, self._store, self._open_at, self._gone = registry, store, open_at, gone
+        self._spreads = Spreads(registry, store)
         self._spread = _NEVER
         self._parts: dict[int, Part] = {}
         self._last: CreditAccount | None = None
@@ -279,26 +281,13 @@ class SpreadAccount:
         for account in self.accounts:
             if not account.wants:
                 continue
-            if number := await self._store.held(account.address):
-                # Whoever put this spread in force did not come so far. The first alone says what is to come.
-                if (await self._store.in_force(self.address))[1]:
-                    return True
-                await self._store.step(account.address, f"{number} ", "go")
-            elif HELD in self._registry.fields(account.address):  # the hint was lost
+            is_released = await self._spreads.release(account.address)
+            if not is_released and HELD in self._registry.fields(account.address):  # the hint was lost
                 await self._registry.refresh(account.address)
         return any(account.wants for account in self.accounts)
 
     async def _change(self, to: str) -> None:
-        parts = self._registry.slices(self.address)
-        left = 0
-        for part in parts[1:]:
-            code, busy = await self._store.step(part, to, "hold")
-            left += busy if code in ("OK", "UNKNOWN") else 1
-        if left == 0:
-            code, left = await self._store.step(self.address, to, "change")
-            if code == "OK" and left == 0:
-                for part in parts[1:]:
-                    await self._store.step(part, to, "go")
+        left = await self._spreads.change(self.address, to)
         if left == 0 or not self._stirred.is_set():
             await self._registry.refresh(self.address)
 

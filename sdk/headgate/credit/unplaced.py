@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from headgate.core.limits.spread import UNPLACED
 from headgate.core.outbox import Outgoing
 from headgate.credit.failures import tell
 from headgate.errors import CreditTimeout, HeadgateError
 
-REASON: Final = "its messages are about to go to other slices"
 LOOK: Final = 5.0
 """Seconds after which deadlines are looked at again."""
 
@@ -36,7 +36,7 @@ class UnplacedMessages:
     @property
     def reason(self) -> str:
         """Why they wait, while any do."""
-        return REASON if self._line else ""
+        return UNPLACED if self._line else ""
 
     def add(self, item: Outgoing) -> None:
         """Put one in line."""
@@ -73,5 +73,5 @@ class UnplacedMessages:
         for item in [item for item in self._line if item.deadline <= now or item.done.done()]:
             self._line.remove(item)
             waited = max(0.0, now - item.since) if item.since else 0.0
-            tell(item, CreditTimeout(self._name, waited, item.size, reason=REASON))
+            tell(item, CreditTimeout(self._name, waited, item.size, reason=UNPLACED))
         self._arrange()

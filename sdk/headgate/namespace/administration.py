@@ -383,7 +383,7 @@ class Administration(ABC):
 
     @property
     def _moves(self) -> Moves:
-        return Moves(self.store, self._pools, self.namespace)
+        return Moves(self.store, self._pools, self._registry)
 
     def _unknown(self, destination: str) -> UnknownDestination:
         return UnknownDestination(destination, self.namespace)

@@ -2,7 +2,7 @@
 
 The source takes it out under a new number, where nobody else gets it; the target stores it together with that number,
 its mark; the source lets go of it. The one that comes next, after a process died on the way, asks the target for it,
-and lets go of the message at the source, or puts it back.
+and lets go of the message at the source, or puts it back. Where values say the slice, that slice is the target.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from typing import Final
 
 from headgate.core.limits.fairness import keys_over_a_link
 from headgate.core.limits.slices import pools_of, with_pools_of_slices
+from headgate.core.limits.spread import UNPLACED
 from headgate.core.links.calls import Committed, Put
 from headgate.core.names import given_name, is_slice, read_id, shown_id, slice_name
 from headgate.errors import (
@@ -25,11 +26,14 @@ from headgate.errors import (
 )
 from headgate.namespace.defaults import durability_of
 from headgate.namespace.pool_slices import Pools
+from headgate.namespace.registry import Registry
+from headgate.namespace.spreads import Place, Spreads
 from headgate.redis.keys import Address, move_id
 from headgate.redis.replies import Account
 from headgate.redis.store import Store
 from headgate.redis.stores.links import LinkStore
 from headgate.redis.stores.moves import MoveStarted, MoveStore
+from headgate.redis.stores.spreads import SpreadStore
 
 TTL_MS: Final = 5000
 """Lease of the room that a move has at its target."""
@@ -67,11 +71,12 @@ class Moves:
     Args:
         store: the scripts.
         pools: whose slices a target may need.
-        namespace: of source and target.
+        registry: makes slices that a target lacks.
     """
 
-    def __init__(self, store: Store, pools: Pools, namespace: str) -> None:
-        self.store, self.pools, self._namespace = store, pools, namespace
+    def __init__(self, store: Store, pools: Pools, registry: Registry) -> None:
+        self.store, self.pools, self.registry = store, pools, registry
+        self.spreads = Spreads(registry, SpreadStore(store.server))
         self.single, self.links = MoveStore(store.server), LinkStore(store.server)
 
     async def discard(self, address: Address, id_: str) -> None:
@@ -86,7 +91,9 @@ class Moves:
             raise InvalidValue(f"a message of {source.shown!r} is there already", setting="target")
         above = 0
         for _ in range(TRIES):
-            move = _Move(self, source, target, await self.single.begin(source, move_id(source, target), above=above))
+            place = await self._place(source, id_, target)
+            begun = await self.single.begin(source, move_id(source, place.at), above=above)
+            move = _Move(self, source, place.at, begun, place)
             self.check(move.begun.code, source, id_)
             try:
                 if await move.run(id_):
@@ -95,6 +102,16 @@ class Moves:
                 await move.leave()
             above = max(above, move.later)
         raise MessageUnavailable(source.shown, shown_id(source.name, id_), "busy")
+
+    async def _place(self, source: Address, id_: str, target: Address) -> Place:
+        """Return where a message belongs at a target; a change of that waits for consumers, and so this is refused."""
+        stored = await self.store.stored(source, id_)
+        for _ in range(LOOKS):
+            if (place := await self.spreads.place(target, stored or b"", source.whole.key)) is not None:
+                return place
+            await asyncio.sleep(PAUSE)
+        size = int(id_.partition("-")[2])
+        raise DestinationFull(target.name, size, f"{UNPLACED}, as soon as all that is there is settled")
 
     async def finish(self, source: Address, *, older_than_ms: int) -> int:
         """End what processes that died began to move from a queue; returns how many messages.
@@ -109,7 +126,7 @@ class Moves:
         ended = 0
         snapshot = await self.store.snapshot(source, waiters=0, consumers=1)
         for link, name, since in await self.single.under_way(source) if snapshot else ():
-            target = Address.of(self._namespace, name)
+            target = Address.of(source.namespace, name)
             if snapshot and snapshot.now_ms - since >= older_than_ms and move_id(source, target) == link:
                 move = _Move(self, source, target, await self.single.begin(source, link))
                 try:
@@ -123,7 +140,7 @@ class Moves:
         if code == "UNKNOWN" and is_slice(source.name):
             code = "GONE"  # it has fewer slices
         if code == "UNKNOWN":
-            raise UnknownDestination(source.name, self._namespace)
+            raise UnknownDestination(source.name, source.namespace)
         if code == "KIND":
             raise PolicyError(
                 f"no message of {source.name!r} can be moved or deleted alone: that takes a queue, or a topic to delete"
@@ -140,18 +157,20 @@ class _Move:
         later: number of the call that fenced this one off.
     """
 
-    def __init__(self, moves: Moves, source: Address, target: Address, begun: MoveStarted) -> None:
-        self._moves, self._source, self._target, self.begun = moves, source, target, begun
+    def __init__(
+        self, moves: Moves, source: Address, target: Address, begun: MoveStarted, place: Place | None = None
+    ) -> None:
+        self._moves, self._source, self._target, self.begun, self._place = moves, source, target, begun, place
         self._link = move_id(source, target)
         self.later = begun.fence
         self._asked, self._fields = False, dict[str, str]()
 
     async def run(self, id_: str) -> bool:
-        """Move a message; returns whether it was not fenced off."""
+        """Move a message; returns False where it is to be tried anew: it was fenced off, or its place is another."""
         moves, begun = self._moves, self.begun
         size = int(id_.partition("-")[2])
         room = await self._reserve(size)
-        if room is None or (begun.taken and not await self._end(room.mark)):
+        if room is None or not await self._is_placed() or (begun.taken and not await self._end(room.mark)):
             return False
         taken = moves.single.take(self._source, self._link, id_, self._target, fence=begun.fence, mark=room.mark)
         code, holder, entry = await taken
@@ -167,8 +186,11 @@ class _Move:
         if not await self._end(mark):
             return False
         if mark < entry.seq:
-            raise DestinationFull(self._target.name, size, _NO_ROOM.get(done.code, "it has no room any more"))
+            raise DestinationFull(self._target.shown, size, _NO_ROOM.get(done.code, "it has no room any more"))
         return True
+
+    async def _is_placed(self) -> bool:
+        return self._place is None or await self._moves.spreads.is_in_force(self._place)
 
     async def finish(self) -> bool:
         """End what an earlier attempt took; returns whether there was any, and this one was not fenced off."""
@@ -187,7 +209,7 @@ class _Move:
                 await self._moves.store.acquire(self._target, account, ttl_ms=TTL_MS, leave=True)
 
     async def _reserve(self, size: int) -> Committed | None:
-        """Return the target's answer once it has granted room; None where this attempt is fenced off.
+        """Return the target's answer once it has granted room; None where this attempt is to be made anew.
 
         Raises:
             UnknownDestination, PolicyError, MessageTooLarge, DestinationFull: it cannot take it.
@@ -200,7 +222,7 @@ class _Move:
         names = pools_of(with_pools_of_slices(target.name, self._fields))
         for _ in range(LOOKS if names else 1):
             answer = await self._commit(None, need=size)
-            if answer is None:
+            if answer is None or await self._is_anew(answer.code):
                 return None
             self._check_target(answer, size)
             if answer.held >= size and answer.held_m >= 1:
@@ -208,10 +230,18 @@ class _Move:
             if names:
                 pools.refill(target, names, lambda _name, _limit: None)
                 await asyncio.sleep(PAUSE)
-        raise DestinationFull(target.name, size, "it has no room for it")
+        raise DestinationFull(target.shown, size, "it has no room for it")
+
+    async def _is_anew(self, code: str) -> bool:
+        """Return whether a slice took nothing because it was not there yet, or was held for a change of slices."""
+        target, moves = self._target, self._moves
+        if code == "UNKNOWN" and is_slice(target.name):
+            await moves.registry.ensure(target, ("queue",), recover=False)
+            return True
+        return code == "STOPPED" and (not await self._is_placed() or await moves.spreads.release(target))
 
     def _check_target(self, answer: Committed, size: int) -> None:
-        target = self._target.name
+        target = self._target.shown
         if answer.code == "UNKNOWN":
             raise UnknownDestination(target, self._target.namespace)
         if answer.code == "KIND":
@@ -248,7 +278,7 @@ class _Move:
         )  # fmt: skip
         if not durability.is_met(held):
             raise CoordinatorUnavailable(
-                f"{self._target.name!r} has the message, but not yet as safely as its settings ask "
+                f"{self._target.shown!r} has the message, but not yet as safely as its settings ask "
                 f"({durability.text}); a node ends the move, or the next one from {self._source.shown!r} to there",
                 answered=True,
             )

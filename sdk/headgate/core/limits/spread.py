@@ -9,6 +9,8 @@ from headgate.core.limiting.amounts import NO_KEY
 from headgate.core.limits.fairness import fair_key
 from headgate.core.outbox import Outgoing
 
+UNPLACED: Final = "its messages are about to go to other slices"
+"""Why nobody sends to a queue meanwhile, for people."""
 SPREAD: Final = ("spread", "spread_to", "spreading")
 """Fields of the state: what is in force, what is to come, and, at each slice, that nobody sends meanwhile."""
 
@@ -45,9 +47,13 @@ class Spread:
             item: the message.
             producer: the session that sends it; where it says whose it is among several, that counts too.
         """
-        value = NO_KEY if self.by == "-" else fair_key(item.payload, self.by)
+        return self.slice_of_stored(item.payload, f"{producer} {item.producer}")
+
+    def slice_of_stored(self, stored: bytes, producer: str) -> int:
+        """Return the same of a message as it is stored, or to be; ``producer`` says with which others it goes."""
+        value = NO_KEY if self.by == "-" else fair_key(stored, self.by)
         if value == NO_KEY:
-            value = f"{NO_KEY} {producer} {item.producer}"
+            value = f"{NO_KEY} {producer}"
         return zlib.crc32(value.encode()) % self.slices
 
 
