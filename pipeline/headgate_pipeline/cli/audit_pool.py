@@ -2,17 +2,41 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple, Self
+from urllib.parse import unquote
 
 import typer
 
 from headgate import InvalidValue
-from headgate.core.names import messages_pool, slices_pool
+from headgate.core.names import encode_name, given_name, messages_pool, slices_pool
 from headgate.units import parse_size
 from headgate_pipeline.cli.options import Namespace
 from headgate_pipeline.formatting import count, size
 
 SHOWN = 10
+
+
+class _Input(NamedTuple):
+    """A site's ledgers, and what the pool is called there."""
+
+    folder: str
+    namespace: str
+    pool: str
+
+    @classmethod
+    def parse(cls, text: str, namespace: str, pool: str) -> Self:
+        """Return what an option says; what it leaves out is as of the other options."""
+        folder, sign, name = (text, "=", "") if Path(text).is_dir() else text.rpartition("=")
+        folder, name = (folder, name) if sign else (text, "")
+        if "://" not in folder and not Path(folder).is_dir():
+            raise InvalidValue(f"--input {folder}: there is no such folder; `headgate pipeline ingest` writes one")
+        before, slash, after = name.partition("/")
+        if slash and not (before and after):
+            raise InvalidValue(f"--input {text}: after = comes [NAMESPACE/]POOL; within a name / is %2F and = is %3D")
+        namespace, name = (unquote(before), after) if slash else (namespace, before)
+        encode_name(namespace, "namespace")
+        given_name(own := unquote(name) or pool, "pool")
+        return cls(folder, namespace, own)
 
 
 def audit_pool(
@@ -22,7 +46,7 @@ def audit_pool(
         list[str],
         typer.Option(
             "--input",
-            metavar="DIR[=POOL]",
+            metavar="DIR[=[NAMESPACE/]POOL]",
             help="Folder of ingested entries; of each site one, with the pool's name there where that is another.",
         ),
     ],
@@ -38,7 +62,7 @@ def audit_pool(
 ) -> None:
     """Sum up what all destinations of a pool held, at all sites, and name grants above its limit.
 
-    Exits with 1 if there is one.
+    Exits with 1 if there is one. Where nothing is known of a site, nothing is proven.
     """
     from headgate_pipeline.audit.pools import above, holdings
     from headgate_pipeline.ledger.entries import entries
@@ -46,25 +70,30 @@ def audit_pool(
 
     most, unit = parse_size(limit, "limit"), slices or "bytes"
     of = {"bytes": slices_pool, "messages": messages_pool}[slices] if slices else str
-    parts = [(folder, of(pool or name)) for folder, _, pool in (text.partition("=") for text in ledgers)]
-    for folder, _ in parts:
-        if "://" not in folder and not Path(folder).is_dir():
-            raise InvalidValue(f"--input {folder}: there is no such folder; `headgate pipeline ingest` writes one")
+    sites = [_Input.parse(text, namespace, name) for text in ledgers]
+    for number, one in enumerate(sites):
+        if one in sites[:number]:
+            raise InvalidValue(f"--input {ledgers[number]}: it is given twice, and would be counted twice")
     spark = session("headgate audit-pool")
-    frames = [(entries(spark, folder, None, namespace), pool) for folder, pool in parts]
+    frames = [(entries(spark, one.folder, None, one.namespace), of(one.pool)) for one in sites]
     held = holdings(frames, skew_ms=skew).localCheckpoint()
     grants = held.where("granted").count()
-    found = [row.asDict() | {"input": parts[row["site"]][0]} for row in above(held, most).collect()]
+    known = {row["site"] for row in held.where("change != 0").select("site").distinct().collect()}
+    silent = [one for number, one in enumerate(sites) if number not in known]
+    found = [row.asDict() | {"input": sites[row["site"]].folder} for row in above(held, most).collect()]
     violated = any(row["verdict"] == "violated" for row in found)
-    word = "violated" if violated else "unproven" if found or not grants else "proven"
+    word = "violated" if violated else "unproven" if found or silent or not grants else "proven"
     peak = max((row["held"] for row in held.groupBy().max("held").toDF("held").collect()), default=0) or 0
     if as_json:
-        typer.echo(
-            json.dumps({"pool": name, "verdict": word, "grants": grants, "most": peak, "above": found}, indent=2)
-        )
+        summary = {"pool": name, "verdict": word, "grants": grants, "most": peak, "above": found}
+        typer.echo(json.dumps(summary | {"silent": [one._asdict() for one in silent]}, indent=2))
     else:
         shown = count if unit == "messages" else size
         typer.echo(f"{name}: {word} ({grants} grants, at most {shown(peak)} of {shown(most)} at once)")
+        for one in silent:
+            typer.echo(
+                f"  unproven: {one.folder}: nothing there was lent by {one.pool!r} in namespace {one.namespace!r}"
+            )
         for row in found[:SHOWN]:
             entry = f"{row['input']}, {row['destination']}, entry {row['seq']} of epoch {row['epoch']}"
             typer.echo(

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from headgate import InvalidName, InvalidValue
 from headgate.core.names import decode_name
 from headgate_pipeline.audit.pools import above, holdings
 from headgate_pipeline.cli.main import app
@@ -101,6 +102,51 @@ async def test_scripts_that_lend_at_home_what_a_site_holds_are_found(
     assert (said["verdict"], done.exit_code) == (("violated", 1) if broken else ("proven", 0)), said
     assert said["grants"] >= 3
     assert (said["most"] > LIMIT) == broken
+
+
+def said_of(*inputs: str) -> dict[str, Any]:
+    words = ["audit-pool", "tenant", "--limit=100", "--namespace=shop", "--skew=0", "--json"]
+    done = CliRunner().invoke(app, [*words, *(f"--input={text}" for text in inputs)])
+    if isinstance(done.exception, Exception):
+        raise done.exception
+    said: dict[str, Any] = json.loads(done.stdout)
+    assert done.exit_code == (said["verdict"] == "violated"), said
+    return said
+
+
+def test_sites_in_different_namespaces_are_summed_up(spark: SparkSession, tmp_path: Path) -> None:
+    """Mutant: one namespace holds for all inputs; then what the others held counts for nothing, and is "proven"."""
+    folder = tmp_path / "day=1"
+    paris = [held(1, 0, 60), busy(2, 90)]
+    berlin = [
+        entry(seq, ms, "slice", detail=f"slice:a%2Fb:{size}:0:0", namespace="la/den")
+        for seq, ms, size in ((1, 10, 40), (2, 50, 41), (3, 90, 41))
+    ]
+    frame(spark, paris + berlin).write.parquet(str(folder))
+    said = said_of(str(folder), f"{folder}=la%2Fden/a%2Fb")
+    assert said["verdict"] == "violated"
+    assert (said["most"], said["silent"]) == (101, [])
+
+
+def test_of_a_site_of_which_nothing_is_known_nothing_is_proven(spark: SparkSession, tmp_path: Path) -> None:
+    """Mutant: a name that is mistyped for one site leaves what it held out of the sum."""
+    folder = str(tmp_path / "paris")
+    frame(spark, [held(1, 0, 60), busy(2, 90)]).write.parquet(folder)
+    assert said_of(folder)["verdict"] == "proven"
+    said = said_of(folder, f"{folder}=laden/tenant")
+    assert said["verdict"] == "unproven"
+    assert said["silent"] == [{"folder": folder, "namespace": "laden", "pool": "tenant"}]
+
+
+@pytest.mark.parametrize("text", ["=/tenant", "=laden/", "=a/b/c#1", "=te{}nant", "/gone=tenant"])
+def test_an_input_that_cannot_be_read_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises((InvalidValue, InvalidName)):
+        said_of(f"{tmp_path}{text}")
+
+
+def test_an_input_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="twice"):
+        said_of(str(tmp_path), f"{tmp_path}=shop/tenant")
 
 
 @pytest.fixture(params=["bytes sound", "messages sound", "messages broken"])
