@@ -105,7 +105,7 @@ MUTANTS: Final = (
         script=_in("publish", ("if seq == batch then", "if false then"), ("elseif seq <= last", "elseif false")),
     ),
     Mutant(
-        "what a settlement frees goes to the first in line at once", "P6", 0,
+        "what a settlement frees goes to the first in line at once", "P6", 1,
         script=_in("settle", ("if freed > 0 or reaped or d.expired then", "if reaped or d.expired then")),
     ),
     Mutant(
@@ -113,7 +113,7 @@ MUTANTS: Final = (
         script=_in("link_commit", ("l.mark = puts.mark", "l.mark = l.mark")),
     ),
     Mutant(
-        "a link's source keeps what its target does not have yet", "P3", 0, scene="nodes", client=_releases_what_is_read
+        "a link's source keeps what its target does not have yet", "P3", 1, scene="nodes", client=_releases_what_is_read
     ),
     Mutant("what is sent again has the number that it had", "P5", 32, client=_numbers_anew),
     Mutant(

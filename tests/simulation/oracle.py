@@ -221,7 +221,7 @@ class Oracle:
     def _limit(self, name: str, call: Call, before: Sight, sight: Sight, total_before: int) -> None:
         """Judge that no more is taken than a limit, which is what was applied last."""
         most: float
-        total, most = sight.total, max(sight.limit, before.total if before.epoch == sight.epoch else 0)
+        total, most = sight.total, max(sight.limit, before.total)  # what is held of a limit that was lowered stays
         if sight.sliced:
             # Where the limit was lowered, slices use what they hold of the one before.
             highest = self._highest[whole(name)] = max(self._highest[whole(name)], sight.limit)
@@ -357,7 +357,7 @@ class Oracle:
     def applies(self, place: str, limit: float | None) -> None:
         """Note that a limit was applied there; None: that somebody begins to, so any may be in force until then."""
         others = self._applying[place]
-        self._applying[place] += 1 if limit is None else -1
+        self._applying[place] += 1 if limit is None or others > 1 else -1  # of two at once either may be the last
         self._applied.pop(place, None)
         if limit is not None and others == 1:
             self._applied[place] = limit, self.loop.now

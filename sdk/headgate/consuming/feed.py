@@ -304,7 +304,7 @@ class Feed:
             await self._read_settings()
         elif call is Call.TELL:
             await self._tell_window()
-        elif await self._strays.give_back(self.session, self.id, machine.held, self._lease.ttl_ms):
+        elif await self._strays.give_back(self.session, self.id, machine, self._lease.ttl_ms):
             machine.look_at = 0.0  # what it gave back may come again
         return True
 

@@ -1,10 +1,11 @@
 """Redis counts a stray as held by a consumer that does not know it: a failover lost its settlement."""
 
 import logging
-from collections.abc import Container
 from typing import Final
 
+from headgate.core.fetching import Fetching
 from headgate.errors import AccessDenied, DestinationDamaged
+from headgate.message import Message
 from headgate.namespace.losses import LossListeners
 from headgate.redis.keys import PARTS, Address
 from headgate.redis.store import Store
@@ -56,7 +57,7 @@ class StrayDeliveries:
         if before and before != epoch:
             self._losses.meet(self._address, epoch)
 
-    async def give_back(self, session: str, consumer: str, held: Container[bytes], ttl_ms: int) -> bool:
+    async def give_back(self, session: str, consumer: str, machine: Fetching[Message], ttl_ms: int) -> bool:
         """Look at some of what the consumer holds, and give back what it does not know; returns whether it did."""
         key = self._address.shared[_MESSAGES]
         start = b"(" + self.after if self.after else b"-"
@@ -70,8 +71,11 @@ class StrayDeliveries:
         except DestinationDamaged:  # removed, and perhaps made anew without it: then it holds nothing
             self.after = None
             return False
-        unknown = [entry[0] for entry in entries if entry[0] not in held]
+        unknown = [entry[0] for entry in entries if entry[0] not in machine.held]
         if unknown:  # untried: by whom it was tried, and how often, nobody knows any more
-            await self._store.settle(self._address, session, consumer, ttl_ms=ttl_ms, released=unknown)
+            machine.fetches += 1  # so that this changes nothing where it comes once more, and late
+            await self._store.settle(
+                self._address, session, consumer, ttl_ms=ttl_ms, fetch=machine.fetches, released=unknown
+            )
         self.after = entries[-1][0] if len(entries) == PAGE else None
         return bool(unknown)

@@ -204,7 +204,7 @@ class Fetching(Generic[T]):
         self._looked_at = self._flushed_at = 0.0
         self._settled_since = math.inf
         self._after = FIRST_PAGE
-        self._fetches = self._unanswered = self._hints = self._looks = 0
+        self.fetches = self._unanswered = self._hints = self._looks = 0  # the first: the number of the last fetch
         self._beside = False
 
     def begin(self) -> None:
@@ -212,7 +212,7 @@ class Fetching(Generic[T]):
         self.holding.clear()
         self.held.clear()
         self.outcomes.clear()
-        self._fetches, self.lost_reply, self._after = 0, False, FIRST_PAGE
+        self.fetches, self.lost_reply, self._after = 0, False, FIRST_PAGE
 
     def attached(self) -> None:
         """Take note that it is attached, under a lease that has begun."""
@@ -389,9 +389,9 @@ class Fetching(Generic[T]):
             weight = sum([message.size for _, message, _ in going])
         self._unanswered = len(going)
         if room[0] and not self.lost_reply:
-            self._fetches += 1
+            self.fetches += 1
             self.holding.reserve(room[0])
-        fetch = self._fetches if room[0] or self.lost_reply else 0
+        fetch = self.fetches if room[0] or self.lost_reply else 0
         call = Exchange(going, weight, fetch, *room, self._after, self.waits, now, self._hints, self._looks)
         self.lost_reply = fetch > 0
         return call
