@@ -184,7 +184,7 @@ class Oracle:
 
     def clock_set(self, ahead: float) -> None:
         """Note that the clocks of all servers were set."""
-        self.disturbed = self.loop.now
+        self.disturbed = max(self.disturbed, self.loop.now)
         self._jumps.append(self.loop.now)
         self._set_back += max(0.0, -ahead)
 
