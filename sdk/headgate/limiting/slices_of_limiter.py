@@ -180,9 +180,10 @@ class SlicesOfLimiter:
             return await self.follow(deadline)
         if refusal.why != "late" or refusal.rule != "key":
             return False
-        if not self._may_be_elsewhere(key):
+        is_less = await self.recount(key)
+        if not is_less:
             self._look_again()
-        return await self.recount(key)
+        return is_less
 
     async def recount(self, key: str) -> bool:
         """Have the slice of an encoded key hear what that holds elsewhere; returns whether that is less than it knew.

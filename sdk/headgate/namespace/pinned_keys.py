@@ -170,9 +170,10 @@ class PinnedKeys:
             there = await self._store.parted(parts[source], pins.slices, key=key)
             if not there.learning_ms and not there.is_gone:
                 held = [KeyRecord(key, _held(record.text)) for record in there.records]
-                await self._store.join(parts[own], pins.version, source, held)
+                is_heard = await self._store.join(parts[own], pins.version, source, held)
                 before = sorted(rest for number, rest in known if int(number) == source)
-                is_less |= before != sorted(filter(None, ";".join(record.text for record in held).split(";")))
+                after = sorted(filter(None, ";".join(record.text for record in held).split(";")))
+                is_less |= is_heard and before != after  # else the pins have changed since, and nothing else
         return is_less, bool(known or parted.learning_ms)
 
 

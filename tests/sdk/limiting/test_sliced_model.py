@@ -45,6 +45,12 @@ STAYS_AT_LAST: list[tuple[Any, ...]] = [
     *[("slices", 7), ("take", 1, "a", 1, 1), ("slices", 3), ("end", 1, 0), ("take", 1, "a", 1, 8)],
 ]
 """What is held, and given back, is where the key was two changes ago; the last one left it where it was."""
+HEARS_OF_NO_CHANGE: list[tuple[Any, ...]] = [
+    *[("take", 1, "c", 3, 0), ("take", 0, "a", 1, 0), ("slices", 7), ("take", 0, "e", 2, 0), ("take", 0, "e", 2, 0)],
+    *[("end", 0, 0), ("take", 1, "a", 1, 1), ("slices", 2), ("hand over", 9, 0), ("hand over", 3, 0), ("end", 7, 2)],
+    *[("slices", 2), ("end", 9, 1), ("take", 1, "c", 2, 2)],
+]
+"""A session tells a slice by pins of before what its key holds elsewhere, which changes nothing there."""
 
 
 class Model:
@@ -135,6 +141,7 @@ async def play(redis_url: str, namespace: str, actions: list[tuple[Any, ...]], *
 @given(actions=st.lists(ACTIONS, min_size=8, max_size=40))
 @example(actions=BACK_AND_FORTH)
 @example(actions=STAYS_AT_LAST)
+@example(actions=HEARS_OF_NO_CHANGE)
 def test_no_key_ever_has_more_than_its_limit_nor_less(
     redis_url: str, cleanup_namespace: str, actions: list[tuple[Any, ...]]
 ) -> None:
@@ -146,6 +153,7 @@ def test_no_key_ever_has_more_than_its_limit_nor_less(
 @given(actions=st.lists(ACTIONS, min_size=8, max_size=40))
 @example(actions=BACK_AND_FORTH)
 @example(actions=STAYS_AT_LAST)
+@example(actions=HEARS_OF_NO_CHANGE)
 def test_all_keys_together_never_have_more_than_their_limit_nor_less(
     redis_url: str, cleanup_namespace: str, actions: list[tuple[Any, ...]]
 ) -> None:
