@@ -147,7 +147,15 @@ class Asking:
 
     async def _whole(self, request: Request) -> Hold:
         """Return what is held at the slice of its key, which decides it alone."""
-        return (request.hold and await self._held_before(request)) or await _Half(self, request).ask()
+        at = await self._slice_of(request)
+        return (request.hold and await self._held_before(request)) or await _Half(self, request, at).ask()
+
+    async def _slice_of(self, request: Request) -> LimiterSlice:
+        """Return the slice of its key, before it is looked for elsewhere.
+
+        Where that was long ago, as pins change meanwhile, that slice knows its id, or refuses it.
+        """
+        return self.slices.at(request.encoded) or await self.slices.open(request.encoded)
 
     async def _held_before(self, request: Request) -> Hold | None:
         """Return what is held under an id of the caller's own where its key was before."""
@@ -175,17 +183,17 @@ class Asking:
         which they are of no use to others of that key; rates and quotas it gives back, for they count from when they
         are used. Its part it never keeps while it waits at its slice.
         """
+        at = await self._slice_of(request)
         before = await self._held_before(request)
         if before is not None and before.is_at(self.slices.first):
             return before  # its limits of all keys were decided there too
-        at = self.slices.at(request.encoded) or await self.slices.open(request.encoded)
         id_ = request.hold or at.machine.new_id()
         longer = int(1000 * min(request.ttl_ms / 1000 + LONGER, MAX_TTL)) if request.hold else request.ttl_ms
         there = replace(
             request, key=None, encoded=name_of_part(request.encoded), asked=part, hold=part_of_hold(id_), ttl_ms=longer
         )
-        own_half = _Half(self, replace(request, hold=id_), "&", keeps=self.slices.keeps(request.asked.amounts))
-        part_half = _Half(self, there)
+        own_half = _Half(self, replace(request, hold=id_), at, "&", keeps=self.slices.keeps(request.asked.amounts))
+        part_half = _Half(self, there, self.slices.first)
         own_half.held = before
         try:
             while own_half.held is None or part_half.held is None:
@@ -206,6 +214,7 @@ class _Half:
     Args:
         asking: of the limiter.
         request: for this half.
+        at: the slice.
         terms: behind its amounts.
         keeps: whether it is held while the other half waits.
 
@@ -213,8 +222,10 @@ class _Half:
         held: what it has; None while that is not admitted.
     """
 
-    def __init__(self, asking: Asking, request: Request, terms: str = "", *, keeps: bool = False) -> None:
-        self._asking, self._request, self.keeps = asking, request, keeps
+    def __init__(
+        self, asking: Asking, request: Request, at: LimiterSlice, terms: str = "", *, keeps: bool = False
+    ) -> None:
+        self._asking, self._request, self._at, self.keeps = asking, request, at, keeps
         self._text = request.asked.text + terms_text(request.band, fail_if_late=request.late) + terms
         self._again = False  # whether its id was asked for before
         self.held: Hold | None = None
@@ -231,16 +242,14 @@ class _Half:
         if request.from_hand:
             self.held = self._asking.half_from_hand(request.key, request.hand_key, request.asked.amounts)
         if self.held is None:
-            at = slices.at(request.encoded) or await slices.open(request.encoded)
             if request.from_hand:
-                at.hand.missed(request.hand_key, request.asked.amounts, monotonic())
+                self._at.hand.missed(request.hand_key, request.asked.amounts, monotonic())
             with slices.recounting(request.encoded) if request.waits else contextlib.nullcontext():
-                self.held = await self.ask_at(at, other)
+                self.held = await self._ask(other)
         return self.held
 
-    async def ask_at(self, at: LimiterSlice, other: "_Half | None" = None) -> Hold:
-        """Ask one slice."""
-        request, asking = self._request, self._asking
+    async def _ask(self, other: "_Half | None") -> Hold:
+        request, asking, at = self._request, self._asking, self._at
         if request.hold:
             await at.calls.listen(request.hold.rpartition(".")[0])
         asking.check(request.asked.amounts)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import headgate
 import headgate.sync
 from headgate import CreditTimeout, Hold, InvalidValue, MessageTooLarge, PolicyError, Refused, SessionExpired
 from headgate.core.limiting.pins import part_of_hold, slice_of_key
+from headgate.limiting.limiter_slice import LimiterSlice
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import HoldCall, LimiterStore
 from tests.sdk.observing import GUARD
@@ -241,6 +243,25 @@ async def test_an_admission_under_an_id_is_taken_once_with_its_part(client: head
             (await limiter.admit_under("job.7", {"slots": 2, "tokens": 1}, key=THERE)).leave()
             assert (await taken(ann, "slots"), await taken(ann, "tokens")) == (2, 1)
         await client.apply("llm", slices=slices)
+
+
+async def test_so_it_is_where_it_is_learned_meanwhile_that_its_key_moved(
+    client: headgate.Client, two: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: the slice is looked up after what the key held before, by other pins."""
+    ann, _ = two
+    (await ann.admit_under("job.7", {"slots": 2, "tokens": 1}, key=THERE)).leave()
+    await client.apply("llm", slices=1)
+    slices, look = ann._slices, ann._slices.before
+
+    async def before(key: str) -> list[LimiterSlice]:
+        found = await look(key)
+        assert await slices.follow(monotonic() + GUARD)
+        return found
+
+    monkeypatch.setattr(slices, "before", before)
+    (await ann.admit_under("job.7", {"slots": 2, "tokens": 1}, key=THERE)).leave()
+    assert (await taken(ann, "slots"), await taken(ann, "tokens")) == (2, 1)
 
 
 async def test_who_does_not_know_of_a_limit_yet_is_told_by_the_slice(client: headgate.Client, two: Opened) -> None:
