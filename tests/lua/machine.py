@@ -108,7 +108,8 @@ class Machine(RuleBasedStateMachine):
         """Make a call once and then again; only housekeeping that was not done yet may change anything more."""
         call()
         for _ in range(times):
-            idle = not self.model.orphans and all(a.lease_ends > self.now for a in self.model.accounts.values())
+            leases = [account.lease_ends for account in self.model.accounts.values()]
+            idle = not self.model.orphans and all(until > self.now for until in [*leases, *self.model.shelf.moments()])
             before = self.essence() if idle else None
             call()
             assert before is None or before == self.essence(), "a repeated call changed something"

@@ -78,17 +78,23 @@ class Shelf:
     now: int = 0
     sent: dict[int, int] = field(default_factory=dict)
     """Of messages that were sent for later, and wait: their moments."""
+    promoted: bool = False
+    """Whether the fetch that comes gets what was due, which nobody may have read yet."""
 
     @property
     def waits(self) -> bool:
         """Whether anything waits for its time."""
         return bool(self.sent) or any(sub.later for sub in self.subscriptions.values())
 
+    def moments(self) -> list[int]:
+        """Return when what waits for its time is due; some of that may be late, where a call had room for no more."""
+        return [*self.sent.values(), *(moment for sub in self.subscriptions.values() for moment in sub.later.values())]
+
     def live(self) -> set[str]:
         return {name for name, sub in self.subscriptions.items() if not sub.ending}
 
     def awaiting_redelivery(self) -> bool:
-        return any(sub.held_by(RETURNED) for sub in self.subscriptions.values())
+        return self.promoted or any(sub.held_by(RETURNED) for sub in self.subscriptions.values())
 
     def take_turns(self, fair: str) -> None:
         """Begin to have keys take turns, or go by priority, or end it: then what is in turn stays so."""
@@ -126,6 +132,7 @@ class Shelf:
 
     def promote(self, room: int) -> None:
         """Give back what is due: of a plain queue, before a fetch with that room, as much as that fetch gets."""
+        self.promoted = False
         if room and not self.topic and not self.fair and len(self.subscriptions) == 1:
             self.promote_some(max(0, room - len(self.subscriptions[QUEUE].held_by(RETURNED))))
             return
@@ -145,6 +152,7 @@ class Shelf:
         due = [(moment, seq, f"{seq}-") for seq, moment in self.sent.items() if moment <= self.now]
         due += [(moment, seq, f"{QUEUE}|{seq}-") for seq, moment in sub.later.items() if moment <= self.now]
         for _, seq, member in sorted(due, key=lambda one: (one[0], one[1] // 16 % 4096, one[2]))[:most]:
+            self.promoted = True
             waits, moments = (sub.holders.get(seq) == LATER, self.sent) if member[0] != "q" else (True, sub.later)
             del moments[seq]
             if waits:

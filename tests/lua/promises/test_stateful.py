@@ -73,6 +73,19 @@ def test_what_fits_is_judged_by_the_largest_since_a_queue_was_last_empty(driven:
     state.teardown()
 
 
+def test_what_is_due_goes_to_those_who_wait_one_each(driven: World) -> None:
+    """A program that Hypothesis found: a model that saw none of this where nobody had read it before."""
+    state: Any = type("Chosen", (Machine,), {"world": driven, "kind": "queue"})()
+    state.create(limit=Amount(100, UNLIMITED), rules=Rules(), consumers=2)
+    reader = next(iter(state.readers.values()))
+    state.send("ann", [1, 1], 0, 20, too_much=False, skip=0, times=0, later="400")
+    state.pass_time(400)
+    state.settle(reader, 1, Amount(2, 2), ([], [], [], []), waits=1)
+    assert len(reader.got) == 1
+    state.all_is_well()
+    state.teardown()
+
+
 @pytest.mark.each_server
 @pytest.mark.timeout(900)  # to shrink what it found may take long
 @pytest.mark.parametrize("kind", KINDS)
