@@ -16,9 +16,9 @@ from headgate._util.tasks import stop
 from headgate.core.limiting.pins import numbered, part_of_hold, slice_of_hold
 from headgate.core.limits.user_limit import IN_FLIGHT
 from headgate.core.names import is_slice, slice_name
+from headgate.limiting.asking import longer
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter import Limiter
-from headgate.options import MAX_TTL
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import HoldAnswers, HoldCall, LimiterStore
 from headgate.session.session import Session
@@ -33,8 +33,6 @@ DRAWN: Final = 64
 """Random numbers that are drawn at a time."""
 ONE: Final = {IN_FLIGHT: 1}
 """The part of its user's quota that a hold is."""
-LONGER: Final = 1.0
-"""Seconds that this part is held beyond its hold, so that nothing renews a hold which counts no more."""
 
 
 class InProgress(HeadgateError):
@@ -109,7 +107,7 @@ class Holds:
         try:
             if quota:
                 with await self._line(None, quota) as line:
-                    one = await line.limiter.admit_under(hold, ONE, key=access.user, timeout=wait, ttl=_longer(ttl))
+                    one = await line.limiter.admit_under(hold, ONE, key=access.user, timeout=wait, ttl=longer(ttl))
                     one.leave()
             with await self._line(access, name) as line:
                 got = await line.limiter.admit_under(
@@ -167,9 +165,9 @@ class Holds:
 
     async def _ask_quota(self, quota: str, *calls: HoldCall) -> None:
         """Renew or end what counts for a hold in its user's quota; where that cannot be, its lease ends it."""
-        longer = [replace(call, ttl_ms=int(1000 * _longer(call.ttl_ms / 1000))) for call in calls]
+        parts = [replace(call, ttl_ms=int(1000 * longer(call.ttl_ms / 1000))) for call in calls]
         with contextlib.suppress(HeadgateError), await self._line(None, quota) as line:
-            await asyncio.gather(*map(line.ask, longer))
+            await asyncio.gather(*map(line.ask, parts))
 
     async def limiter(self, access: Access, name: str) -> Limiter:
         """Return a limiter by its name.
@@ -219,10 +217,6 @@ class Holds:
         await self._lines.pop(idle).close()
 
 
-def _longer(ttl: float) -> float:
-    return min(ttl + LONGER, MAX_TTL)
-
-
 def see_held(name: str, hold: str, answer: str) -> None:
     """Raise where the answer to an operation says that the hold is over."""
     if answer == "gone":
@@ -259,7 +253,7 @@ class _BatchedCalls:
 
     async def _ask_part(self, call: HoldCall, answer: str) -> str:
         """Make the same of what belongs to a hold at the first slice; the hold is over where that is."""
-        part = replace(call, id=part_of_hold(call.id), ttl_ms=call.ttl_ms and int(1000 * _longer(call.ttl_ms / 1000)))
+        part = replace(call, id=part_of_hold(call.id), ttl_ms=call.ttl_ms and int(1000 * longer(call.ttl_ms / 1000)))
         there = await self._at(0).ask(part)
         if call.op == "settle":
             return "ok" if "ok" in (answer, there) else answer

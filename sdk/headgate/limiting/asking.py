@@ -22,8 +22,7 @@ from headgate.limiting.slices_of_limiter import SlicesOfLimiter
 from headgate.limiting.waiter import Waiter, WaitingLine
 from headgate.options import MAX_TTL
 
-LONGER: Final = 1.0
-"""Seconds by which a part outlives a hold that nobody renews, so that nothing is held at a slice alone."""
+_LONGER: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +187,9 @@ class Asking:
         if before is not None and before.is_at(self.slices.first):
             return before  # its limits of all keys were decided there too
         id_ = request.hold or at.machine.new_id()
-        longer = int(1000 * min(request.ttl_ms / 1000 + LONGER, MAX_TTL)) if request.hold else request.ttl_ms
+        ttl_ms = int(1000 * longer(request.ttl_ms / 1000)) if request.hold else request.ttl_ms
         there = replace(
-            request, key=None, encoded=name_of_part(request.encoded), asked=part, hold=part_of_hold(id_), ttl_ms=longer
+            request, key=None, encoded=name_of_part(request.encoded), asked=part, hold=part_of_hold(id_), ttl_ms=ttl_ms
         )
         own_half = _Half(self, replace(request, hold=id_), at, "&", keeps=self.slices.keeps(request.asked.amounts))
         part_half = _Half(self, there, self.slices.first)
@@ -271,3 +270,11 @@ class _Half:
 
 def _of_no_key(key: HandKey) -> HandKey:
     return (None, key[1]) if isinstance(key, tuple) else None
+
+
+def longer(ttl: float) -> float:
+    """Return the lease in seconds of what counts beside a hold elsewhere, which ends first where nobody renews it.
+
+    So nothing renews a hold that counts no more, and nothing is held at a slice alone.
+    """
+    return min(ttl + _LONGER, MAX_TTL)
