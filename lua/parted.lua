@@ -1,5 +1,5 @@
 --[[
-  parted - read what a slice of a limiter has of keys that are pinned to others, a few at a time, or of one key; changes nothing.
+  parted - read what a slice of a limiter has of keys of others, a few at a time, or of one key; changes only its epoch.
 
   KEYS  the destination's and a limiter's, as lib/limiter_keys
   ARGV[1] run_id  run           the server's run id as the caller learnt it when it connected
@@ -19,7 +19,12 @@ if not load_limiter(run_id) then
   return { 'UNKNOWN' }
 elseif d.kind ~= 'limiter' then
   return { 'KIND', d.kind }
-elseif now_ms < d.learning_until then
+end
+if d.new_epoch then -- else each look would begin to learn anew, where nobody else calls
+  redis.call('HDEL', K_DESTINATION, '-') -- see pin
+  save_limiter()
+end
+if now_ms < d.learning_until then
   return { 'LEARNING', int(d.learning_until - now_ms) }
 elseif key ~= NO_KEY then
   return { 'OK', '0', key, part_with(key, redis.call('HGET', K_KEYED, key) or '', true) }

@@ -16,6 +16,7 @@ from headgate.core.names import slice_name
 from headgate.errors import AccessDenied, CoordinatorUnavailable
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
+from headgate.redis.stores.limiters import LimiterStore
 from headgate.redis.stores.pinned_keys import KeyRecord, Parted, PinnedKeyStore
 
 PATIENCE: Final = 1.0
@@ -23,6 +24,8 @@ PATIENCE: Final = 1.0
 PAUSE: Final = 0.05
 """Seconds between two looks, at the most."""
 LEARNING_PAUSE: Final = 0.2
+LEASES_EVERY: Final = 1.0
+"""Seconds between two looks at the leases of a slice where a key holds something still, at the most."""
 _AWAY: Final = re.compile(r"(?:^|;)A(\d+)_([^;]+)")
 
 Make = Callable[[Address], Awaitable[object]]
@@ -40,6 +43,8 @@ class PinnedKeys:
         self._server = server
         self._store = PinnedKeyStore(server)
         self._make = make
+        self._limiters = LimiterStore(server)
+        self._lease_ends: dict[str, float] = {}  # by the key of a slice
         self._most: dict[str, int] = {}  # slices that a limiter ever had, also where a failover forgot that
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -167,6 +172,7 @@ class PinnedKeys:
         known = _AWAY.findall("".join(record.text for record in parted.records))
         is_less = False
         for source in {int(number) for number, _ in known}:
+            await self._end_leases(parts[source])
             there = await self._store.parted(parts[source], pins.slices, key=key)
             if not there.learning_ms and not there.is_gone:
                 held = [KeyRecord(key, _held(record.text)) for record in there.records]
@@ -175,6 +181,13 @@ class PinnedKeys:
                 after = sorted(filter(None, ";".join(record.text for record in held).split(";")))
                 is_less |= is_heard and before != after  # else the pins have changed since, and nothing else
         return is_less, bool(known or parted.learning_ms)
+
+    async def _end_leases(self, part: Address) -> None:
+        """End what the dead hold at a slice, for perhaps nobody else calls it, as their leases are over."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._lease_ends.get(part.key, 0.0):
+            left_ms = await self._limiters.sweep(part)
+            self._lease_ends[part.key] = now + min(left_ms / 1000, LEASES_EVERY)
 
 
 def _held(record: str) -> str:

@@ -254,6 +254,17 @@ async def test_a_slice_that_may_have_lost_holds_says_nothing_of_them_before_they
     assert [record.key for record in (await sliced.keys.parted(sliced.first.address, 2)).records] == [THERE]
 
 
+async def test_a_slice_learns_once_although_nothing_but_looks_comes_to_it(sliced: Sliced) -> None:
+    await sliced.create()
+    assert await sliced.first.admit("s.1", "slots=2", key=THERE) == "held"
+    await sliced.pin(TWO)
+    sliced.first.server.run = b"another run"
+    parted = await sliced.keys.parted(sliced.first.address, 2)
+    assert parted.learning_ms > 0
+    await sliced.wait(parted.learning_ms)
+    assert [record.key for record in (await sliced.keys.parted(sliced.first.address, 2)).records] == [THERE]
+
+
 async def test_many_keys_are_looked_at_a_few_at_a_time(sliced: Sliced) -> None:
     await sliced.create()
     for first in range(0, 1500, 100):

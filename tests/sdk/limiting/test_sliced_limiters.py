@@ -12,7 +12,7 @@ from headgate.core.limiting.pins import slice_of_key
 from headgate.core.names import slice_name
 from headgate.policy import loads
 from headgate.redis.keys import Address
-from headgate.redis.stores.limiters import LimiterStore
+from headgate.redis.stores.limiters import HoldCall, LimiterStore
 from tests.sdk.observing import GUARD
 from tests.support.waiting import wait_until
 
@@ -133,6 +133,20 @@ async def test_whoever_did_not_see_its_key_go_and_come_back_hears_what_was_given
             return bool(await ann.attempt(slots=2, key=key))
 
         await wait_until(is_admitted, timeout=GUARD, description="what the hold had is there again")
+
+
+async def test_what_a_dead_holder_of_a_key_had_where_nobody_calls_any_more_comes_back(client: headgate.Client) -> None:
+    await make(client, 4)
+    key = next(key for key in KEYS if slice_of_key(key.replace(" ", "%20"), 4))
+    encoded = key.replace(" ", "%20")
+    there = Address.of(client.namespace, slice_name("llm", slice_of_key(encoded, 4)))
+    async with AsyncExitStack() as stack:
+        ann = await opened(client, stack)
+        call = HoldCall("admit", "dead.1", encoded, "slots=2", 1000, 0)
+        answer = await LimiterStore(client.store.server).admit(there, "dead", seq=1, epoch=0, calls=[call])
+        assert answer.answers == ("held",)
+        await client.apply("llm", slices=1)
+        (await ann.admit(key=key, slots=2, timeout=GUARD)).release()
 
 
 async def test_a_hold_is_taken_up_by_its_id_whatever_slice_it_is_at(client: headgate.Client) -> None:
