@@ -13,7 +13,7 @@
                               `amounts` are <limit>=<number>,... or '-'; `wait_ms` 0: refused where it cannot be held now.
                               'sample' has <ok, us, squares, over, late, busy, ignored>=<number>,...: how holds ended
   Returns {code, epoch, answer, ...}; for each operation 'held', 'wait <us> <limit> <all|key>', 'late <us or -> <limit> <all|key>', 'hopeless <us> <limit> <all|key>', 'shed <band> <thousandths> <limit> <all|key>',
-           'never <most> <limit> <all|key>', 'moved' (the key is pinned to another slice), 'parts' (its part of limits of all keys is to be taken at the first slice, which '&' says), 'limit <name>', 'key', 'keys', 'holds', 'ok', 'again' or 'gone'. Without
+           'never <most> <limit> <all|key>', 'moved' (the key is pinned to another slice), 'parts' (its part of limits of all keys is to be taken, or renewed, at the first slice; for the first '&' says that it is), 'limit <name>', 'key', 'keys', 'holds', 'ok', 'again' or 'gone'. Without
            operations ms until a lease ends, or 0 to call again at once
   Codes    OK, STALE (a newer call was here), UNKNOWN, KIND (the kind follows)
 ]]

@@ -193,7 +193,7 @@ note('binds', d.unbound and 'no' or 'yes')
 note('above', d.oversize or 'refuse', d.hard_bytes and int(d.hard_bytes) or '-')
 if d.kind == 'limiter' then
   local texts = redis.call('HMGET', K_DESTINATION, 'limits', 'key_limits', 'shadow_limits', 'shadow_key_limits')
-  local of_all, of_keys = shadows_beside(limits_there(texts[1]), texts[3]), shadows_beside(texts[2], texts[4])
+  local of_all, of_keys = shadows_beside(limits_there(texts[1], texts[3])), shadows_beside(texts[2], texts[4])
   note('limiter', (string.gsub(of_all, ';', '|')), (string.gsub(of_keys, ';', '|')))
   if d.aging or settings.aging then note('aging', d.aging or '1') end
   if d.reserve or settings.reserve then note('reserve', (string.gsub(d.reserve or '-', ';', '+'))) end

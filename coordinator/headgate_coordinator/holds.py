@@ -13,6 +13,7 @@ from typing import Final, Self
 
 from headgate import Client, CoordinatorUnavailable, DestinationFull, HeadgateError, PolicyError
 from headgate._util.tasks import stop
+from headgate.core.limiting.calls import PARTS
 from headgate.core.limiting.pins import numbered, part_of_hold, slice_of_hold
 from headgate.core.limits.user_limit import IN_FLIGHT
 from headgate.core.names import is_slice, slice_name
@@ -249,18 +250,18 @@ class _BatchedCalls:
             answers = await asyncio.gather(*(self._at(number).ask(call) for number in others))
             asked = zip(others, answers, strict=True)
             found, answer = next((one for one in asked if one[1] != "gone"), (first, "gone"))
-        return await self._ask_part(call, answer) if found and self.limiter.has_parts else answer
+        return await self._ask_part(call, answer) if found and (self.limiter.has_parts or answer == PARTS) else answer
 
     async def _ask_part(self, call: HoldCall, answer: str) -> str:
-        """Make the same of what belongs to a hold at the first slice; the hold is over where that is."""
+        """Make the same of what belongs to a hold at the first slice; a hold is over where a part that it needs is."""
         part = replace(call, id=part_of_hold(call.id), ttl_ms=call.ttl_ms and int(1000 * longer(call.ttl_ms / 1000)))
         there = await self._at(0).ask(part)
         if call.op == "settle":
             return "ok" if "ok" in (answer, there) else answer
-        if call.op == "renew" and answer == "ok" and there == "gone":
+        if answer == PARTS and there == "gone":
             await self.ask(replace(call, op="release"))
             return "gone"
-        return answer
+        return "ok" if answer == PARTS else answer
 
     def _at(self, number: int) -> "_SliceCalls":
         if number not in self._slices:

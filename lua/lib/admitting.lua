@@ -97,7 +97,7 @@ local function do_other(op, id, key, text, ttl_ms, epoch)
   elseif op == 'renew' or op == 'claim' then
     renew_hold(id, h, ttl_ms, limiter.now_ms)
     save_hold(id, h)
-    return 'ok'
+    return op == 'renew' and pinned.has_part(h.amounts, true) and 'parts' or 'ok'
   elseif op == 'settle' then
     local answer = settle_hold(id, h, text)
     stir_key(h.key)

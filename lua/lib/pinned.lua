@@ -1,4 +1,5 @@
 --- @include "lib/limits"
+--- @include "lib/sides"
 -- The keys of a limiter with slices are pinned: each lies in one of them, by a hash of its name, and only that one admits for it.
 -- Limits of all keys together are the first slice's: of each key in another one it knows '%.<key>', its part of these limits.
 
@@ -32,23 +33,29 @@ pinned.read = function(text)
     sure = epoch and epoch + 0 == d.epoch, elsewhere = {} }
 end
 
--- Has another slice than the first keep to no limit of all keys together: of what these bound it admits nothing for whoever does
--- not say that its key's part is taken there, or in hand.
+-- Has another slice than the first keep to no limit of all keys together, nor to a shadow limit: of these it admits nothing for
+-- whoever does not say that its key's part is taken there, or in hand.
 pinned.leave_to_first = function()
+  local of_all = {}
+  for _, limit in ipairs(limiter.shadows and limiter.shadows[1] or {}) do
+    of_all[string.match(limit.name, '^' .. SHADOW .. '(.*)') or limit.name] = SHADOW
+  end
   for _, limit in ipairs(limiter.limits) do
     if limit.most < MOST_COUNTED then
-      limiter.of_all = limiter.of_all or {}
-      limiter.of_all[limit.name], limit.most, limit.adapt = true, MOST_COUNTED, nil
+      of_all[limit.name], limit.most, limit.adapt = limit.form, MOST_COUNTED, nil
       limit.rate, limit.tolerance = limit.rate and 1e15, limit.rate and MOST_OWED_US
     end
   end
-  limiter.adapts = nil
+  limiter.of_all, limiter.adapts = next(of_all) and of_all, nil
+  limiter.shadows = limiter.shadows and limiter.shadows[2][1] and { {}, limiter.shadows[2] }
 end
 
--- Whether amounts are of what the first slice keeps to, so that a part of them is taken, and counted, there.
-pinned.has_part = function(amounts)
+-- Whether amounts are of what the first slice keeps to, so that a part of them is taken, and counted, there. Nobody is held up
+-- for a shadow limit: with `binds` those do not count.
+pinned.has_part = function(amounts, binds)
   for name in string.gmatch(limiter.of_all and amounts or '', '([%w_]+)[=:]') do
-    if limiter.of_all[name] then return true end
+    local form = limiter.of_all[name]
+    if form and not (binds and form == SHADOW) then return true end
   end
   return false
 end

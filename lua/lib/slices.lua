@@ -62,13 +62,14 @@ local function share_slices(settings, kind, is_new)
   end
 end
 
--- Limits of all keys together as the ledger of a slice has them: they are the first one's, and bind nobody at another.
-local function limits_there(text)
+-- Limits of all keys together, and shadow limits, as the ledger of a slice has them: they are the first one's, and bind, and count,
+-- nobody at another.
+local function limits_there(text, shadows)
   if not string.find(K_DESTINATION, '%%%.%d') then
-    return text
+    return text, shadows
   end
   local most = int(MOST_COUNTED)
   text = string.gsub(text, ' at_once [^;]+', ' at_once ' .. most)
   text = string.gsub(text, ' rate %S+ %d+', ' rate 1e15 ' .. most)
-  return (string.gsub(text, ' quota %d+', ' quota ' .. most))
+  return string.gsub(text, ' quota %d+', ' quota ' .. most), nil
 end

@@ -19,6 +19,7 @@ _PINNED = "test_pinned"
 _GOES = f"{_PINNED}::test_what_a_key_holds_and_owes_goes_with_it"
 _AGAIN = f"{_PINNED}::test_what_is_brought_again_or_late_changes_nothing"
 _PARTS = f"{_PINNED}::test_another_slice_than_the_first_admits_only_for_whoever_has_a_part_of_limits_of_all"
+_SHADOWED = f"{_PINNED}::test_shadow_limits_of_all_keys_are_the_first_slices_and_those_of_each_key_its_own"
 _BOUNDED = f"{_PINNED}::test_parts_of_keys_are_bounded_together_and_by_no_limit_of_a_key"
 _ELSEWHERE = f"{_PINNED}::test_what_is_held_elsewhere_counts_until_it_is_said_to_be_less"
 
@@ -42,6 +43,12 @@ LIMITERS: Final = (
     ("P1", "lib/together", " or pinned.lacks_part(text)", "", _PARTS),
     ("P2", "lib/hold_now", "pinned.has_part(h.amounts) and 0 or 1", "1", _PARTS),
     ("P1", "lib/pinned", "return pins.own > 0", "return false", _BOUNDED),
+    ("P10", "lib/pinned", "ipairs(limiter.shadows and limiter.shadows[1] or {})", "ipairs({})", _SHADOWED),
+    ("P10", "lib/pinned", "limiter.shadows[2][1] and { {}, limiter.shadows[2] }", "limiter.shadows", _SHADOWED),
+    ("P10", "lib/pinned", "not (binds and form == SHADOW)", "true", _SHADOWED),
+    ("P10", "lib/slices", "' quota ' .. most), nil", "' quota ' .. most), shadows", _SHADOWED),
+    ("P1", "lib/admitting", "op == 'renew' and pinned.has_part(h.amounts, true) and 'parts' or 'ok'", "'ok'",
+     f"{_PINNED}::test_a_renewal_says_whether_a_hold_has_a_part"),
     ("P12", "lib/keyed", " and not pinned.is_part(key)", "", _BOUNDED),
     ("P12", "lib/known", "if pinned.is_part(key) then", "if false then", _BOUNDED),
     ("P7", "lib/keyed", "pinned.name_of(key)", "key",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headgate.core.limiting.pins import is_part
 from headgate.core.limits.bands import BANDS, USUAL_BAND
 from headgate.core.limits.limit import Limit
 from headgate_pipeline.ledger.limiter_course import NO_KEY, read_amounts, read_limits
@@ -72,7 +73,7 @@ class Bands:
     def waits(self, event: list[str]) -> None:
         """Note one that joined the line, in band 3 unless the next event says another."""
         hold, key, limit, whose = event[1:5]
-        of_key = {} if key == NO_KEY else self._each
+        of_key = {} if key == NO_KEY or is_part(key) else self._each
         bound = {name for name in read_amounts(":".join(event[5:])) if name in self._limits or name in of_key}
         if whose == "all" and bound == {limit} and limit not in of_key:
             self._enter(hold, limit, USUAL_BAND)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.core.limiting.pins import key_of_part
+from headgate.core.limiting.pins import is_part
 from headgate.core.limits.limit import Limit
 from headgate_pipeline.audit.adapting import AdaptiveSteps
 from headgate_pipeline.audit.bands import Bands
@@ -78,7 +78,7 @@ class Holds:
         self._handlers[event[0]](event)
 
     def _limits(self, key: str) -> list[tuple[str, dict[str, tuple[str, float, float]]]]:
-        return [(NO_KEY, self._all), *([] if key == NO_KEY or key_of_part(key) != key else [(key, self._each)])]
+        return [(NO_KEY, self._all), *([] if key == NO_KEY or is_part(key) else [(key, self._each)])]
 
     def _set(self, event: list[str]) -> None:
         (limits, shadows), (of_keys, their_shadows) = map(read_sides, event[1:3])

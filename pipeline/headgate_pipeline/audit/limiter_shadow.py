@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from headgate.core.limiting.pins import is_part
 from headgate.core.limits.limit import Limit
 from headgate_pipeline.audit.rates import SLACK_MS
 from headgate_pipeline.ledger.limiter_course import NO_KEY
@@ -50,7 +51,7 @@ class LimiterShadows:
             ms: when.
         """
         noted = self._noted.pop(hold, {})
-        for whose, owner in (("all", NO_KEY), *([] if key == NO_KEY else [("key", key)])):
+        for whose, owner in (("all", NO_KEY), *([] if key == NO_KEY or is_part(key) else [("key", key)])):
             for name, limit in self._limits[whose].items():
                 if not amounts.get(name):
                     continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from headgate.core.limiting.amounts import NO_KEY
-from headgate.core.limiting.pins import key_of_part
+from headgate.core.limiting.pins import is_part, key_of_part
 from headgate.core.limits.bands import USUAL_BAND
 from headgate.core.limits.limit import limits_of
 from headgate.core.names import decode_name
@@ -303,8 +303,7 @@ def _seconds(us: str) -> float | None:
 
 def _is_part(text: str) -> bool:
     """Return whether a hold is the part that a key of another slice has of limits of all keys together."""
-    key = text.split(" ")[4]
-    return key_of_part(key) != key
+    return is_part(text.split(" ")[4])
 
 
 def _is_wait(text: str) -> bool:

@@ -192,6 +192,11 @@ class Hold:
         return self._limiter is owner
 
     @property
+    def needs_part(self) -> bool:
+        """Whether it is over without its part of limits of all keys, by its last renewal."""
+        return self._reservation is not None and self._reservation.has_part
+
+    @property
     def is_known(self) -> bool:
         """Whether Redis knows it by an id of its own."""
         return self._reservation is not None

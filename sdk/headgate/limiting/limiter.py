@@ -290,9 +290,9 @@ class Limiter:
         if found is None and others:
             found, more = await self._take_up(others, hold, ttl_ms)
             unknown = unknown or more
-        if found is not None and self._slices.has_parts and not found.is_at(self._first):
+        if found is not None and not found.is_at(self._first) and (self._slices.has_parts or found.needs_part):
             found.part, unknown = await self._take_up([self._first], part_of_hold(hold), ttl_ms)
-            if found.part is None:
+            if found.part is None and (unknown or found.needs_part):
                 found.leave()
                 found = None
         if found is None:

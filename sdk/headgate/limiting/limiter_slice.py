@@ -66,7 +66,7 @@ class LimiterSlice:
         key_limits = limits_of(fields.get("key_limits", ""))
         self.hand.adopt(tightest(limits, shadows), tightest(key_limits, key_shadows), ahead)
         is_first = not slice_number(self.calls.address.name)
-        self.hand.of_all = frozenset() if is_first else bounding(limits)
+        self.hand.of_all = frozenset() if is_first else bounding(limits, shadows)
         adapting = next((name for name, limit in limits.items() if limit.adapt and is_first), None)
         samples = self.machine.samples
         if samples is None or samples.limit != adapting:

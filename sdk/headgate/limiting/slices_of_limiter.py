@@ -12,6 +12,7 @@ from headgate.core.limiting.amounts import RequestedAmounts, amounts_text
 from headgate.core.limiting.calls import MOVED, PARTS, Refusal
 from headgate.core.limiting.pins import Pins, slice_of_hold, slice_of_key
 from headgate.core.limits import Limit, bounding, limits_of
+from headgate.core.limits.shadow import shadow_fields
 from headgate.core.names import slice_name
 from headgate.errors import AccessDenied, HeadgateError
 from headgate.limiting.limiter_slice import LimiterSlice
@@ -46,7 +47,7 @@ class SlicesOfLimiter:
         self._pins = Pins()
         self._fields: Mapping[str, str] = {}
         self._limits: Mapping[str, Limit] = {}
-        self._of_all: frozenset[str] = frozenset()  # names of limits that bound all keys together
+        self._of_all: frozenset[str] = frozenset()  # names of limits, and shadow limits, of all keys together
         self._passing: frozenset[str] = frozenset()  # names of limits of each key that are no slots
         self._opening = asyncio.Lock()
         self._waiting: Counter[str] = Counter()  # encoded keys that were at another slice before, and wait
@@ -70,7 +71,7 @@ class SlicesOfLimiter:
         """Go by the limiter's settings."""
         self._fields, self._limits = fields, limits
         self.count = max(self.count, int(fields.get("sliced") or 1))
-        self._of_all = bounding(limits)
+        self._of_all = bounding(limits, shadow_fields(fields)[0])
         key_limits = limits_of(fields.get("key_limits", ""))
         self._passing = frozenset(name for name, limit in key_limits.items() if limit.form != "at_once")
         for at in tuple(self._there.values()):

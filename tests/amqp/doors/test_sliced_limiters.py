@@ -72,6 +72,22 @@ async def _admitted(http: object, key: str, headers: dict[str, str] | None = Non
     return str((await post(http, "admit", headers=headers, **body)).json()["hold"])  # type: ignore[arg-type]
 
 
+async def test_a_hold_over_http_of_nothing_that_binds_all_keys_is_renewed(client: headgate.Client) -> None:
+    limits = {"slots": {"at_once": "unlimited"}, "tokens": {"rate": "unlimited"}, "others": {"at_once": 5}}
+    await client.apply("llm", kind="limiter", limits=limits, slices=4)
+    async with served(client) as http:
+        for key in KEYS:
+            hold = await _admitted(http, key)
+            assert (await post(http, "renew", hold=hold, ttl=60)).json()["ttl"] == 60
+            assert (await post(http, "release", hold=hold)).json()["held"]
+        before = [await _admitted(http, key) for key in KEYS]
+        await client.apply("llm", shadow_limits={"slots": {"at_once": 2}})
+        after = [await _admitted(http, key) for key in KEYS]
+        for hold in (*before, *after):
+            assert (await post(http, "renew", hold=hold, ttl=60)).json()["ttl"] == 60, "a shadow limit ends nothing"
+            assert (await post(http, "release", hold=hold)).json()["held"]
+
+
 async def test_holds_over_http_share_limits_of_all_keys_and_are_over_without_their_part(
     client: headgate.Client, redis_url: str, namespace: str
 ) -> None:

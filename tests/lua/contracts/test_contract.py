@@ -337,6 +337,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "pinned.is_part(key)) and 1 or 2 do|for i = 1, limiter.shadows and "
         "((h.key == NO_KEY or pinned.is_part(h.key)) and 1 or 2) or 0 do",
         "lib/pinned": "for _, limit in ipairs(limiter.limits) do"
+        "|for _, limit in ipairs(limiter.shadows and limiter.shadows[1] or {}) do"
         "|for name in string.gmatch(limiter.of_all and amounts or '', '([%w_]+)[=:]') do",
         "lib/would_wait": "for of, count in pairs(would_wait[2]) do",
         "lib/shadow_limits": "for i = 1, 2 do|for _, limit in ipairs((parse_limits(texts[i]))) do",

@@ -335,6 +335,43 @@ async def test_another_slice_than_the_first_admits_only_for_whoever_has_a_part_o
     assert await first.admit("s.6", "slots=1", key=HERE) == "held", "the first slice has all that bounds its keys"
 
 
+async def test_a_renewal_says_whether_a_hold_has_a_part(sliced: Sliced) -> None:
+    await sliced.create(OF_ALL.replace("spend quota 8", f"spend quota {1 << 52}"))
+    await sliced.pin(TWO)
+    first, second = sliced.parts
+    assert await second.admit("s.1", "spend=1", key=THERE) == "held"
+    assert await second.admit("s.2", "spend=1,slots=1&", key=THERE) == "held"
+    assert await first.admit("s.3", "slots=1", key=HERE) == "held"
+    assert await second.one("renew", "s.1") == "ok"
+    assert await second.one("renew", "s.2") == "parts"
+    assert await first.one("renew", "s.3") == "ok"
+
+
+async def test_shadow_limits_of_all_keys_are_the_first_slices_and_those_of_each_key_its_own(sliced: Sliced) -> None:
+    shadow = "slots at_once 2;tokens rate 1 2;spend quota 2 day 0"
+    await sliced.create(LIMITS, shadow_limits=shadow, shadow_key_limits="slots at_once 1")
+    await sliced.pin(TWO)
+    first, second = sliced.parts
+    for amounts in ("slots=1", "tokens=1", "spend=1"):
+        assert await second.admit("s.1", amounts, key=THERE) == "parts"
+    for number in (2, 3, 4):
+        assert await second.admit(f"s.{number}", "slots=1,tokens=1,spend=1&", key=THERE) == "held"
+        assert await first.admit(f"s.9{number}", "slots=1,tokens=1,spend=1", key=f"%.{THERE}") == "held"
+    assert await second.one("renew", "s.2") == "ok", "a shadow limit ends no hold"
+    found = await second.look()
+    assert (found.shadows, found.would_wait, found.shadowed) == ((), 2, ("slots:key:2:2",))
+    found = await first.look()
+    assert (found.would_wait, sorted(found.shadowed)) == (1, ["slots:all:1:1", "spend:all:1:1", "tokens:all:1:1"])
+    assert await first.one("settle", "s.94", "tokens=0,spend=0") == "ok"
+    assert await second.one("settle", "s.4", "tokens=0,spend=0") == "ok"
+    shadows = {row.split(" ")[0]: int(row.split(" ")[5]) for row in (await first.look()).shadows}
+    assert shadows == {"slots": 3, "S_tokens": 2, "S_spend": 2}
+    keys = [f"{part.address.key}:ledger" for part in sliced.parts]
+    ledgers = [str(await first.server.command(key.encode(), "XRANGE", key, "-", "+")) for key in keys]
+    assert ["S_slots at_once 2" in text for text in ledgers] == [True, False]
+    assert ["S_slots at_once 1" in text for text in ledgers] == [True, True]
+
+
 async def test_parts_of_keys_are_bounded_together_and_by_no_limit_of_a_key(sliced: Sliced) -> None:
     await sliced.create(OF_ALL)
     await sliced.pin(TWO)

@@ -236,6 +236,16 @@ async def test_a_hold_is_taken_up_with_its_part_and_is_over_without(client: head
     await wait_until(partial(taken_is, ann, "slots", 0, THERE), timeout=GUARD)
 
 
+async def test_a_hold_of_nothing_that_binds_all_keys_is_taken_up_without_a_part(client: headgate.Client) -> None:
+    limits = {"requests": {"rate": "unlimited"}, "slots": {"at_once": 5}}
+    await client.apply("llm", kind="limiter", limits=limits, slices=4)
+    async with client.session() as session:
+        llm = await session.limiter("llm", in_hand=False)
+        hold = await llm.hold(await (await llm.admit(requests=1, key=THERE)).hand_over())
+        await hold.renew()
+        hold.release()
+
+
 async def test_an_admission_under_an_id_is_taken_once_with_its_part(client: headgate.Client, two: Opened) -> None:
     ann, bob = two
     for slices in (1, 4):
@@ -285,7 +295,6 @@ async def test_who_does_not_know_of_a_limit_yet_is_told_by_the_slice(client: hea
         ({"limits": {"a": {"at_once": {"min": 1, "max": 9, "adapt": "aimd"}}}}, "'a' adapts, beside slices"),
         ({"limits": OF_ALL, "reserve": {0: 0.1}}, "reserve beside slices"),
         ({"limits": OF_ALL, "shed": {6: 0.5}}, "shed beside slices"),
-        ({"limits": OF_ALL, "shadow_limits": {"slots": {"at_once": 5}}}, "shadow_limits beside slices"),
     ],
 )
 async def test_what_goes_by_more_than_one_slice_knows_is_refused(

@@ -26,7 +26,7 @@ MOVED: Final = "moved"
 
 
 PARTS: Final = "parts"
-"""A slice refuses so what the first slice is to be asked for too."""
+"""A slice refuses so what the first one is to be asked for too; of a hold that it renewed it says that it has a part."""
 
 
 class State(Enum):
@@ -154,6 +154,7 @@ class Reservation:
         flying: whether a call with it is under way.
         claimed: whether it is to be claimed, for an epoch began, and that is not answered yet.
         foreign: whether somebody else asked for it: what it holds is not known here.
+        has_part: whether it is held only with its part at the first slice, by its last renewal.
     """
 
     id: str
@@ -178,6 +179,7 @@ class Reservation:
     flying: bool = field(default=False, init=False)
     claimed: bool = field(default=False, init=False)
     foreign: bool = field(default=False, init=False)
+    has_part: bool = field(default=False, init=False)
 
     @property
     def use_until(self) -> float:
@@ -229,6 +231,12 @@ class Operation(NamedTuple):
     reservation: Reservation
     amounts: str = "-"
     done: Callable[[bool], object] = bool
+
+    def is_done(self, answer: str) -> bool:
+        """Return whether it was done for a hold; one that was renewed learns whether it has a part."""
+        if self.verb == "renew":
+            self.reservation.has_part = answer == PARTS
+        return answer == "ok" or (self.verb == "renew" and answer == PARTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,7 +242,7 @@ class Limiter:
                 one.flying = False
                 if one.state is not State.OVER:  # else its release goes with the next call
                     (self._asked if verb == "admit" else self._take)(operation, text, call.since, now)
-                done(text == "ok")
+                done(operation.is_done(text))
             if before != answer.epoch:
                 self._met_epoch(before, now)
         else:
@@ -332,7 +332,7 @@ class Limiter:
             taker = one.taker
             self.release(one)
             taker.lost(one)
-        elif answer == "ok":
+        elif operation.is_done(answer):
             one.epoch, one.claimed = self.epoch, False
             if one.state is State.DOUBTED:
                 self._admitted(one, asked_at, now)

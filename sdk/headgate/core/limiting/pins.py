@@ -29,7 +29,7 @@ def slice_of_key(key: str, slices: int) -> int:
     ([2, 3, 0, 1, 2, 3, 0, 1], 0)
     """
     found = 0
-    for byte in b"" if key == NO_KEY or key.startswith(_PART) else key.encode():
+    for byte in b"" if key == NO_KEY or is_part(key) else key.encode():
         found = (found * _STEP + byte) % _PRIME
     return found % slices
 
@@ -41,6 +41,11 @@ def name_of_part(key: str) -> str:
     ('%.tenant-7', 0)
     """
     return _PART + key
+
+
+def is_part(name: str) -> bool:
+    """Return whether an encoded key is the name under which one has its part at the first slice."""
+    return name.startswith(_PART)
 
 
 def key_of_part(name: str) -> str:

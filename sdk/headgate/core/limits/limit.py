@@ -10,6 +10,7 @@ True
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from headgate.core.limits.adapting import ADAPTS
@@ -273,9 +274,9 @@ def limits_text(limits: Mapping[str, Limit]) -> str:
     return ";".join(limit.text for limit in limits.values())
 
 
-def bounding(limits: Mapping[str, Limit]) -> frozenset[str]:
-    """Return the names of the limits that bind somebody: all but the unlimited ones."""
-    return frozenset(name for name, limit in limits.items() if limit.most != UNLIMITED)
+def bounding(limits: Mapping[str, Limit], shadows: Mapping[str, Limit] = MappingProxyType({})) -> frozenset[str]:
+    """Return the names of the limits that bind somebody, or count as shadow limits: all but the unlimited ones."""
+    return frozenset(name for name, limit in limits.items() if limit.most != UNLIMITED) | shadows.keys()
 
 
 def limits_of(text: str) -> dict[str, Limit]:

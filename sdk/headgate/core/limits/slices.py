@@ -99,7 +99,7 @@ def _check_limiter(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
                 f"the limit {name!r} adapts, beside slices: each would adapt alone; write a number, or have one slice",
                 settings=("limits", "slices"),
             )
-    for setting in ("shadow_limits", "reserve", "shed"):
+    for setting in ("reserve", "shed"):
         if fields.get(setting) and {setting, "slices"} & set(given):
             raise PolicyError(f"{setting} beside slices: {_OF_ALL}; leave it out", settings=(setting, "slices"))
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headgate.core.limiting.pins import key_of_part
-from headgate.core.limits.limit import UNLIMITED
+from headgate.core.limiting.pins import is_part
+from headgate.core.limits.limit import SHADOW, UNLIMITED
 
 _OFF: Final = "hold_off "
 
@@ -76,10 +76,11 @@ def levels_together(slices: Sequence[LimiterLevels]) -> LimiterLevels:
     """
     first = replace(slices[0], records=_without_parts(slices[0].records))
     found = [first, *slices[1:]]
+    of_all = _of_all(first)
     busy = sorted((one for one in found if one.line), key=lambda one: _since(one.line[0]))
     return replace(
         first,
-        limits=_added([one.limits for one in found]),
+        limits=_added([one.limits for one in found], of_all),
         of_key=_most([one.of_key for one in found]),
         keys=sum(one.keys for one in found),
         waiting=sum(one.waiting for one in found),
@@ -97,16 +98,19 @@ def levels_together(slices: Sequence[LimiterLevels]) -> LimiterLevels:
         of_key_shadows=_most([one.of_key_shadows for one in found]),
         would_wait=sum(one.would_wait for one in found),
         shadowed=_shadowed(found),
-        beside=frozenset(name for one in found[1:] for name in one.holds if any(map(_binds, first.limits))),
+        beside=frozenset(name for one in found[1:] for name in one.holds if of_all),
     )
 
 
 def _without_parts(records: Mapping[str, str]) -> dict[str, str]:
-    return {key: text for key, text in records.items() if key_of_part(key) == key}
+    return {key: text for key, text in records.items() if not is_part(key)}
 
 
-def _binds(row: str) -> bool:
-    return not row.startswith(_OFF) and int(row.split(" ")[2]) < UNLIMITED
+def _of_all(first: LimiterLevels) -> frozenset[str]:
+    """Return the names of limits of which the first slice knows all that is taken: they bind, or count, all keys."""
+    limits = [row.split(" ") for row in first.limits if not row.startswith(_OFF)]
+    shadows = {row.split(" ", 1)[0].removeprefix(SHADOW) for row in first.shadows}
+    return frozenset(words[0] for words in limits if int(words[2]) < UNLIMITED or words[0] in shadows)
 
 
 def _since(row: str) -> int:
@@ -114,8 +118,8 @@ def _since(row: str) -> int:
     return int(words[4]) if len(words) > 4 and words[4].isdigit() else 0
 
 
-def _added(found: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return rows of limits of all keys together: what is taken of those that bind nobody is added up."""
+def _added(found: Sequence[tuple[str, ...]], of_all: frozenset[str]) -> tuple[str, ...]:
+    """Return rows of limits of all keys together: what is taken of those that the first slice does not know whole."""
     rows: dict[str, list[str]] = {}
     for row in (row for rows_of_one in found for row in rows_of_one):
         words = row.split(" ")
@@ -124,7 +128,7 @@ def _added(found: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
             continue
         if row.startswith(_OFF):
             into[2] = str(max(int(into[2]), int(words[2])))
-        elif int(into[2]) >= UNLIMITED:  # else the first slice knows all that is taken of it
+        elif words[0] not in of_all:
             into[5] = str(int(into[5]) + int(words[5]))
             into[3] = str(int(into[2]) - int(into[5]))
             into[4] = str(max(int(into[4]), int(words[4])))
