@@ -26,7 +26,7 @@ MOVED: Final = "moved"
 
 
 PARTS: Final = "parts"
-"""A slice refuses so what the first one is to be asked for too; of a hold that it renewed it says that it has a part."""
+"""A slice refuses so what the first one is to be asked for too; a hold that it renewed so has a part."""
 
 
 class State(Enum):
