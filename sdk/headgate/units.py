@@ -105,6 +105,8 @@ def parse_duration(value: float | str, what: str = "duration") -> float:
     Raises:
         InvalidValue: not of that form, negative, infinite or not a number, or more than a hundred years.
     """
+    if type(value) in (int, float) and 0 <= value <= MAX_DURATION:  # type: ignore[operator]  # what most calls have
+        return float(value)
     seconds: float | None = None
     form = "seconds (1.5) or text such as"
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -53,8 +53,10 @@ class Ties:
 
     def begin(self) -> None:
         """Look once a send, or an admission, that begins to wait has waited long enough."""
+        if self._timer is not None:
+            return  # it finds this one too
         self._changed.set()
-        if self._task is None and self._timer is None:
+        if self._task is None:
             self._timer = self._loop.call_later(TELL_AFTER, self._start)
 
     @property
