@@ -241,6 +241,8 @@ class AccountCalls:
         confirm, durable_writes = self._confirmations.stored, self.durable_writes
         # What was stored before may be older than what this connection wrote.
         held = self._held if answer.code == "OK" else None
+        if batch.segment:
+            self._go_on(answer)
         if durable_writes is None or durable_writes.is_met(held):
             waits, at = self._confirmations.link, self._slice
             for seq, item in enumerate(items, answer.first):
@@ -255,6 +257,21 @@ class AccountCalls:
             until = min(item.deadline, since + item.safe_within)
             parts.append(WrittenPart(partial(confirm, receipt, item), item.done, until, receipt))
         durable_writes.wrote(CallWrites(answer.epoch, batch.seq + len(items) - 1, parts, since), held)
+
+    def _go_on(self, answer: Credit) -> None:
+        """Let senders that go on in this turn, as they hear of their receipts, spool again if memory is full.
+
+        The answer says so where it granted less than the window that was asked for, while nobody else waited.
+        """
+        account = self.account
+        if answer.code != "OK" or answer.blocked or account.recalled or self._observer.pooled:
+            return
+        if account.credit.in_hand < account.window:
+            account.waiters.goes_on = True
+            self._loop.call_soon(self._loop.call_soon, self._turn_over)  # after those who hear of receipts now
+
+    def _turn_over(self) -> None:
+        self.account.waiters.goes_on = False
 
     def granted(self, epoch: int, granted: int, granted_m: int) -> bool:
         """Raise a gate's credit to what was granted, once that is as safe as asked for."""

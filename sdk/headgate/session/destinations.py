@@ -294,7 +294,9 @@ class SessionDestinations:
             there = self.context.store.server.spools
             return NodeWriter(account.address.name, account.outbox, account.stir) if there else None
         spools, sweeper = self.context.spooling.spools, self.context.spooling.sweeper
-        return Writer(spools, sweeper, self.quota, account.address, account.outbox, account.seek, account.steps)
+        return Writer(
+            spools, sweeper, self.quota, account.address, account.outbox, account.stir, account.seek, account.steps
+        )
 
     async def quota(self, spool: Spool) -> SpoolQuota:
         """Return the session's room at a store, opened if it is not."""

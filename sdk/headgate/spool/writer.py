@@ -17,7 +17,7 @@ from typing import Final
 from headgate._util.tasks import StepCallbacks, stop
 from headgate.core.account.calls import NoStore
 from headgate.core.outbox import Outbox
-from headgate.core.segment import MOST_MESSAGES, pack
+from headgate.core.segment import MOST_MESSAGES, references_to
 from headgate.errors import HeadgateError, MessageTooLarge
 from headgate.redis.keys import Address
 from headgate.spool.overflow import OverflowWriter
@@ -61,6 +61,7 @@ class Writer(OverflowWriter):
         address: the destination.
         outbox: the account's line.
         wake: tells the account that something is ready for it.
+        seek: has the account look for room in memory, as nothing is ready for it.
         steps: called when the account's line may have changed.
     """
 
@@ -72,6 +73,7 @@ class Writer(OverflowWriter):
         address: Address,
         outbox: Outbox,
         wake: Callable[[], None],
+        seek: Callable[[], None],
         steps: StepCallbacks,
     ) -> None:
         super().__init__(outbox)
@@ -80,7 +82,7 @@ class Writer(OverflowWriter):
         self._sweeper = sweeper
         self._quota_at = quota
         self._address = address
-        self._wake = wake
+        self._wake, self._seek = wake, seek
         self._steps = steps
         self._writes: StoreAccess = self._ways[0]
         self._stirred = asyncio.Event()
@@ -140,7 +142,7 @@ class Writer(OverflowWriter):
             why = str(error) if isinstance(error, HeadgateError) else repr(error)
             self._writes.postpone(self._loop.time(), why)
             self._abandon()
-        self._wake()
+        (self._wake if self.prepared is not None else self._seek)()
 
     async def _write(self) -> None:
         way = self._writes = self._way
@@ -158,17 +160,18 @@ class Writer(OverflowWriter):
         way.opens()
         items = self._outbox.spool(self._most, size, self._only(way))
         payloads = [item.payload for item in items]
-        name = next(self._names)
-        data, references = pack(payloads, spool.encoded, name)
+        data = b"".join(payloads)
         if len(data) < size:
             quota.put_back(size)  # some of them were paid from memory, or gave up
             size = len(data)
             if not items or not await self._room(way, quota, size):
                 self._outbox.unspool()
                 return
-        prepared = WrittenSegment(spool, name, references, size)
+        name = next(self._names)
+        prepared = WrittenSegment(spool, name, [], size)
+        entered = quota.hold(f"{folder(self._address)}/{name}", size)
         try:
-            await quota.hold(f"{folder(self._address)}/{name}", size)
+            await asyncio.gather(entered, self._refer(prepared, payloads))  # the one while Redis has the other
             await spool.storage.write(spool.path(self._address, name), data)
         except BaseException:
             self.discard(prepared)
@@ -178,6 +181,10 @@ class Writer(OverflowWriter):
             self.prepared = prepared
         else:  # the account was lost meanwhile, and they are in line again
             self.discard(prepared)
+
+    @staticmethod
+    async def _refer(prepared: WrittenSegment, payloads: list[bytes]) -> None:
+        prepared.references.extend(references_to(payloads, prepared.spool.encoded, prepared.name))
 
     def _first_bytes(self, way: StoreAccess, most_bytes: int) -> int:
         """Return the bytes of those that would go in one segment now; 0 where the first goes another way."""
@@ -228,7 +235,7 @@ class Writer(OverflowWriter):
                         return False
                     if not way.waits:
                         way.waits = True
-                        self._wake()
+                        self._seek()
                         self._sweeper.hurry()
                 if not asked.done() and not self._leads(way):
                     asked.cancel()

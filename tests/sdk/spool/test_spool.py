@@ -45,6 +45,39 @@ async def test_order_holds_across_memory_and_store(depot: Depot) -> None:
         await depot.empty()
 
 
+async def test_senders_that_go_on_spool_without_asking_for_memory_again(
+    depot: Depot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to their references says that memory is full. Mutant: `Account.come` asks whoever comes first."""
+    await depot.make()
+    asked: list[str] = []
+    acquire = depot.client.store.acquire
+
+    async def counted(address: Address, *args: object, **kwargs: object) -> object:
+        asked.append(address.name)
+        return await acquire(address, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(depot.client.store, "acquire", counted)
+    async with depot.client.session("s") as session:
+        producer = await session.producer("orders")
+        await sent(producer, 20)
+
+        async def one(first: int) -> None:
+            for n in range(30):
+                await producer.send(body(first + n), timeout=600)
+
+        asked.clear()
+        async with asyncio.timeout(GUARD):
+            await asyncio.gather(*(one(1000 * sender) for sender in range(1, 9)))
+        assert asked.count("orders") < 15, "half as often as they went on"
+        consumer = await session.consumer("orders")
+        assert len(await received(consumer, 260)) == 260
+        await sent(producer, 5)
+        assert await depot.spooled() == 0, "there is room in memory again"
+        await received(consumer, 5)
+        await depot.empty()
+
+
 async def test_senders_one_after_the_other_keep_order_while_it_is_drained(depot: Depot) -> None:
     await depot.make()
     async with depot.client.session("in") as into, depot.client.session("out") as out:

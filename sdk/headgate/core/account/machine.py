@@ -125,14 +125,14 @@ class Account:
                 self.credit.frozen = True  # the lease may be over: first hear from Redis
             if self.outbox.add(item):
                 return True
-        first = len(self.outbox.waiting) == 1
-        patience = self.waiters.join(item, now, self._destination.wait_begins(now) if first else math.inf)
-        if first:
+        waiters, first = self.waiters, len(self.outbox.waiting) == 1
+        patience = waiters.join(item, now, self._destination.wait_begins(now) if first else math.inf)
+        if first and not (waiters.goes_on and waiters.ahead and item.size <= self.window):
             self._ask_at = 0.0  # nothing waited at the last call, so the session is not in line yet
         elif patience == 0:
             self._ask_at = 0.0  # it goes by the next answer, not by the one that others wait for
         if self.lost_since is not None:
-            self.waiters.refuse(now, now)
+            waiters.refuse(now, now)
         return False
 
     def ask(self) -> None:

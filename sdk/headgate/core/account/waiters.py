@@ -43,6 +43,7 @@ class Waiters:
         stopped: whether nobody is let in, by hand.
         beyond_memory: bytes of a message that memory never has room for, where there is a store for it.
         rate_at: when the destination's rate lets the next go that are paid; 0 while it holds nothing up.
+        goes_on: whether memory was seen full in this very turn, and a store takes what comes: nobody asks again.
         announced: whether the wait was announced, so that its end is to be announced too.
         attend_at: when to call :meth:`see_to`; infinite while nobody's time will be over.
         look_at: when to see how the destination is; infinite while nothing new is to be seen.
@@ -51,7 +52,7 @@ class Waiters:
 
     __slots__ = (
         "_credit", "_ends", "_explained_at", "_holds_messages", "_hurried", "_looked_at", "_manners", "announced",
-        "attend_at", "beyond_memory", "explain_at", "look_at", "outbox", "rate_at", "stopped", "writer",
+        "attend_at", "beyond_memory", "explain_at", "goes_on", "look_at", "outbox", "rate_at", "stopped", "writer",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +60,7 @@ class Waiters:
     ) -> None:
         self.outbox = Outbox(credit, holds_messages=holds_messages)
         self.writer: Spooling | None = None
-        self.stopped = False
+        self.stopped = self.goes_on = False
         self.beyond_memory = math.inf
         self.rate_at = 0.0
         self.announced = False
@@ -80,15 +81,17 @@ class Waiters:
         Listeners hear of the wait at ``heard_at``.
         """
         item.since = now
-        self._hurried = self._hurried or item.when_full is not None
+        if item.when_full is not None:
+            self._hurried = True
         patience = self.how(item).patience
         over = min(item.deadline, now + patience) if patience else item.deadline
-        self.attend_by(max(over, now + SLOW))
+        if over < self.attend_at:
+            self.attend_by(max(over, now + SLOW))
         if len(self.outbox.waiting) == 1:
             self.look_at = now + EXPLAIN_AFTER
             self.explain_at = max(self.look_at, over - EXPLAIN_AFTER)
             self.announce_at(heard_at)
-        else:
+        elif over - EXPLAIN_AFTER < self.explain_at:
             self._explain_before(over)
         return patience
 
