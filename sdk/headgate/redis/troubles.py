@@ -17,6 +17,8 @@ _DAMAGED: Final = ("NOGROUP", "WRONGTYPE", "equal or smaller than the target str
 
 def translated(url: RedisUrl, error: Exception, node: str = "") -> HeadgateError:
     """Return the error that is raised for one of redis-py's, of that ``node`` of a cluster."""
+    if isinstance(error, rx.ConnectionError) and isinstance(error.__cause__, rx.RedisError):
+        error = error.__cause__  # what a server answers as redis-py logs in over a socket file comes wrapped
     if isinstance(error, rx.NoPermissionError):
         return AccessDenied(f"{url} refused: {error}; `headgate acl` prints the ACL that each role needs")
     if isinstance(error, rx.AuthenticationError | rx.AuthorizationError):
