@@ -20,10 +20,10 @@
            UNKNOWN (no such pool), STALE (a newer epoch of the destination was here), GONE (it claims more than was granted)
 ]]
 --- @include "lib/fair"
+--- @include "lib/rebuild"
 local run_id, member, epoch, pool_epoch = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local granted, returned, need, reserved = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == 'yes'
 local weight = tonumber(ARGV[9])
-local REBUILD_MS = 2000 -- one process at a time asks all members, unless it takes longer
 
 if not load_pool(run_id) then
   return { 'UNKNOWN' }
@@ -52,10 +52,7 @@ end
 local place = (redis.call('ZRANK', K_LINE, member) or -1) + 1
 local code = 'OK'
 if p.learning > 0 then
-  code, place = 'LEARNING', 0
-  if p.rebuild_ms <= now_ms or p.rebuild_ms > now_ms + REBUILD_MS then
-    p.rebuild_ms, place = now_ms + REBUILD_MS, 1
-  end
+  code, place = 'LEARNING', is_to_ask() and 1 or 0
 end
 save_member(member, m)
 save_pool()

@@ -17,10 +17,12 @@
   Returns {code, epoch, there, granted, returned, need, free, owed, of, {member, epoch, granted, returned, ...}}; need:
            granted total with which the first in line could go; free: bytes that no member has; owed: bytes that members
            have to give back; of: which one; last, members that were served: deliver it to them
-  Codes    OK, EPOCH (state may have been lost after the caller had looked: nothing was done), CLOSING (it is of a site that the
-           pool does not name, and all of it goes back), UNKNOWN (no such pool, or it holds nothing of any other)
+  Codes    OK, LEARNING (as OK, and state may have been lost: the caller is to ask all members), EPOCH (state may have been
+           lost after the caller had looked: nothing was done), CLOSING (it is of a site that the pool does not name, and
+           all of it goes back), UNKNOWN (no such pool, or it holds nothing of any other)
 ]]
 --- @include "lib/serve"
+--- @include "lib/rebuild"
 local run_id, of, epoch, there = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local granted, returned, most = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local lacks, owed, idle = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -88,5 +90,7 @@ if settled then
   set_limit()
 end
 redis.call('HSET', K_POOL, 'share', share_text(s))
+local answer = reply('OK')
+answer[1] = is_to_ask() and 'LEARNING' or 'OK'
 save_pool()
-return reply('OK')
+return answer

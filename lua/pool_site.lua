@@ -10,11 +10,13 @@
   ARGV[3] mode    'account' or 'forget'  'forget' takes all that it holds for given back, though it may be in use there
   Returns {code, pool_epoch, bytes, place, {member, epoch, granted, returned, ...}}; bytes that it holds, or held that are
            forgotten; place: in line, 0 when not; last, members that were served: deliver it to them
-  Codes    OK, SAME (it left no new report), SILENT (it left none), INVALID (it left what is none), UNKNOWN (no such pool),
+  Codes    OK, SAME (it left no new report), LEARNING (either, and state may have been lost: the caller is to ask all members),
+           SILENT (it left none), INVALID (it left what is none), UNKNOWN (no such pool),
            STALE (a newer epoch of that site was here: two go by one name, or its clock was set back), AHEAD (it has heard of
            a later pool than this one: the clock here was set back)
 ]]
 --- @include "lib/fair"
+--- @include "lib/rebuild"
 --- @include "lib/letters"
 local run_id, site, mode = ARGV[1], ARGV[2], ARGV[3]
 local SITE_CHUNK_BYTES = 4194304 -- as for members, at a distance
@@ -58,6 +60,10 @@ local function answer(code)
     redis.call('PUBLISH', K_SITE, 'answer')
   end
   local place = (redis.call('ZRANK', K_LINE, member) or -1) + 1
+  if mode == 'account' and (code == 'OK' or code == 'SAME') and is_to_ask() then
+    code = 'LEARNING'
+    save_pool()
+  end
   return { code, int(p.epoch), int(held), int(place), served }
 end
 

@@ -63,6 +63,8 @@ class PoolPartJob(PoolJob):
             return False
         if held.code != "EPOCH":
             self._applied = letter.text
+        if held.code == "LEARNING":  # nobody may ask for anything here, and what is not used has to go back
+            await self.client.parts.pools.rebuild(self.pool, held.epoch)
         self._note(held)
         await self._report(server, address, held)
         self._judge(letter)

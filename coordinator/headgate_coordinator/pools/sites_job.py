@@ -71,6 +71,9 @@ class PoolSitesJob(PoolJob):
         """Take in what a site left, and have members here give back what it waits for; returns the code."""
         code, epoch, _, place, served = await self._store.account(self.pool, site)
         await self.client.parts.pools.deliver(self.pool, served, epoch)
+        if code == "LEARNING" and await self.client.parts.pools.rebuild(self.pool, epoch):  # nobody may wait but sites
+            code, epoch, _, place, served = await self._store.account(self.pool, site)
+            await self.client.parts.pools.deliver(self.pool, served, epoch)
         if place == 1:
             await self.client.parts.pools.take_back_for(self.pool, f"@{site}", self._asked.setdefault(site, set()))
             await self._store.account(self.pool, site)

@@ -11,6 +11,7 @@ from headgate.core.names import slice_name
 from headgate.namespace import pool_slices
 from headgate.namespace.pool_sites import forget_site
 from headgate.redis.keys import PoolAddress, owned_keys
+from headgate.redis.stores.pools import PoolStore
 from tests.links.pools.pool_sites import POOLED, drawn, in_use, part, shared, whole, working
 from tests.links.sites import SiteOf, reach_of
 from tests.support.extent import each
@@ -118,6 +119,24 @@ async def test_a_site_that_is_cut_off_goes_on_with_what_it_holds_and_no_more(thr
         await empty(paris, "orders")
         await berlin.send("invoices", *[BODY] * 3, timeout=30)
         assert await in_use(paris, ["orders"]) + await in_use(berlin, ["invoices"]) <= 1000
+
+
+async def learns(site: SiteOf) -> None:
+    """Have the pool there learn anew, as after a failover."""
+    store = PoolStore(site.client.store.server)
+    pool = PoolAddress.of(site.client.namespace, "orders")
+    epoch = int((await store.fields(pool))["epoch"]) + 1
+    await store.server.command(pool.keys[0], "HSET", pool.key, "epoch", epoch, "learning", epoch)
+
+
+async def test_a_home_that_learns_does_not_wait_for_somebody_to_ask_there(three_sites: list[SiteOf]) -> None:
+    """Breaks where only who waits at home has its members asked: others then wait for ever."""
+    paris, berlin, _ = three_sites
+    await paris.govern(whole(1000, berlin=600), berlin)
+    await berlin.govern(part("paris"), paris)
+    await learns(paris)
+    async with working(paris, berlin):
+        await berlin.send("invoices", *[BODY] * 6, timeout=20)
 
 
 async def test_a_lost_site_is_forgotten_by_word_alone(three_sites: list[SiteOf]) -> None:

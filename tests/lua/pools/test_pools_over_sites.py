@@ -202,6 +202,26 @@ async def test_a_late_report_of_a_part_that_was_lost_is_refused(two: SiteWorld) 
     assert ((await two.report(late)).code, await granted(two.hq)) == ("STALE", before)
 
 
+async def test_one_of_those_who_work_on_a_pool_that_learns_asks_its_members(two: SiteWorld) -> None:
+    """Mutants: only who waits at its own site does; each call does; who forgets a site has nobody ask for a while."""
+    await two.obtain("eu", "a", 10)
+
+    async def codes() -> tuple[str, str]:
+        code, *_ = await PoolSiteStore(two.hq.server).account(two.hq.pool, "eu")
+        return code, (await two.look()).code
+
+    for world in (two.hq, two.eu):
+        await world.server.command(world.pool.keys[0], "HSET", world.pool.key, "learning", world.now)
+    await PoolSiteStore(two.hq.server).account(two.hq.pool, "eu", mode="forget")
+    for _ in range(2):
+        assert [await codes(), await codes()] == [("LEARNING", "LEARNING"), ("SAME", "OK")]
+        for world in (two.hq, two.eu):
+            await world.clock(2001)
+    for world in (two.hq, two.eu):
+        assert await world.rebuild()
+    assert await codes() == ("SAME", "OK")
+
+
 HOSTILE = [
     "epoch=1 pool=0 granted=0 returned=0 need=9007199254740991 at=1",
     "epoch=9007199254740991 pool=0 granted=9007199254740991 returned=0 need=9007199254740991 at=1",
