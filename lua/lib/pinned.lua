@@ -46,7 +46,7 @@ pinned.leave_to_first = function()
       limit.rate, limit.tolerance = limit.rate and 1e15, limit.rate and MOST_OWED_US
     end
   end
-  limiter.of_all, limiter.adapts = next(of_all) and of_all, nil
+  limiter.of_all, limiter.adapts, d.reserve = next(of_all) and of_all, nil, nil
   limiter.shadows = limiter.shadows and limiter.shadows[2][1] and { {}, limiter.shadows[2] }
 end
 

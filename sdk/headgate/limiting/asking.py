@@ -18,7 +18,7 @@ from headgate.core.limiting.slices import HandKey, Slice
 from headgate.core.limits.bands import terms_text
 from headgate.limiting.hold import Hold
 from headgate.limiting.limiter_slice import LimiterSlice
-from headgate.limiting.slices_of_limiter import SlicesOfLimiter
+from headgate.limiting.slices_of_limiter import NO_BAND, SlicesOfLimiter
 from headgate.limiting.waiter import Waiter, WaitingLine
 from headgate.options import MAX_TTL
 
@@ -41,6 +41,7 @@ class Request:
         band: that the caller names.
         late: whether it is refused at once where it would be late.
         from_hand: whether it may be admitted from what is in hand.
+        hand_band: in which it is in hand, where that is not the one that the caller names.
     """
 
     key: str | None
@@ -54,11 +55,13 @@ class Request:
     band: int | None = None
     late: bool = False
     from_hand: bool = True
+    hand_band: int | None = None
 
     @property
     def hand_key(self) -> HandKey:
         """Under which a session has amounts for it in hand."""
-        return self.key if self.band is None else (self.key, self.band)
+        band = self.band if self.hand_band is None else self.hand_band
+        return self.key if band is None else (self.key, band)
 
 
 class NotHeld(Exception):
@@ -97,7 +100,8 @@ class Asking:
         hold = self.half_from_hand(key, hand_key, amounts)
         if hold is not None and (slice_ := self._hands[hand_key]).hand.of_all:
             part = {name: number for name, number in amounts.items() if name in slice_.hand.of_all}
-            hold.part = self.half_from_hand(None, _of_no_key(hand_key), part) if part else None
+            band = self.slices.band_of_parts(key, hand_key[1] if isinstance(hand_key, tuple) else None)
+            hold.part = self.half_from_hand(None, None if band is None else (None, band), part) if part else None
             if part and hold.part is None:
                 hold.undo()
                 return None
@@ -115,12 +119,22 @@ class Asking:
         """Return why it would be refused, where that is known, and have it in hand the next time."""
         at, now, amounts = self.slices.at(request.encoded), monotonic(), request.asked.amounts
         if at is None:
+            self.slices.open_soon(request.encoded)
             return None
         refusal = at.hand.missed(request.hand_key, amounts, now, hasty=True)
         part = self.slices.part_of(request.encoded, amounts)
-        if refusal is None and part is not None:
-            refusal = self.slices.first.hand.missed(_of_no_key(request.hand_key), part.amounts, now, hasty=True)
+        there = None if part is None else self._part_of(request, part)
+        if refusal is None and there is not None and there.from_hand:
+            refusal = self.slices.first.hand.missed(there.hand_key, there.asked.amounts, now, hasty=True)
         return refusal
+
+    def _part_of(self, request: Request, part: RequestedAmounts) -> Request:
+        """Return what is asked for at the first slice, but for its id and its lease."""
+        band = self.slices.band_of_parts(request.key, request.band)
+        return replace(
+            request, key=None, encoded=name_of_part(request.encoded), asked=part, hand_band=band,
+            from_hand=request.from_hand and band != NO_BAND,
+        )  # fmt: skip
 
     async def admit(self, request: Request) -> Hold:
         """Return what is held, whichever slices decide it.
@@ -188,9 +202,7 @@ class Asking:
             return before  # its limits of all keys were decided there too
         id_ = request.hold or at.machine.new_id()
         ttl_ms = int(1000 * longer(request.ttl_ms / 1000)) if request.hold else request.ttl_ms
-        there = replace(
-            request, key=None, encoded=name_of_part(request.encoded), asked=part, hold=part_of_hold(id_), ttl_ms=ttl_ms
-        )
+        there = replace(self._part_of(request, part), hold=part_of_hold(id_), ttl_ms=ttl_ms)
         own_half = _Half(self, replace(request, hold=id_), at, "&", keeps=self.slices.keeps(request.asked.amounts))
         part_half = _Half(self, there, self.slices.first)
         own_half.held = before
@@ -266,10 +278,6 @@ class _Half:
         if refusal is not None:
             raise NotHeld(refusal, at.calls.trouble)
         return Hold(at, request.key, request.asked.amounts, None, waiter.reservation)
-
-
-def _of_no_key(key: HandKey) -> HandKey:
-    return (None, key[1]) if isinstance(key, tuple) else None
 
 
 def longer(ttl: float) -> float:

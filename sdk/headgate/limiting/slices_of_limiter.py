@@ -8,10 +8,11 @@ from time import monotonic
 from typing import Final
 
 from headgate._util.tasks import stop
-from headgate.core.limiting.amounts import RequestedAmounts, amounts_text
+from headgate.core.limiting.amounts import NO_KEY, RequestedAmounts, amounts_text, encode_key
 from headgate.core.limiting.calls import MOVED, PARTS, Refusal
 from headgate.core.limiting.pins import Pins, slice_of_hold, slice_of_key
 from headgate.core.limits import Limit, bounding, limits_of
+from headgate.core.limits.bands import asked_band
 from headgate.core.limits.shadow import shadow_fields
 from headgate.core.names import slice_name
 from headgate.errors import AccessDenied, HeadgateError
@@ -25,6 +26,8 @@ MOST_RECOUNTED: Final = 64
 """Keys of one such look."""
 MOST_KEPT: Final = 10_000
 """Keys of which it is remembered that they hold nothing elsewhere."""
+NO_BAND: Final = -1
+"""Stands for a band in which nothing is in hand."""
 FIRST_CHANGE: Final = 2
 """Version of the pins after it; later ones do not say where keys were before the last."""
 
@@ -48,11 +51,13 @@ class SlicesOfLimiter:
         self._fields: Mapping[str, str] = {}
         self._limits: Mapping[str, Limit] = {}
         self._of_all: frozenset[str] = frozenset()  # names of limits, and shadow limits, of all keys together
+        self._bands = ""  # of keys
         self._passing: frozenset[str] = frozenset()  # names of limits of each key that are no slots
         self._opening = asyncio.Lock()
         self._waiting: Counter[str] = Counter()  # encoded keys that were at another slice before, and wait
         self._whole: tuple[Pins, set[str]] = Pins(), set()  # those that hold nothing elsewhere, under these pins
         self._recounting: asyncio.Task[None] | None = None
+        self._for_later: asyncio.Task[None] | None = None
         self.first = make(address)
         self.count = 1
         self._there = {0: self.first}
@@ -72,6 +77,7 @@ class SlicesOfLimiter:
         self._fields, self._limits = fields, limits
         self.count = max(self.count, int(fields.get("sliced") or 1))
         self._of_all = bounding(limits, shadow_fields(fields)[0])
+        self._bands = fields.get("bands", "")
         key_limits = limits_of(fields.get("key_limits", ""))
         self._passing = frozenset(name for name, limit in key_limits.items() if limit.form != "at_once")
         for at in tuple(self._there.values()):
@@ -79,13 +85,14 @@ class SlicesOfLimiter:
 
     def forked(self) -> None:
         """Make no call any more."""
-        self._recounting = None
+        self._recounting = self._for_later = None
         for at in self._there.values():
             at.calls.forked()
 
     async def close(self, refusal: Refusal) -> None:
         """Release all that is held and refuse those who wait; never longer than half a second."""
         await stop(self._recounting)
+        await stop(self._for_later)
         await asyncio.gather(*(at.close(refusal) for at in self._there.values()))
 
     def number_of(self, key: str) -> int:
@@ -98,6 +105,20 @@ class SlicesOfLimiter:
             return None
         part = {name: number for name, number in amounts.items() if number and name in self._of_all}
         return RequestedAmounts(part, amounts_text(part)) if part else None
+
+    def band_of_parts(self, key: str | None, band: int | None) -> int | None:
+        """Return the band in which parts of a key's calls are in hand beside those of others, which name no key.
+
+        None and a band mean what they do for calls without a key. Where no such call may have the key's band, which
+        a reserve or shedding goes by, each part is asked for by its name: :data:`NO_BAND`.
+        """
+        bands = self._bands
+        if not bands:
+            return band
+        asked = asked_band(bands, encode_key(key), band)
+        if asked == asked_band(bands, NO_KEY, band):
+            return band
+        return asked if asked_band(bands, NO_KEY, asked) == asked else NO_BAND
 
     @property
     def has_parts(self) -> bool:
@@ -119,6 +140,15 @@ class SlicesOfLimiter:
     async def open(self, key: str) -> LimiterSlice:
         """Return the slice of an encoded key, opened if it is not."""
         return await self._numbered(self.number_of(key))
+
+    def open_soon(self, key: str) -> None:
+        """Open the slice of an encoded key, for whoever asks again; one at a time."""
+        if self._for_later is None or self._for_later.done():
+            self._for_later = asyncio.create_task(self._open_it(key), name=f"headgate slice of {self._address.name}")
+
+    async def _open_it(self, key: str) -> None:
+        with contextlib.suppress(HeadgateError):  # whoever asks again hears of it
+            await self.open(key)
 
     async def all(self) -> list[LimiterSlice]:
         """Return all slices that there ever were, opened."""

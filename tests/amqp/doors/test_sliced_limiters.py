@@ -13,9 +13,11 @@ from tests.admin.test_limits import post, served
 from tests.remote.grants import M, P
 from tests.remote.people import node_with, sdk_as
 from tests.sdk.observing import GUARD
+from tests.support.waiting import wait_until
 
 FREE = {"slots": {"at_once": "unlimited"}, "tokens": {"rate": "unlimited"}}
 OF_KEY = {"slots": {"at_once": 2}, "tokens": {"rate": "1/week", "burst": 5}}
+KIND = "urn:headgate:problem:"
 KEYS = [f"tenant-{number}" for number in range(6)]
 
 
@@ -117,3 +119,36 @@ async def test_holds_over_http_share_limits_of_all_keys_and_are_over_without_the
             assert (await post(one, "release", hold=hold)).json()["held"]
         state = (await one.get("/v1/limits/llm", params={"key": at_another})).json()
         assert (state["limits"]["slots"]["remaining"], state["key_limits"]["slots"]["remaining"]) == (5, 2)
+
+
+async def test_what_is_kept_for_better_bands_and_shed_goes_by_all_slices_for_users_and_over_http(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    bands = {"batch-*": 6, "vip-*": 1}
+    async with node_with(redis_url, cleanup_namespace, {"maker": {"llm": {P}}}) as node, served(node.client) as http:
+        await node.client.apply(
+            "llm", kind="limiter", limits={"slots": {"at_once": 400}}, bands=bands, reserve={"1": 0.25, "5": 0.5},
+            shed={"7": 0.4}, slices=4,
+        )  # fmt: skip
+        async with sdk_as(node, "maker") as maker, maker.session() as session:
+            llm = await session.limiter("llm")
+            held = [await llm.admit(slots=50, key=key, timeout=GUARD) for key in KEYS[:4]]
+
+            async def batch_is_refused() -> bool:
+                hold = llm.try_admit(slots=1, key=KEYS[0])
+                if not isinstance(hold, headgate.Hold):
+                    return False
+                assert not await llm.attempt(slots=1, key="batch-1")
+                hold.release()
+                return True
+
+            await wait_until(batch_is_refused, timeout=GUARD, description="usual parts are in hand, and are not for it")
+            for key in ("batch-1", "batch-2", "batch-3"):
+                body = (await post(http, "admit", 429, amounts={"slots": 1}, key=key)).json()
+                assert (body["type"], body["limit"], body["rule"]) == (f"{KIND}quota-exceeded", "slots", "all")
+                body = (await post(http, "admit", 429, amounts={"slots": 1}, key=key, band=7)).json()
+                assert (body["type"], body["band"], body["limit"]) == (f"{KIND}shed", 7, "slots")
+                assert body["fill"] >= 0.5
+            (await post(http, "admit", amounts={"slots": 150}, key="vip-1")).json()
+            for hold in held:
+                hold.release()

@@ -293,8 +293,6 @@ async def test_who_does_not_know_of_a_limit_yet_is_told_by_the_slice(client: hea
     ("settings", "named"),
     [
         ({"limits": {"a": {"at_once": {"min": 1, "max": 9, "adapt": "aimd"}}}}, "'a' adapts, beside slices"),
-        ({"limits": OF_ALL, "reserve": {0: 0.1}}, "reserve beside slices"),
-        ({"limits": OF_ALL, "shed": {6: 0.5}}, "shed beside slices"),
     ],
 )
 async def test_what_goes_by_more_than_one_slice_knows_is_refused(

@@ -1,9 +1,10 @@
 """A waiter has a band: 0 goes first, 7 last; by default it is 3, as an ``urgency`` of RFC 9218 is."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
-from headgate.core.limits.limiter_forms import unless, weights_text
+from headgate.core.limits.limiter_forms import named_among, unless, weights_text
 from headgate.core.spellings import FLAG, ValueForm
 from headgate.errors import InvalidValue
 
@@ -30,6 +31,19 @@ def terms_text(band: int | None, *, fail_if_late: bool = False) -> str:
     ('~6', '', '!')
     """
     return ("" if band is None else f"~{band}") + ("!" if fail_if_late else "")
+
+
+@lru_cache(maxsize=1 << 14)
+def asked_band(bands: str, key: str, band: int | None) -> int:
+    """Return the band of an encoded key's call that names this one, or none, as ``lua/lib/bands.lua`` finds it.
+
+    >>> asked_band("batch-*=6", "batch-7", None), asked_band("batch-*=6", "batch-7", 0), asked_band("vip=0", "vip", 5)
+    (6, 6, 5)
+    """
+    best = named_among(bands, key)
+    if best is None:
+        return USUAL_BAND if band is None else band
+    return best if band is None else max(band, best)
 
 
 def _bands(value: Any, what: str) -> str:

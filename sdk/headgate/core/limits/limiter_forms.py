@@ -126,11 +126,17 @@ def weight_among(weights: str, key: str) -> int:
     >>> weight_among("gold-7=9;gold-*=4", "gold-8"), weight_among("gold-*=4", "tin")
     (4, 1)
     """
+    named = named_among(weights, key)
+    return 1 if named is None else named
+
+
+def named_among(weights: str, key: str) -> int | None:
+    """Return what the first pattern that matches an encoded key says; None where none does."""
     for entry in filter(None, weights.split(";")):
         pattern, _, weight = entry.rpartition("=")
         if pattern == key or (pattern.endswith("*") and key.startswith(pattern[:-1])):
             return int(weight)
-    return 1
+    return None
 
 
 WEIGHTS: Final = ValueForm(weights_text)

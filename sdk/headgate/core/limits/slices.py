@@ -88,9 +88,6 @@ def with_pools_of_slices(name: str, fields: Mapping[str, str]) -> Mapping[str, s
     return {**fields, **own}
 
 
-_OF_ALL: Final = "each slice would keep to it alone"
-
-
 def _check_limiter(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     """See that nothing is set of a limiter with slices that goes by what only one of them knows."""
     for name, limit in limits_of(fields.get("limits", "")).items():
@@ -99,9 +96,6 @@ def _check_limiter(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
                 f"the limit {name!r} adapts, beside slices: each would adapt alone; write a number, or have one slice",
                 settings=("limits", "slices"),
             )
-    for setting in ("reserve", "shed"):
-        if fields.get(setting) and {setting, "slices"} & set(given):
-            raise PolicyError(f"{setting} beside slices: {_OF_ALL}; leave it out", settings=(setting, "slices"))
 
 
 def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
