@@ -16,6 +16,9 @@ adapting.hear = function(id, text)
     end
   end
   local h = s.us + s.late == 0 and read_hold(id)
+  if s.us + s.late == 0 and s.ok + s.over > 0 and not h then
+    return 'gone' -- it is held at another slice, where its time is not this limit's: its part is here
+  end
   if h and h.state == 'H' then
     local us = math.min(math.max(0, now_ms - h.since) * 1000, LONGEST_HOLD_US)
     local held = string.match(',' .. h.amounts, ',' .. limiter.adapts.name .. ':(%d+)') or 0

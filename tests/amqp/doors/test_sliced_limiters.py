@@ -149,6 +149,25 @@ async def test_what_is_kept_for_better_bands_and_shed_goes_by_all_slices_for_use
                 body = (await post(http, "admit", 429, amounts={"slots": 1}, key=key, band=7)).json()
                 assert (body["type"], body["band"], body["limit"]) == (f"{KIND}shed", 7, "slots")
                 assert body["fill"] >= 0.5
-            (await post(http, "admit", amounts={"slots": 150}, key="vip-1")).json()
+            (await post(http, "admit", amounts={"slots": 90}, key="vip-1")).json()
             for hold in held:
                 hold.release()
+
+
+async def test_outcomes_over_http_count_once_wherever_a_hold_is(client: headgate.Client) -> None:
+    """Mutant: an id that does not say the slice has its outcome counted where it is not held, or nowhere."""
+    limits = {"slots": {"at_once": {"min": 9, "max": 64, "adapt": "gradient"}}, "tokens": {"rate": "unlimited"}}
+    await client.apply("llm", kind="limiter", limits=limits, slices=4)
+    async with served(client) as one, served(client) as two:
+        for key in KEYS:
+            for word, outcome in (
+                (None, "ok"),
+                ({"Idempotency-Key": key}, "ok"),
+                ({"Idempotency-Key": f"{key}'"}, "overload"),
+            ):
+                hold = await _admitted(one, key, word)
+                assert (await post(two, "release", hold=hold, outcome=outcome)).json()["held"]
+            hold = await _admitted(one, key)
+            await post(two, "settle", hold=hold, used={"tokens": 0}, release=True, outcome="ignore")
+        found = (await one.get("/v1/limits/llm")).json()["limits"]["slots"]["adapting"]
+        assert found["outcomes"] == {"ok": 12, "overload": 6, "ignore": 6}

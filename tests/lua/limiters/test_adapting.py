@@ -149,6 +149,15 @@ async def test_a_single_hold_tells_its_time_by_the_clock_of_redis_and_only_while
     assert events[0].split(":")[7] == "1 250000 15256836 0 0 500 0"
 
 
+async def test_an_outcome_of_a_hold_that_is_not_here_is_of_no_time_and_counts_nothing(limiter: Limiter) -> None:
+    await limiter.create(AIMD)
+    await limiter.admit("ann.2", "slots=2")
+    for outcome in ("ok=1", "over=1"):
+        assert await limiter.one("sample", "ann.3", outcome) == "gone"
+    assert await limiter.one("sample", "ann.3", "ignored=1") == "ok"
+    assert (await limiter.look()).limits[0].endswith(" 0 0 1")
+
+
 async def test_a_waiter_has_no_time_to_tell(limiter: Limiter) -> None:
     await limiter.create(AIMD)
     await limiter.admit("ann.2", "slots=5")

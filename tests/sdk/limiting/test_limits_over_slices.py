@@ -12,7 +12,7 @@ import pytest
 
 import headgate
 import headgate.sync
-from headgate import CreditTimeout, Hold, InvalidValue, MessageTooLarge, PolicyError, Refused, SessionExpired
+from headgate import CreditTimeout, Hold, InvalidValue, MessageTooLarge, Refused, SessionExpired
 from headgate.core.limiting.pins import part_of_hold, slice_of_key
 from headgate.limiting.limiter_slice import LimiterSlice
 from headgate.redis.keys import Address
@@ -287,22 +287,6 @@ async def test_who_does_not_know_of_a_limit_yet_is_told_by_the_slice(client: hea
     held[0].release()
     async with ann.admit(slots=1, key=THERE, timeout=GUARD) as hold:
         assert hold.part is not None
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"limits": {"a": {"at_once": {"min": 1, "max": 9, "adapt": "aimd"}}}}, "'a' adapts, beside slices"),
-    ],
-)
-async def test_what_goes_by_more_than_one_slice_knows_is_refused(
-    client: headgate.Client, settings: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(PolicyError, match=named):
-        await client.apply("llm", kind="limiter", slices=2, **settings)
-    await client.apply("llm", kind="limiter", **settings)
-    with pytest.raises(PolicyError, match=named):
-        await client.apply("llm", slices=2)
 
 
 def test_threads_share_limits_of_all_keys_too(redis_url: str, cleanup_namespace: str) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from headgate.core.limits.limit import limits_of
 from headgate.core.names import encode_name, messages_pool, slices_pool
 from headgate.errors import PolicyError
 
@@ -88,16 +87,6 @@ def with_pools_of_slices(name: str, fields: Mapping[str, str]) -> Mapping[str, s
     return {**fields, **own}
 
 
-def _check_limiter(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
-    """See that nothing is set of a limiter with slices that goes by what only one of them knows."""
-    for name, limit in limits_of(fields.get("limits", "")).items():
-        if limit.adapt and {"limits", "slices"} & set(given):
-            raise PolicyError(
-                f"the limit {name!r} adapts, beside slices: each would adapt alone; write a number, or have one slice",
-                settings=("limits", "slices"),
-            )
-
-
 def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
     """See that nothing is set beside slices that each of them would keep for itself; about what is given.
 
@@ -113,8 +102,6 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
         raise PolicyError(
             f"belongs to a queue, a topic, a gate or a limiter: a {kind} has one slice; leave it out", setting="slices"
         )
-    if kind == "limiter":
-        _check_limiter(fields, given)
     for field, (setting, idle, instead) in _ALONE.items():
         if fields.get(field, "") not in idle and {field, "slices"} & set(given):
             raise PolicyError(
