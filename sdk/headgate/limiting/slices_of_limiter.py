@@ -107,7 +107,7 @@ class SlicesOfLimiter:
         return RequestedAmounts(part, amounts_text(part)) if part else None
 
     def band_of_parts(self, key: str | None, band: int | None) -> int | None:
-        """Return the band in which parts of a key's calls are in hand beside those of others, which name no key.
+        """Return the band in which parts of a key's calls are in hand, beside those of other keys.
 
         None and a band mean what they do for calls without a key. Where no such call may have the key's band, which
         a reserve or shedding goes by, each part is asked for by its name: :data:`NO_BAND`.
