@@ -13,6 +13,7 @@ from typing import Final
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.tasks import THREAD, carried_through, stop
+from headgate.core.account.spread_credit import SpreadCredit
 from headgate.core.credit import CreditLine
 from headgate.core.durability import Durability
 from headgate.core.outbox import Outgoing
@@ -315,6 +316,10 @@ class CreditAccount:
     async def quiet(self) -> None:
         """Wait until nothing is on its way: what waits may then be sent by another account."""
         await self.steps.until(lambda: not (self.outbox.flight or self.outbox.ready), self._task)
+
+    def doubt(self) -> None:
+        """Take nothing that is in hand, or that comes to one who has nothing, before a look."""
+        self.credit = self.state.credit = self.outbox.credit = SpreadCredit.after(self.credit)
 
     def assured(self) -> None:
         """Pay for those that wait with credit that could not be taken before."""

@@ -16,7 +16,7 @@ from headgate._util.reconnect import until_answered
 from headgate._util.tasks import THREAD, Running, StepCallbacks, carried_through, in_background, stop
 from headgate.core.account.spread_credit import SpreadCredit
 from headgate.core.limits.spread import Spread
-from headgate.core.names import slice_name, slice_number
+from headgate.core.names import slice_name
 from headgate.core.outbox import Outgoing
 from headgate.credit.account import CreditAccount
 from headgate.credit.requested_terms import RequestedTerms
@@ -71,6 +71,8 @@ class SpreadAccount:
         self._spreads = Spreads(registry, store)
         self._spread = _NEVER
         self._parts: dict[int, Part] = {}
+        self._former: CreditAccount | None = None
+        """The account that it goes on for, which has all as long as values do not say the slice."""
         self._last: CreditAccount | None = None
         self._unplaced = UnplacedMessages(whole.shown)
         self._is_placed = False
@@ -103,7 +105,9 @@ class SpreadAccount:
 
     def take_over(self, account: CreditAccount) -> None:
         """Go on for an account of the session that sent all to one slice; what waits there goes where it belongs."""
-        self._parts[slice_number(account.address.name)] = account, RequestedTerms(None, None, lambda: None), 0
+        self._former, account.users = account, 1
+        account.doubt()
+        self._parts[0] = account, RequestedTerms(None, None, lambda: None), 0
         self.steps.update(account.steps)
         account.steps.update({self.steps.made, self._stirred.set})
         self._task = asyncio.create_task(self._begin(), name=f"headgate {self.address.name}")
@@ -301,34 +305,38 @@ class SpreadAccount:
     async def _turn(self) -> None:
         """Have each message that waits, and all that come, go to the slice that is its own now."""
         coming = self._in_force
-        if coming.number == 0 and self._spread is _NEVER and self._parts:  # it goes on where its messages are
-            (number,) = self._parts
-            self._spread = coming = replace(coming, slices=1)
-            self._parts = {0: self._parts[number]}
-            self._release()
-            return
-        self._is_placed = False
-        await asyncio.gather(*(account.quiet() for account in self.accounts))
-        self._unplaced.put_first([item for account in self.accounts for item in account.outbox.take_out()])
-        for number, (account, *_) in tuple(self._parts.items()):
-            if not isinstance(account.credit, SpreadCredit):  # from before, when one slice had all
-                del self._parts[number]
-                await account.close()
-        for number in range(coming.slices):
-            if number not in self._parts:
-                await self._open(number)
-        self._size()
+        if coming.number == 0 and self._former is not None:  # it goes on where its messages are
+            coming = replace(coming, slices=1)
+            self._heed_doubts(self._former)
+        else:
+            await self._go_elsewhere(coming.slices)
         for account in self.accounts:
             if isinstance(account.credit, SpreadCredit):
                 account.credit.doubt()
         self._spread = coming
         self._release()
 
+    async def _go_elsewhere(self, slices: int) -> None:
+        self._is_placed = False
+        await asyncio.gather(*(account.quiet() for account in self.accounts))
+        self._unplaced.put_first([item for account in self.accounts for item in account.outbox.take_out()])
+        if self._former is not None:
+            self._parts.clear()
+            former, self._former = self._former, None
+            await former.close()
+        for number in range(slices):
+            if number not in self._parts:
+                await self._open(number)
+        self._size()
+
     async def _open(self, number: int) -> None:
         part = await self._open_at(Address.of(self.address.namespace, slice_name(self.address.name, number)))
-        account, credit = part[0], part[0].credit
-        account.steps.add(self.steps.made)
+        part[0].steps.add(self.steps.made)
         self._parts[number] = part
+        self._heed_doubts(part[0])
+
+    def _heed_doubts(self, account: CreditAccount) -> None:
+        credit = account.credit
         if isinstance(credit, SpreadCredit):
             credit.doubted = lambda: self._doubt(account, credit)
 

@@ -11,8 +11,10 @@ import pytest
 
 import headgate
 from headgate import CreditTimeout, DestinationFull, InvalidValue, PolicyError
+from headgate.core.account.calls import Totals
 from headgate.core.limits.spread import Spread
 from headgate.core.outbox import Outgoing
+from headgate.credit.account import CreditAccount
 from headgate.message import encode
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.pools import PoolStore
@@ -32,6 +34,11 @@ async def spread_of(client: headgate.Client) -> tuple[Spread | None, str]:
 async def is_held(client: headgate.Client) -> bool:
     """Return whether nobody may send to the second slice, the last that is held."""
     return await SpreadStore(client.store.server).held(Address.of(client.namespace, "orders#1")) != ""
+
+
+def place_of(value: int, slices: int) -> int:
+    stored = encode(b"", headers={"customer": value})
+    return Spread(1, slices, "header:customer").slice_of_stored(stored, "")
 
 
 class Orders:
@@ -183,6 +190,91 @@ async def test_senders_that_are_open_go_by_values_as_soon_as_these_are_set(
         await consumer.close()
         await consuming
     assert orders.in_order()
+
+
+async def test_what_waits_as_values_are_set_for_the_first_time_goes_where_its_value_says(
+    client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credit may come to a session at its old slice before it hears that the change is in force."""
+    await client.apply("orders", kind="queue", limit=110, slices=2)
+    first, registry, is_deaf = Address.of(client.namespace, "orders"), other.parts.registry, asyncio.Event()
+    looked, read, give_up = asyncio.Event(), registry.refresh, CreditAccount.give_up
+
+    async def refresh(address: Address) -> None:
+        if address != first or not is_deaf.is_set():
+            await read(address)
+
+    def gives_up(account: CreditAccount) -> None:
+        looked.set()
+        give_up(account)
+
+    async def is_in_force() -> bool:
+        return await spread_of(client) == (Spread(1, 2, "header:customer"), "")
+
+    monkeypatch.setattr(registry, "refresh", refresh)
+    monkeypatch.setattr(CreditAccount, "give_up", gives_up)
+    async with other.session("a") as a, other.session("b") as b, client.session("c") as c:
+        producers = [await session.producer("orders", window=1) for session in (a, b)]
+        at = [(await producer.send("x" * 50)).slice for producer in producers]
+        late, prompt = producers[at.index(1)], await c.producer("orders", window=1)
+        value = next(value for value in range(VALUES) if place_of(value, 2) == 0)
+        sends = [
+            asyncio.ensure_future(producer.send("y" * 40, headers={"customer": value}, timeout=GUARD))
+            for producer in (late, prompt)
+        ]
+        await wait_until(lambda: late.is_blocked and prompt.is_blocked, timeout=GUARD)
+        is_deaf.set()
+        await client.apply("orders", order_by="header:customer")
+        consumer = await c.consumer("orders", window=2)
+        for _ in producers:
+            message = await consumer.receive(timeout=GUARD)
+            assert message is not None
+            await message.accept(confirm=True)
+        await wait_until(is_in_force, timeout=GUARD)
+        looked.clear()
+        await wait_until(lambda: looked.is_set() or sends[0].done(), timeout=GUARD)
+        is_deaf.clear()
+        assert [(await sent).slice for sent in sends] == [0, 0]
+
+
+async def test_the_last_producer_gives_everything_back_while_values_are_about_to_be_set(
+    client: headgate.Client,
+) -> None:
+    await client.apply("orders", kind="queue", slices=2)
+    async with client.session("a") as a:
+        producers = [await a.producer("orders") for _ in range(2)]
+        await producers[0].send("is to be settled first")
+        before = producers[0]._account
+        await client.apply("orders", order_by="header:customer")
+        await wait_until(lambda: producers[0]._account is not before, timeout=GUARD)
+        for producer in producers:
+            assert not before.closed
+            await producer.close()
+        assert before.closed
+
+
+async def test_a_session_whose_lease_ran_out_as_values_were_set_hears_of_it_before_it_sends(
+    client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that stood still hears no hint of what was set meanwhile, or too late."""
+    await client.apply("orders", kind="queue", slices=2)
+    monkeypatch.setattr(other.parts.registry, "_doubt", lambda *_: None)
+    value = next(value for value in range(VALUES) if place_of(value, 2) == 0)
+    async with other.session("a") as a, other.session("b") as b, client.session("c") as c:
+        producers = [await session.producer("orders") for session in (a, b)]
+        at = [(await producer.send("first")).slice for producer in producers]
+        late, session = producers[at.index(1)], (a, b)[at.index(1)]
+        account = late._account
+        line, consumer = account.credit, await c.consumer("orders", window=2)
+        had = Totals(session.id, line.inc, line.epoch, line.granted, line.granted_m, line.used, line.used_m)
+        assert (await client.store.acquire(account.address, had, ttl_ms=1000, leave=True)).code == "LEFT"
+        await producers[at.index(0)].close()
+        await client.apply("orders", order_by="header:customer")
+        prompt = asyncio.ensure_future((await c.producer("orders")).send("a", headers={"customer": value}))
+        while not prompt.done():
+            if message := await consumer.receive(timeout=0.1):
+                await message.accept()
+        assert (await late.send("b", headers={"customer": value}, timeout=GUARD)).slice == (await prompt).slice == 0
 
 
 async def test_a_sender_that_did_not_hear_of_a_change_looks_before_it_sends(

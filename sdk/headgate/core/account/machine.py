@@ -627,6 +627,7 @@ class Account:
             raise SessionExpired(self._name, self._session, "a later session resumed it, or its lease ran out")
         else:
             self._start_anew()
+            self._ensure = self._destination.pooled  # it was away: values may say by now which slice a message goes to
             if self.resumed is not None and code == "FENCED":  # whoever resumes comes after whoever was here
                 self.credit.inc = answer.granted + self._incarnation()
             self._claim = not self._opened  # somebody waits for it to open

@@ -51,7 +51,7 @@ class Waiters:
     """
 
     __slots__ = (
-        "_credit", "_ends", "_explained_at", "_holds_messages", "_hurried", "_looked_at", "_manners", "announced",
+        "_ends", "_explained_at", "_holds_messages", "_hurried", "_looked_at", "_manners", "announced",
         "attend_at", "beyond_memory", "explain_at", "goes_on", "look_at", "outbox", "rate_at", "stopped", "writer",
     )  # fmt: skip
 
@@ -68,7 +68,6 @@ class Waiters:
         self.look_at = self.explain_at = math.inf
         self._looked_at = self._explained_at = -math.inf
         self._hurried = False
-        self._credit = credit
         self._manners = manners
         self._ends = ends
         self._holds_messages = holds_messages
@@ -216,7 +215,8 @@ class Waiters:
 
     def may_exceed(self, item: Outgoing) -> bool:
         """Return whether a message goes beyond the limit rather than to wait."""
-        return item.beyond and self._manners.hard and self._credit.in_hand_m > 0 and not self._credit.frozen
+        credit = self.outbox.credit
+        return item.beyond and self._manners.hard and credit.in_hand_m > 0 and not credit.frozen
 
     def impatient(self) -> Iterator[Outgoing]:
         """Yield those in line that do not wait."""
