@@ -2,13 +2,13 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from headgate.redis.replies import record
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.server import AGAIN, Call
+from tests.simulation.sight import Sight, size_of
 
 TTL: Final = 3.0
 POLL: Final = 2.0
@@ -54,51 +54,9 @@ def place_of(name: str) -> str:
     return whole(name).rpartition("/")[2]
 
 
-def size_of(stored: Iterable[bytes]) -> int:
-    """Return the bytes of messages, which their ids say."""
-    return sum(int(at.partition(b"-")[2]) for at in stored)
-
-
 def renews(call: Call) -> bool:
     """Return whether a call renewed the lease of its session; one that is refused, or known already, does not."""
     return call.script in RENEWS and isinstance(call.reply, list) and call.reply[0] in {b"OK", b"AGAIN"}
-
-
-@dataclass(slots=True)
-class Sight:
-    """What lay at a destination after a script."""
-
-    limit: float = 0.0
-    epoch: str = ""
-    pending: int = 0
-    leased: dict[str, int] = field(default_factory=dict)
-    granted: dict[str, int] = field(default_factory=dict)
-    incarnations: dict[str, str] = field(default_factory=dict)
-    needs: dict[str, int] = field(default_factory=dict)
-    line: list[str] = field(default_factory=list)
-    stored: dict[bytes, str] = field(default_factory=dict)
-    opens: bool = True
-    """Whether room there may be granted."""
-    spread: str = ""
-    """Of the first slice, how values are spread: a number, slices, and the header."""
-    sliced: bool = False
-    """Whether it is a part of a destination, which has the limit together with the others."""
-
-    @property
-    def total(self) -> int:
-        return self.pending + sum(self.leased.values())
-
-    def beyond(self, other: "Sight") -> "Sight":
-        """Return what is here and not there: messages, and what sessions hold more."""
-        stored = {at: token for at, token in self.stored.items() if at not in other.stored}
-        leased = {sid: held - other.leased.get(sid, 0) for sid, held in self.leased.items()}
-        return Sight(pending=size_of(stored), stored=stored, leased={sid: max(0, more) for sid, more in leased.items()})
-
-    def left_in(self, later: "Sight") -> "Sight":
-        """Return what of this is left there."""
-        stored = {at: token for at, token in self.stored.items() if at in later.stored}
-        leased = {sid: min(held, later.leased.get(sid, 0)) for sid, held in self.leased.items()}
-        return Sight(pending=size_of(stored), stored=stored, leased=leased)
 
 
 class Oracle:
@@ -136,7 +94,11 @@ class Oracle:
         """Destination -> what a lost state brought back, whose bytes others may have by now."""
         self._back_at: dict[str, float] = {}
         """Token -> when a lost state brought its message back."""
+        self._former: dict[str, Sight] = {}
+        """Destination -> what lay there at the server that was in charge before, which may go on with that."""
         self._ghost_at = 0.0
+        self._in_vain: set[str] = set()
+        """Places where something is lost of what was applied last."""
         self._highest: dict[str, float] = defaultdict(float)
         """Destination with slices -> the highest limit that it had."""
         self.lost_writes = False
@@ -169,7 +131,8 @@ class Oracle:
         self._applied.clear()
         there = {name for name in self.last.keys() | last.keys() if lies_there(name)}
         for name in there & last.keys():
-            self._back[name] = last[name].beyond(self.last.get(name, Sight()))
+            self._former[name] = self.last.get(name, Sight())
+            self._back[name] = last[name].beyond(self._former[name])
         self.last = {name: sight for name, sight in self.last.items() if name not in there}
         self.last |= {name: last[name] for name in there & last.keys()}
         others = {one: at for one, at in self.heard.items() if one[0] not in there}
@@ -201,8 +164,7 @@ class Oracle:
                 self.last.pop(name, None)
             return
         if call.superseded:  # what it does is lost, whatever it answers
-            self._ghost_at = self.loop.now
-            self.lost |= {(name, token_in(entry[1])) for _, entry in call.seen[3]} - self.stored
+            self._at_ghost(name, call)
             return
         words = {word.decode(errors="replace") for word in call.words[1 + int(call.words[0]) :] if len(word) < 80}
         for session in self.owners if renews(call) else ():
@@ -217,6 +179,17 @@ class Oracle:
         self._leases(name, call, before, sight)
         if before.epoch == sight.epoch:  # else what is claimed is no grant
             self._line(name, call, before, sight)
+
+    def _at_ghost(self, name: str, call: Call) -> None:
+        """Note a script at a server that is in charge no more: what it settles is there again, what it sets is not."""
+        self._ghost_at = self.loop.now
+        there = {at: token_in(entry[1]) for at, entry in call.seen[3]}
+        self.lost |= {(name, token) for token in there.values()} - self.stored
+        former, now = self._former.get(name, Sight()).stored, self.last.get(name, Sight()).stored
+        settled = {at: token for at, token in former.items() if at not in there and at in now}
+        self._back[name] = self._back.get(name, Sight()).joined(settled)
+        if call.script == "apply":
+            self._in_vain.add(place_of(name))
 
     def _limit(self, name: str, call: Call, before: Sight, sight: Sight, total_before: int) -> None:
         """Judge that no more is taken than a limit, which is what was applied last."""
@@ -359,7 +332,9 @@ class Oracle:
         others = self._applying[place]
         self._applying[place] += 1 if limit is None or others > 1 else -1  # of two at once either may be the last
         self._applied.pop(place, None)
-        if limit is not None and others == 1:
+        if limit is None and not others:
+            self._in_vain.discard(place)
+        elif limit is not None and others == 1 and place not in self._in_vain:
             self._applied[place] = limit, self.loop.now
 
     def has_receipt(self, place: str, token: str, process: Process) -> None:

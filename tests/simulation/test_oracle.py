@@ -1,0 +1,75 @@
+"""The oracle excuses what a server did that was in charge no more, and nothing beside that."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.oracle import IN_FORCE, Oracle, body_of
+from tests.simulation.server import Call
+
+HERE, OTHER = "hg:{sim/q%.1%.321}", "hg:{sim/q}"
+"""Two slices of a queue."""
+
+
+def call(
+    name: str,
+    leased: Mapping[str, int],
+    *stored: str,
+    limit: int = 100,
+    script: str = "acquire",
+    superseded: bool = False,
+) -> Call:
+    """Return a call after which so many bytes are leased there, and messages of 37 bytes each lie there."""
+    counted = {
+        "kind": "queue", "limit_bytes": limit, "epoch": 1, "slices_pool": "q%.0", "blocked": 0,
+        "pending_bytes": 37 * len(stored), "pending_messages": len(stored), "leased_bytes": sum(leased.values()),
+    }  # fmt: skip
+    fields = [str(word).encode() for field in counted.items() for word in field]
+    sessions = [
+        word.encode()
+        for sid, held in leased.items()
+        for word in (sid, f"inc=1 granted={held} used=0 returned=0 need={held}")
+    ]
+    messages = [[f"{token[1:]}-37".encode(), [b"", body_of(token, 37)]] for token in stored]
+    return Call("p", script, [b"1", name.encode()], [b"OK"], [fields, sessions, [], messages], 0, superseded)
+
+
+@pytest.fixture
+def oracle() -> Iterator[Oracle]:
+    loop = VirtualLoop()
+    yield Oracle(loop)
+    loop.close()
+
+
+@pytest.mark.parametrize("by_former", [True, False])
+def test_what_a_former_master_settled_is_back_beside_those_who_have_its_room(oracle: Oracle, by_former: bool) -> None:
+    oracle.saw(call(HERE, {"s": 0}, "m1"))
+    oracle.saw(call(OTHER, {"t": 63}))
+    oracle.kept(0)
+    oracle.restored(0, lambda name: name == HERE)
+    oracle.saw(call(HERE, {"s": 0}, *([] if by_former else ["m1"]), script="settle", superseded=True))
+    oracle.saw(call(HERE, {"s": 37}, "m1"))
+    assert [broken[:2] for broken in oracle.broken] == ([] if by_former else ["P1"])
+    if by_former:
+        oracle.saw(call(HERE, {"s": 37}))
+        assert oracle.broken == []
+        oracle.saw(call(HERE, {"s": 38}))
+        assert oracle.broken[0].startswith("P1: acquire left 101 bytes"), "what is settled once more is not there"
+
+
+@pytest.mark.parametrize("by_former", [True, False])
+def test_what_is_set_at_a_former_master_is_in_force_nowhere(oracle: Oracle, by_former: bool) -> None:
+    oracle.saw(call(HERE, {}, limit=90))
+    oracle.applies("q", None)
+    oracle.saw(call(HERE, {}, limit=150, script="apply", superseded=by_former))
+    oracle.applies("q", 150)
+    oracle.loop.now += 2 * IN_FORCE
+    oracle.saw(call(HERE, {}, limit=90))
+    assert [broken[:3] for broken in oracle.broken] == ([] if by_former else ["P12"])
+    oracle.applies("q", None)
+    oracle.saw(call(HERE, {}, limit=150, script="apply"))
+    oracle.applies("q", 150)
+    oracle.loop.now += 2 * IN_FORCE
+    oracle.saw(call(HERE, {}, limit=90))
+    assert oracle.broken, "another time it is"
