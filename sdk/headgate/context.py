@@ -6,10 +6,12 @@ from headgate.explain.links import Links
 from headgate.namespace.losses import LossListeners
 from headgate.namespace.pool_slices import Pools
 from headgate.namespace.registry import Registry
+from headgate.namespace.shared_rates import SharedRates
 from headgate.namespace.spreads import Spreads
 from headgate.options import SessionOptions
 from headgate.redis.backend import WakeUps
 from headgate.redis.store import Store
+from headgate.redis.stores.rates import RateStore
 from headgate.redis.stores.spreads import SpreadStore
 from headgate.spans import Tracing
 from headgate.spool import Spooling
@@ -53,6 +55,11 @@ class Context:
     def spreads(self) -> Spreads:
         """How queues are spread over their slices."""
         return Spreads(self.registry, SpreadStore(self.store.server))
+
+    @property
+    def rates(self) -> SharedRates:
+        """Rates that slices share."""
+        return SharedRates(self.registry, RateStore(self.store.server))
 
     @property
     def losses(self) -> LossListeners:

@@ -139,6 +139,7 @@ def test_every_key_field_and_record_of_a_pool() -> None:
         ("### Consumer record", "lib/consumer.lua", "CONSUMER"),
         ("### Subscription record", "lib/consumer.lua", "SUBSCRIPTION"),
         ("### Slice record", "lib/slice.lua", "SLICE"),
+        ("### Record of a rate in hand", "lib/lent_rate.lua", "RATE_HAND"),
         ("### Share record", "lib/share.lua", "SHARE"),
         ("### Wildcard record", "lib/index.lua", "ENTRY"),
         ("### Link record at the source", "lib/link.lua", "SOURCE"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headgate
-from headgate import AccessDenied, InvalidValue
+from headgate import AccessDenied, CreditTimeout, InvalidValue
 from headgate.amqp.calls import MAX_CALL, MAX_CALLS, message, pack
 from headgate.amqp.remote import NodeBackend
 from headgate.core.policy import Policy, Rule
@@ -21,6 +21,7 @@ from headgate.redis.keys import Address, PoolAddress, index_keys, is_session_of,
 from headgate.redis.replies import Account
 from headgate.redis.scripts import script_names
 from headgate.redis.stores.pools import PoolStore, Share
+from headgate.redis.stores.rates import RateStore
 from headgate_coordinator.node.gateway.required_grants import INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
@@ -274,6 +275,26 @@ async def test_nobody_grants_himself_the_bytes_of_a_pool(node: Node) -> None:
         await boss.set_pool("other", limit=1000)
         assert (await pools.draw(PoolAddress.of(pool.namespace, "other"), "orders", held)).code == "UNKNOWN"
         assert {state.name: state.granted for state in await boss.pools()} == {"memory": drawn.granted, "other": 0}
+
+
+async def test_slices_are_lent_their_rate_for_who_may_only_produce_and_believed_alone(node: Node) -> None:
+    """Mutant: a report of what is in hand is passed on as it comes."""
+    async with as_user(node, "boss") as boss, as_user(node, "seller") as seller:
+        await boss.apply("orders", kind="queue", slices=3, send_rate="1/min", send_burst=4)
+        async with seller.session("a") as a, seller.session("b") as b:
+            producers = [await one.producer("orders") for one in (a, b)]
+            for producer in producers * 2:
+                await producer.send(b"x", timeout=GUARD)
+            rates, address = RateStore(seller.store.server), orders(node)
+            hand = await rates.take(address, "send")
+            lent = await rates.take(address, "send", home=hand.home + 9, epoch=hand.epoch, granted=1 << 40)
+            assert lent == hand
+            loan = await rates.lend(address, "send", 0, replace(hand, home=hand.home + 9, back=1 << 40), 1, 1)
+            assert loan.code == "SHORT"
+            with pytest.raises(CreditTimeout):
+                await producers[0].send(b"x", timeout=0.5)
+            with pytest.raises(AccessDenied, match="produce"):
+                await rates.lend(Address.of(address.namespace, "elsewhere"), "send", 0, hand, 1, 1)
 
 
 async def test_patterns_match_only_what_the_user_may_consume(node: Node) -> None:

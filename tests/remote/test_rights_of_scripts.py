@@ -54,6 +54,8 @@ ADMITTED: dict[str, set[str]] = {
     "pool_forget": MANAGERS,
     "pool_set": {"boss"},
     "publish": SENDERS,
+    "rate_lend": SENDERS,
+    "rate_take": SENDERS,
     "reap": ANYBODY,
     "recount": MANAGERS,
     "remove": MANAGERS,

@@ -26,6 +26,7 @@ from headgate.core.links.calls import (
 )
 from headgate.core.links.trouble import Trouble
 from headgate.errors import AccessDenied, CoordinatorUnavailable, SpoolUnavailable
+from headgate.namespace.shared_rates import SharedRates
 from headgate.redis.backend import AGAIN, WakeUps
 from headgate.redis.keys import Address, link_at
 from headgate.redis.replies import Account
@@ -61,6 +62,12 @@ class LinkSide:
     address: Address
     wake_ups: WakeUps | None = None
     whole: Whole | None = None
+
+
+async def _with_rate(rates: SharedRates | None, at: Address, sizes: Sequence[int], answer: Committed) -> Committed:
+    """Fetch the rate for what is left of a call, where slices share it; returns the answer with when that may go."""
+    again_ms = await rates.fetch(at, sizes) if rates is not None else None
+    return answer if again_ms is None else replace(answer, again_ms=max(1, again_ms))
 
 
 class LinkWorker:
@@ -118,6 +125,9 @@ class LinkWorker:
         self._failure: BaseException | None = None
         """The error of a call that is not to be repeated: the work begins anew."""
         self.spool: SpooledWrites | None = None
+        self.rates: SharedRates | None = None
+        self.dead_rates: SharedRates | None = None
+        """What lends the target, and where dead letters go, a rate that slices share."""
 
     async def perform(self, call: Call) -> tuple[Opened | Read | Committed | NoStore | RateTaken, int]:
         """Make one call; returns its answer, and how many replicas have what the target has.
@@ -179,6 +189,9 @@ class LinkWorker:
             segment=written.batch if written else "-",
             keys=keys_over_a_link(call.entries[: len(entries)], self._fair_by),
         )  # fmt: skip
+        if answer.code == "RATE":
+            left = [len(put.body) for put in call.entries if isinstance(put, Put) and put.seq > answer.mark]
+            answer = await _with_rate(self.rates, target.address, left, answer)
         if self._tracing is not None:
             self._trace(call, answer.mark, began)
         if spool is not None and written is not None:
@@ -210,8 +223,8 @@ class LinkWorker:
                 need=need, weight=self.weight,
             )  # fmt: skip
             if answer.code != "OK" or answer.mark >= entry.seq:
-                return answer
-        return answer
+                break
+        return await _with_rate(self.dead_rates, dead.address, [size], answer) if answer.code == "RATE" else answer
 
     async def leave(self) -> None:
         """Give the credit at the target back."""

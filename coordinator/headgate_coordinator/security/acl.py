@@ -37,7 +37,7 @@ _CLUSTER: Final = ("cluster|slots", "cluster|shards", "cluster|nodes", "command"
 _OPERATOR: Final = (
     *("acquire", "admit", "apply", "attach", "discard", "free", "hold_off", "levels", "link_commit", "move", "node"),
     *("policy", "pool", "pool_forget", "pool_set", "reap", "recount", "remove", "slice", "snapshot", "spent", "topic"),
-    *("unspool", "users", "wildcard", "pool_site", "pin", "parted", "join"),
+    *("unspool", "users", "wildcard", "pool_site", "pin", "parted", "join", "rate_lend", "rate_take"),
 )
 """Calls of the command line: `audit --repair` frees what stores hold in vain, and making a topic makes
 its wildcard subscriptions: `attach`."""

@@ -127,19 +127,20 @@ def _replayed(settings: dict[tuple[str, str], Settings]) -> Callable[[Batches], 
                 if tuple(of) != place:
                     if place is not None:
                         stream.finish()
-                        yield _batch(place, proof.finish())
+                        yield batch_of(place, proof.finish())
                     place = (of[0], of[1])
                     proof = DestinationAudit(settings.get(place))
                     stream = EntryStream(proof.follow)
                 stream.add(epoch, seq, unpacked(run.as_buffer()))
         if place is not None:
             stream.finish()
-            yield _batch(place, proof.finish())
+            yield batch_of(place, proof.finish())
 
     return run
 
 
-def _batch(place: tuple[str, str], findings: list[Finding]) -> "pa.RecordBatch":
+def batch_of(place: tuple[str, str], findings: list[Finding]) -> "pa.RecordBatch":
+    """Return findings about one destination as rows of :data:`FINDING`."""
     import pyarrow as pa
 
     kinds = {name: pa.int64() if name in NUMBERS else pa.string() for name in FINDING.names}

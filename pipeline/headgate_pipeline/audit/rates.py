@@ -65,7 +65,8 @@ class BucketRate:
 class SendRate:
     """The rate of all senders is checked as GCRA over the entries since the last `apply`: earlier, other rates held."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, slack_ms: int = 0) -> None:
+        self.slack_ms = SLACK_MS + slack_ms
         self.buckets = [
             (name, at, rate, burst if burst is not None else rate)
             for name, at, rate, burst in (
@@ -88,7 +89,7 @@ class SendRate:
             assert rate is not None and burst is not None  # noqa: PT018, S101
             there = min(burst, self._tokens[at] + max(0, row[1] - self.ms) * rate / 1000)
             need = row[column] if messages > 1 or name == "messages" else min(size, burst)
-            may = there + SLACK_MS * rate / 1000
+            may = there + self.slack_ms * rate / 1000
             if need > may:
                 self._broken.append(("P8", f"more {name} were sent than the rate allows", f"{may:.6g}", need, row))
             self._tokens[at] = there - row[column]

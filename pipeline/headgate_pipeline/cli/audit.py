@@ -30,6 +30,7 @@ def audit(
     from headgate_pipeline.audit.audit import audit as audited
     from headgate_pipeline.audit.audit import audit_folder, verdicts
     from headgate_pipeline.audit.known_settings import settings
+    from headgate_pipeline.audit.shared_rates import over_slices
     from headgate_pipeline.audit.verdict import Verdict
     from headgate_pipeline.cli.report import write
     from headgate_pipeline.ledger.entries import entries
@@ -41,6 +42,8 @@ def audit(
         findings = audit_folder(spark, folder, namespace, known)
     else:
         findings = audited(entries(spark, None, redis, namespace), known)
+    if known:
+        findings = findings.union(over_slices(entries(spark, folder, redis, namespace), known))
     findings = findings.localCheckpoint()
     rows = [row.asDict() for row in verdicts(findings).orderBy("namespace", "destination").collect()]
     if as_json:

@@ -195,7 +195,8 @@ class DeadLetters:
         while True:
             answer = await self._context.store.publish(at, account, seq=1, bodies=[stored], ttl_ms=ttl_ms)
             if answer.code == "OK" and not answer.stored:  # the target's rate
-                await asyncio.sleep(answer.again_ms / 1000)
+                again_ms = await self._context.rates.fetch(at, [len(stored)])
+                await asyncio.sleep((answer.again_ms if again_ms is None else again_ms) / 1000)
                 continue
             if answer.code in ("OK", "DUPLICATE"):
                 _log.warning(

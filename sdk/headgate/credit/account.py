@@ -17,7 +17,7 @@ from headgate.core.account.spread_credit import SpreadCredit
 from headgate.core.credit import CreditLine
 from headgate.core.durability import Durability
 from headgate.core.outbox import Outgoing
-from headgate.credit.calls import AccountCalls, Ensure, Refill
+from headgate.credit.calls import AccountCalls, Draw, Ensure, Refill
 from headgate.credit.confirmations import Confirmations
 from headgate.credit.failures import tell
 from headgate.credit.observer import Observer
@@ -52,6 +52,7 @@ class CreditAccount:
         ensure: makes the destination exist; its argument says whether it was known before and is gone.
         forget: drops what is remembered of the destination: it was removed on purpose.
         refill: begins to fetch what is missing from the destination's pools, if it has any.
+        draw: fetches what is missing of a rate that slices share.
         waits: hears how waits end: those of messages here, those of a gate's callers where they wait.
         holds_messages: False for a gate, whose credit in use is a permit and not a message.
         credit: the line to keep; a gate of :mod:`headgate.sync` has one that other threads change too, so the line is
@@ -77,6 +78,7 @@ class CreditAccount:
         ensure: Ensure,
         forget: Callable[[], None],
         refill: Refill,
+        draw: Draw,
         *,
         waits: Waits,
         holds_messages: bool = True,
@@ -90,7 +92,7 @@ class CreditAccount:
         self.confirmations = Confirmations(observer)
         self.credit = CreditLine() if credit is None else credit
         self._calls = calls = AccountCalls(
-            store, address, session, options, self.credit, observer, self.confirmations, ensure, forget, refill,
+            store, address, session, options, self.credit, observer, self.confirmations, ensure, forget, refill, draw,
             partial(wake_ups.sure, address.channels(session)), holds_messages=holds_messages,
         )  # fmt: skip
         self.state, self.failures, self.wait_timer = calls.account, calls.failures, calls.wait_timer
@@ -182,6 +184,7 @@ class CreditAccount:
                 self._wake.set()
                 await self.steps.until(lambda: self.lost_since is not None or not self.outbox.batch(), self._task)
         await stop(self._task)
+        await self._calls.close()
         if self._calls.durable_writes is not None:
             await self._calls.durable_writes.close(CLOSE_WITHIN)
         self.wait_timer.close()

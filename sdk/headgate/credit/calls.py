@@ -3,13 +3,13 @@
 import asyncio
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
 from headgate._util.flag import Flag
 from headgate._util.reconnect import AWAY, until_answered
-from headgate._util.tasks import StepCallbacks
+from headgate._util.tasks import Running, StepCallbacks, in_background, stop
 from headgate.core.account.calls import Acquire, Call, Create, Credit, Explain, Leave, Publish, Reap
 from headgate.core.account.machine import Account
 from headgate.core.credit import CreditLine, Lease
@@ -33,6 +33,8 @@ Ensure = Callable[[bool], Any]
 """Makes a destination exist; its argument says whether it was known before and is gone."""
 Refill = Callable[[Callable[[str, int], None], Callable[[], None] | None], None]
 """Begins to fetch what is missing from a destination's pools, if it has any; calls the second once all were asked."""
+Draw = Callable[[Sequence[int]], Coroutine[Any, Any, int] | None]
+"""Returns what fetches the rate for messages of these sizes, and when they may go; None where slices share none."""
 
 
 def any_incarnation() -> int:
@@ -54,6 +56,7 @@ class AccountCalls:
         ensure: makes the destination exist.
         forget: drops what is remembered of the destination.
         refill: fetches what is missing from its pools.
+        draw: fetches what is missing of a rate that slices share.
         sure: whether hints come for certain.
         holds_messages: False for a gate, whose grants are to be safe before they are used.
 
@@ -79,6 +82,7 @@ class AccountCalls:
         ensure: Ensure,
         forget: Callable[[], None],
         refill: Refill,
+        draw: Draw,
         sure: Callable[[], bool],
         *,
         holds_messages: bool,
@@ -100,6 +104,8 @@ class AccountCalls:
         self._observer = observer
         self._confirmations = confirmations
         self._ensure, self._refill, self._sure = ensure, refill, sure
+        self._draw = draw
+        self._drawing: Running = {}
         self._gives_up = options.on_loss == "closed"
         self._holds_messages = holds_messages
         self._waiting: DurableBackend | None = None
@@ -218,7 +224,21 @@ class AccountCalls:
             unwanted=self._observer.wanted.unwanted(bodies) if self._observer.wanted.selectors and not spools else "",
         )  # fmt: skip
         self._waiting = waiting
+        if answer.code == "OK" and answer.stored < len(bodies) and not self._drawing:
+            drawn = self._draw([len(body) for body in bodies[answer.stored :]])
+            if drawn is not None:
+                in_background(self._take_lent(drawn), self._drawing, f"headgate rate of {self._address.name}")
         return answer
+
+    async def _take_lent(self, drawn: Coroutine[Any, Any, int]) -> None:
+        again_ms = await drawn
+        self.account.lent(again_ms, self._loop.time())
+        self.stir()
+
+    async def close(self) -> None:
+        """Stop what goes on beside the calls."""
+        for task in tuple(self._drawing):
+            await stop(task)
 
     async def _leave(self, call: Leave) -> None:
         if self._observer.unreported:

@@ -27,12 +27,14 @@ from headgate.errors import (
 from headgate.namespace.defaults import durability_of
 from headgate.namespace.pool_slices import Pools
 from headgate.namespace.registry import Registry
+from headgate.namespace.shared_rates import SharedRates
 from headgate.namespace.spreads import Place, Spreads
 from headgate.redis.keys import Address, move_id
 from headgate.redis.replies import Account
 from headgate.redis.store import Store
 from headgate.redis.stores.links import LinkStore
 from headgate.redis.stores.moves import MoveStarted, MoveStore
+from headgate.redis.stores.rates import RateStore
 from headgate.redis.stores.spreads import SpreadStore
 
 TTL_MS: Final = 5000
@@ -77,6 +79,7 @@ class Moves:
     def __init__(self, store: Store, pools: Pools, registry: Registry) -> None:
         self.store, self.pools, self.registry = store, pools, registry
         self.spreads = Spreads(registry, SpreadStore(store.server))
+        self.rates = SharedRates(registry, RateStore(store.server))
         self.single, self.links = MoveStore(store.server), LinkStore(store.server)
 
     async def discard(self, address: Address, id_: str) -> None:
@@ -226,11 +229,17 @@ class _Move:
                 return None
             self._check_target(answer, size)
             if answer.held >= size and answer.held_m >= 1:
+                await self._draw_rate(size)
                 return answer
             if names:
                 pools.refill(target, names, lambda _name, _limit: None)
                 await asyncio.sleep(PAUSE)
         raise DestinationFull(target.shown, size, "it has no room for it")
+
+    async def _draw_rate(self, size: int) -> None:
+        """Have a slice lent what its rate takes, before the message is taken out."""
+        if await self._moves.rates.fetch(self._target, [size]):
+            raise DestinationFull(self._target.shown, size, _NO_ROOM["RATE"])
 
     async def _is_anew(self, code: str) -> bool:
         """Return whether a slice took nothing because it was not there yet, or was held for a change of slices."""

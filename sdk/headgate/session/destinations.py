@@ -193,6 +193,7 @@ class SessionDestinations:
                 lambda tell, asked: self.context.pools.refill(
                     presence.address, self.context.registry.pools(presence.address), tell, asked
                 ),
+                lambda sizes: self.context.rates.draw(presence.address, sizes),
                 waits=self.context.waits,
                 holds_messages=kinds != ("gate",),
                 credit=goes_on(before.credit) if before else line,
@@ -321,6 +322,7 @@ class SessionDestinations:
                     ensure,
                     lambda: None,
                     lambda _tell, _asked: None,
+                    lambda _sizes: None,
                     waits=Waits(),
                     holds_messages=False,
                 )

@@ -17,6 +17,8 @@ from headgate_coordinator.operate.status import LinkState
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.policy.test_bridges import bridges, fields, rule, settled, stored
 from tests.links.sites import SiteOf, reach_of, route
+from tests.sdk.namespace.test_shared_rates import stored as entries
+from tests.sdk.namespace.test_shared_rates import within
 from tests.support.leaks import delete_namespace
 from tests.support.waiting import wait_until
 
@@ -257,3 +259,14 @@ async def test_nodes_that_are_killed_while_slices_change_lose_and_double_nothing
         await settled(client, "orders", "billing")
         draining.cancel()
     assert all(numbers == list(range(150)) for numbers in got.values())
+
+
+async def test_a_target_with_slices_and_a_rate_takes_what_that_allows(worked: headgate.Client) -> None:
+    """Mutant: who works on a link has nothing in hand of the rate, ever."""
+    target = rule("billing", 'limit = "64kB"\nslices = 3\nrate.messages = "100/s"\nrate.burst = 5')
+    await worked.apply_policy(loads(target + bridges(("orders", "billing"), more=" ")))
+    await worked.apply("orders", kind="queue")
+    await send(worked, 2)
+    numbers = await came(worked, "billing", 40)
+    assert all(one == list(range(20)) for one in numbers.values())
+    assert within(await entries(worked, 1, "billing"), 100, 5)

@@ -438,6 +438,11 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     "at most MAX_COMPARED members, which is asked before": {
         "lib/fair": "for i = 1, #members, 2 do",
     },
+    "at most 48 slices": {
+        "lib/lender": "for k, e, granted, spent, back, served, seen, need in string.gmatch(text, BORROWER_PATTERN) do"
+        "|for k, m in pairs(l.members) do",
+        "rate_lend": "for k, one in pairs(lender.members) do|for k = 0, d.of_slices - 1 do",
+    },
     "at most 100, which is asked before": {
         "snapshot": "for i, info in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do"
     },

@@ -28,6 +28,7 @@ from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.gateway.authorizer import Authorizer
 from headgate_coordinator.node.gateway.pinned_calls import PinnedCalls
 from headgate_coordinator.node.gateway.pool_calls import PoolCalls
+from headgate_coordinator.node.gateway.rate_calls import RATE_SCRIPTS, RateCalls
 from headgate_coordinator.node.gateway.required_grants import MOST_WAITED_MS, SECURED, text_of
 from headgate_coordinator.node.gateway.spooled_batches import SpooledBatches
 from headgate_coordinator.node.gateway.visible import VisibleNamespace, asks_for_policy, hide_holds
@@ -77,7 +78,7 @@ class Executor:
         self._creations = creations
         self._server = parts.store.server
         self._pool_calls = PoolCalls(parts)
-        self._pinned_calls = PinnedCalls(parts, self._server)
+        self._pinned_calls, self._rate_calls = PinnedCalls(parts, self._server), RateCalls(parts, self._server)
         self.shown = VisibleNamespace(authorizer.access, policies)
         self._sources: dict[str, None] = {}
         self._looked_at = float("-inf")
@@ -204,6 +205,8 @@ class Executor:
                 return [b"OK", b"0"]
             if address.name not in self._sources and len(self._sources) < SOURCES:
                 self._sources[address.name] = None
+        if op.name in RATE_SCRIPTS:
+            return await self._rate_calls.make(op, address, keys, values)
         if values.get("weight", 0) > 1 and not self._authorizer.manages(address.name):
             await self._check_weight(address, values["weight"])
         return await self._pinned_calls.make(op, address, values)

@@ -48,6 +48,8 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "pool_share": NOBODY,
     "pool_site": NOBODY,
     "publish": frozenset({SENDS}),
+    "rate_lend": frozenset({SENDS}),  # who does not manage the namespace has the node do it
+    "rate_take": frozenset({SENDS}),  # likewise, and only looks
     "reap": ANY,
     "recount": frozenset({MANAGES}),
     "remove": frozenset({MANAGES}),

@@ -7,7 +7,6 @@ from headgate.core.names import encode_name, messages_pool, slices_pool
 from headgate.errors import PolicyError
 
 _LEVEL: Final = "set a limit in bytes alone, which holds over all slices"
-_PACE: Final = "let senders take of a limiter or a bucket, whose rate holds over all that use it"
 _STORE: Final = "let when_full say block, or fail, and give it more memory by more slices"
 _ONE: Final = "leave out one of the two, or write 'default' for what a preset or a wider rule sets"
 _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
@@ -19,8 +18,6 @@ _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
     "deadlock": ("deadlock", frozenset({"", "none", "alert"}), "leave it at alert"),
     "store": ("store", frozenset({""}), _STORE),
     "store_nonpersistent": ("store_nonpersistent", frozenset({""}), _STORE),
-    "send_rate": ("send_rate", frozenset({""}), _PACE),
-    "send_byte_rate": ("send_byte_rate", frozenset({""}), _PACE),
     "delivery_rate": ("delivery_rate", frozenset({""}), "let consumers take of a limiter before they receive"),
     "slow_multiple": ("slow_multiple", frozenset({""}), _ONE),
     "slow_rate": ("slow_rate", frozenset({""}), _ONE),
@@ -48,7 +45,8 @@ _SUMMED: Final = frozenset({
 """Fields of slices that say together what those of a whole destination say."""
 _HIGHEST: Final = frozenset({"consumers", "active", "learning_until", "epoch_ms", "largest_bytes"})
 _LOWEST: Final = frozenset({"next_due"})
-_OWN: Final = frozenset({"slices_pool", "messages_pool", "placed", "of_slices", "spread"})
+_RATES: Final = ("send_hand", "send_byte_hand", "send_lent", "send_byte_lent")
+_OWN: Final = frozenset({"slices_pool", "messages_pool", "placed", "of_slices", "spread", *_RATES})
 """Fields that say how a destination is spread, and nothing of what it is."""
 
 

@@ -1,0 +1,86 @@
+--[[
+  rate_lend - the first slice of a destination lends a slice what a rate that all slices share allows it.
+
+  What is lent and not known to be spent is within the burst, whoever dies. Slices that wait take turns: what those were served
+  less need that wait too is left to them. Nothing is lent before each slice has told what it has, by this number of `home`.
+
+  KEYS  the destination's, as lib/keys
+  ARGV[1] run_id    run                    the server's run id as the caller learnt it when it connected
+  ARGV[2] kind      'send' or 'send_byte'  which rate
+  ARGV[3] slice     0 to 47                which one asks
+  ARGV[4] home      total                  as rate_take returned it there
+  ARGV[5] epoch     total                  likewise
+  ARGV[6] granted   total                  likewise
+  ARGV[7] spent     total                  likewise
+  ARGV[8] back      total                  likewise
+  ARGV[9] need      0 to 2^52              for the first that waits there; 0 only tells
+  ARGV[10] want     0 to 2^52              for all that wait there
+  Returns {code, home, granted, again_ms, slice...}; granted: total of what this slice was lent: take it there
+  Codes    OK, SHORT (the first may go in again_ms; where slices follow, what these have in hand may have to come back: have them
+           give it back, and tell), OLD (the report is of another home, or older: take this one, with nothing granted, and tell that),
+           ASK (slices that follow have not told what they have), UNBOUND (no such rate here), UNKNOWN (no such destination)
+]]
+--- @include "lib/lender"
+local WAITS_MS = 1500 -- after which whoever waits and does not ask again is waited for no more
+local COLLECT_MS = 100 -- slices are asked for what is in hand at most so often
+local MOST_AGAIN_MS = 3600000
+local EPSILON = 1e-6 -- of a token: what rounding to microseconds may take
+local run_id, kind, slice = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local home, epoch, granted = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local spent, back, need, want = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+
+if not load_destination(run_id, 0) then
+  return { 'UNKNOWN' }
+elseif not d[kind .. '_rate'] or not d.of_slices then
+  return { 'UNBOUND' }
+end
+read_lender(kind)
+local m = lender.members[slice]
+if home > lender.home or (home == lender.home and granted > (m and m.epoch == epoch and m.granted or 0)) then
+  begin_lending(kind, home, true) -- something was lent that is forgotten here
+end
+if home ~= lender.home or (m and epoch < m.epoch) then
+  save_lender(kind)
+  return { 'OLD', int(lender.home), '0', '0' }
+end
+m = report(kind, slice, epoch, spent, back)
+local unknown = {}
+for k = 0, d.of_slices - 1 do
+  if not lender.members[k] then
+    unknown[#unknown + 1] = int(k)
+  end
+end
+if #unknown > 0 then
+  save_lender(kind)
+  return { 'ASK', int(lender.home), int(m.granted), '0', unpack(unknown) }
+end
+
+local rate, burst = d[kind .. '_rate'], d[kind .. '_burst']
+local left, others = tokens_left(rate, burst, lender.tat), {}
+local in_hand, first = m.granted - m.spent - m.back, math.min(need, burst)
+if need > 0 and not waits(m, WAITS_MS) then
+  m.served = math.max(m.served, lender.turn)
+end
+for k, one in pairs(lender.members) do
+  if k ~= slice then
+    local has = one.granted - one.spent - one.back
+    left = left - has - (waits(one, WAITS_MS) and one.served < m.served and math.max(0, math.min(one.need, burst) - has) or 0)
+    others[#others + 1] = has > 0 and int(k) or nil
+  end
+end
+local code, again = 'OK', 0
+if need > 0 and left + EPSILON >= first then
+  local more = math.max(0, (need > burst and need or math.min(want, math.floor(left + EPSILON))) - in_hand)
+  lender.turn = math.max(lender.turn, m.served)
+  m.granted, m.served, m.need = m.granted + more, m.served + more, 0
+elseif need > 0 then
+  code, again = 'SHORT', math.max(1, math.ceil((first - left) * 1000 / rate))
+  m.need, m.seen = need, now_ms
+end
+if code == 'SHORT' and #others > 0 and math.abs(now_ms - lender.asked) >= COLLECT_MS then
+  lender.asked = now_ms
+else
+  others = {}
+end
+save_lender(kind)
+return { code, int(lender.home), int(m.granted), int(math.min(again, MOST_AGAIN_MS)), unpack(others) }

@@ -1,0 +1,104 @@
+"""All slices of a destination share its rates: the first one has them, and lends what others are about to use.
+
+Nothing moves in one step between slots. It moves by totals: *look* at a slice, have the first one *lend*, and *take*
+that in hand at the slice. Any process may take any of these steps, twice or late, and may die between two of them.
+"""
+
+import contextlib
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from headgate.core.names import slice_name, slice_number
+from headgate.errors import CoordinatorUnavailable
+from headgate.namespace.registry import Registry
+from headgate.namespace.slice_limits import agree_on_rate
+from headgate.redis.keys import Address
+from headgate.redis.stores.rates import KINDS, Hand, Kind, RateStore
+
+STEPS: Final = 8
+"""Steps for which one attempt goes on: others may change what it saw."""
+LOOK_MS: Final = 1000
+"""Milliseconds until the next attempt where there is nothing to be lent, or nobody to lend it."""
+
+
+class SharedRates:
+    """`SharedRates` brings slices of destinations what they may send of a rate."""
+
+    def __init__(self, registry: Registry, store: RateStore) -> None:
+        self._registry, self._store = registry, store
+
+    def draw(self, part: Address, sizes: Sequence[int]) -> Coroutine[Any, Any, int] | None:
+        """Return what fetches the rate for messages that wait at a slice; None at a destination without slices.
+
+        It returns in how many ms the first of them may go, 0 where it may now.
+        """
+        return self._draw(part, sizes) if sizes and "slices_pool" in self._registry.fields(part) else None
+
+    async def fetch(self, part: Address, sizes: Sequence[int]) -> int | None:
+        """Fetch the rate as :meth:`draw` does, for whoever does not follow the settings; None without slices.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        await self._registry.refresh(part)
+        drawn = self.draw(part, sizes)
+        return None if drawn is None else await drawn
+
+    async def _draw(self, part: Address, sizes: Sequence[int]) -> int:
+        if not self._kinds(part):
+            await self._registry.refresh(part)
+        for kind in self._kinds(part):  # in one order, so that nobody waits for one with the other in hand
+            need, want = (1, len(sizes)) if kind == "send" else (sizes[0], sum(sizes))
+            if again_ms := await self.lend(part, kind, need, want):
+                return again_ms
+        return 0
+
+    def _kinds(self, part: Address) -> list[Kind]:
+        fields = self._registry.fields(part)
+        return [kind for kind in KINDS if fields.get(f"{kind}_rate")]
+
+    async def lend(self, part: Address, kind: Kind, need: int, want: int) -> int:
+        """Have a slice lent what it needs, and up to what it wants; returns in how many ms, 0 where it has it.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        hand = await self._store.take(part, kind)
+        for _ in range(STEPS):
+            if hand.code != "OK":
+                break
+            loan = await self._store.lend(part.whole, kind, slice_number(part.name), hand, need, want)
+            if loan.code == "OK":
+                await self._store.take(part, kind, home=loan.home, epoch=hand.epoch, granted=loan.granted)
+                return 0
+            if loan.code == "OLD":
+                hand = await self._store.take(part, kind, home=loan.home)
+            elif loan.code == "ASK":
+                for number in loan.slices:
+                    await self._tell(part, number, kind, loan.home)
+            elif loan.code == "SHORT" and loan.slices:
+                for number in loan.slices:
+                    with contextlib.suppress(CoordinatorUnavailable):  # what it has in hand it keeps
+                        await self._tell(part, number, kind, loan.home, back=True)
+            elif loan.code == "SHORT":
+                return loan.again_ms
+            else:
+                break
+        return LOOK_MS
+
+    async def _tell(self, of: Address, number: int, kind: Kind, home: int, *, back: bool = False) -> None:
+        """Have another slice say what it has in hand, or give it back, and tell the first one."""
+        whole = of.whole
+        part = Address.of(of.namespace, slice_name(whole.name, number))
+        hand = await self._store.take(part, kind, home=home, back=back)
+        if hand.code != "OK" and not back:
+            hand = await self._bind(part, kind, home)
+        if hand.code == "OK":
+            await self._store.lend(whole, kind, number, hand)
+
+    async def _bind(self, part: Address, kind: Kind, home: int) -> Hand:
+        """Make a slice that is not there yet, or give it the rate: without that, it sends what it likes."""
+        registry = self._registry
+        await registry.ensure(part, (await registry.kind(part.whole) or "queue",), recover=bool(registry.fields(part)))
+        await agree_on_rate(self._store.server, part, kind)
+        return await self._store.take(part, kind, home=home)

@@ -1,0 +1,68 @@
+"""The scripts of rates that all slices of a destination share, as typed calls."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from headgate.redis.backend import Backend
+from headgate.redis.keys import Address
+from headgate.redis.scripts import script
+
+Kind = Literal["send", "send_byte"]
+KINDS: Final[tuple[Kind, ...]] = ("send", "send_byte")
+"""Rates that are shared: of messages, and of bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """A hand is what a slice has of a rate, in totals; see ``lua/rate_take.lua``."""
+
+    code: str
+    home: int = 0
+    epoch: int = 0
+    granted: int = 0
+    spent: int = 0
+    back: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """A loan is the answer of the first slice, which lends a rate; see ``lua/rate_lend.lua``."""
+
+    code: str
+    home: int = 0
+    granted: int = 0
+    again_ms: int = 0
+    slices: tuple[int, ...] = ()
+
+
+class RateStore:
+    """A rate store lends what a rate allows to slices, and has them take it in hand."""
+
+    def __init__(self, server: Backend) -> None:
+        self.server = server
+
+    async def take(
+        self, part: Address, kind: Kind, *, home: int = 0, epoch: int = 0, granted: int = 0, back: bool = False
+    ) -> Hand:
+        """Tell a slice what it was lent, or only look; ``back`` has it give back what it keeps in hand.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        op = script("rate_take")
+        values = {"kind": kind, "home": home, "epoch": epoch, "granted": granted, "mode": "back" if back else "keep"}
+        code, *totals = await self.server.call(op, part.keys("-"), op.argv({"run_id": None, **values}))
+        return Hand(code.decode(), *map(int, totals))
+
+    async def lend(self, whole: Address, kind: Kind, number: int, hand: Hand, need: int = 0, want: int = 0) -> Loan:
+        """Tell the first slice what another one has in hand, and what the first that waits there needs, if any does.
+
+        Raises:
+            CoordinatorUnavailable: Redis does not answer.
+        """
+        op = script("rate_lend")
+        totals = {name: getattr(hand, name) for name in ("home", "epoch", "granted", "spent", "back")}
+        values = {"kind": kind, "slice": number, **totals, "need": need, "want": want}
+        code, *numbers = await self.server.call(op, whole.keys("-"), op.argv({"run_id": None, **values}))
+        home, granted, again_ms, *slices = map(int, numbers) if numbers else (0, 0, 0)
+        return Loan(code.decode(), home, granted, again_ms, tuple(slices))
