@@ -2,7 +2,7 @@
   rate_lend - the first slice of a destination lends a slice what a rate that all slices share allows it.
 
   What is lent and not known to be spent is within the burst, whoever dies. Slices that wait take turns: what those were served
-  less need that wait too is left to them. Nothing is lent before each slice has told what it has, by this number of `home`.
+  less need that wait too is left to them. Nothing is lent before each slice has reported what it has, by this number of `home`.
 
   KEYS  the destination's, as lib/keys
   ARGV[1] run_id    run                    the server's run id as the caller learnt it when it connected
@@ -18,7 +18,7 @@
   Returns {code, home, granted, again_ms, slice...}; granted: total of what this slice was lent: take it there
   Codes    OK, SHORT (the first may go in again_ms; where slices follow, what these have in hand may have to come back: have them
            give it back, and tell), OLD (the report is of another home, or older: take this one, with nothing granted, and tell that),
-           ASK (slices that follow have not told what they have), UNBOUND (no such rate here), UNKNOWN (no such destination)
+           ASK (slices that follow have not reported what they have), UNBOUND (no such rate here), UNKNOWN (no such destination)
 ]]
 --- @include "lib/lender"
 local WAITS_MS = 1500 -- after which whoever waits and does not ask again is waited for no more

@@ -29,7 +29,6 @@ from tests.lua.mutants_of_pools_over_sites import POOLS_OVER_SITES
 from tests.lua.mutants_of_rules import RULES
 from tests.lua.mutants_of_selectors import SELECTORS
 from tests.lua.mutants_of_shadows import SHADOWS
-from tests.lua.mutants_of_shared_rates import SHARED_RATES
 from tests.lua.mutants_of_spool import SPOOL
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -107,7 +106,6 @@ MUTANTS: Final = tuple(
         *LIMITERS,
         *SELECTORS,
         *SHADOWS,
-        *SHARED_RATES,
         *BANDS,
         *POOLS_OVER_SITES,
         *SPOOL,

@@ -127,7 +127,7 @@ class LinkWorker:
         self.spool: SpooledWrites | None = None
         self.rates: SharedRates | None = None
         self.dead_rates: SharedRates | None = None
-        """What lends the target, and where dead letters go, a rate that slices share."""
+        """These lend the target, and where dead letters go, a rate that slices share."""
 
     async def perform(self, call: Call) -> tuple[Opened | Read | Committed | NoStore | RateTaken, int]:
         """Make one call; returns its answer, and how many replicas have what the target has.

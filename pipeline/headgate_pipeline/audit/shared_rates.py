@@ -20,8 +20,8 @@ SKEW_MS: Final = 50
 def beyond(entries: Iterable[tuple[Any, ...]], settings: Settings, skew_ms: int) -> dict[str, list[Finding]]:
     """Return what was sent beyond the rates of one destination, by slice; of entries in order of time.
 
-    An entry is the name of its slice, and :data:`COLUMNS`. What was sent before an ``apply`` is not judged, for other
-    rates may have held.
+    An entry is the name of its slice, and :data:`COLUMNS`. Nothing from before an ``apply`` is judged, for other rates
+    may have held.
     """
     rate = SendRate(settings, 2 * skew_ms)
     slices: dict[int, str] = {}

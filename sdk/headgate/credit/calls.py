@@ -232,7 +232,7 @@ class AccountCalls:
 
     async def _take_lent(self, drawn: Coroutine[Any, Any, int]) -> None:
         again_ms = await drawn
-        self.account.lent(again_ms, self._loop.time())
+        self.account.waiters.lent(again_ms, self._loop.time())
         self.stir()
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""All slices of a destination share its rates: the first one has them, and lends what others are about to use.
+"""A slice takes what it sends of a rate from the first slice, which has the whole of it.
 
 Nothing moves in one step between slots. It moves by totals: *look* at a slice, have the first one *lend*, and *take*
 that in hand at the slice. Any process may take any of these steps, twice or late, and may die between two of them.
@@ -35,7 +35,7 @@ class SharedRates:
         return self._draw(part, sizes) if sizes and "slices_pool" in self._registry.fields(part) else None
 
     async def fetch(self, part: Address, sizes: Sequence[int]) -> int | None:
-        """Fetch the rate as :meth:`draw` does, for whoever does not follow the settings; None without slices.
+        """Fetch the rate as :meth:`draw` does, after a look at the settings; None without slices.
 
         Raises:
             CoordinatorUnavailable: Redis does not answer.

@@ -11,7 +11,7 @@ from typing import Final
 
 from headgate.core.account.calls import Acquire, Call, CountDrops, Create, Credit, Explain, Leave, Publish, Reap, Totals
 from headgate.core.account.ports import Destination, Effects, WaitFailures
-from headgate.core.account.waiters import LONG_PAUSE, RATE_POLL, Waiters
+from headgate.core.account.waiters import LONG_PAUSE, Waiters
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine, Lease
 from headgate.core.outbox import Batch, Outgoing
 from headgate.errors import SessionExpired
@@ -673,11 +673,6 @@ class Account:
             self._ask_at = 0.0
         elif head:
             self._ends.too_large(head, limit)
-
-    def lent(self, again_ms: int, now: float) -> None:
-        """Note when the rate lets the next go: it was fetched from where slices share it."""
-        if self.waiters.rate_at:
-            self.waiters.rate_at = now + min(again_ms / 1000, RATE_POLL)
 
     def pools_asked(self, head: Outgoing, now: float) -> None:
         """Note that the pools lent the first in line what they have: those that do not wait go by the next answer."""

@@ -160,6 +160,11 @@ class Waiters:
         self.rate_at = now + min(ms / 1000, RATE_POLL) if ms else 0.0
         return begins
 
+    def lent(self, again_ms: int, now: float) -> None:
+        """Note when the rate lets the next go: it was fetched from where slices share it."""
+        if self.rate_at:
+            self.rate_at = now + min(again_ms / 1000, RATE_POLL)
+
     # Reasons.
 
     def looked(self, now: float, *, fully: bool) -> None:

@@ -1,4 +1,4 @@
-"""The scripts of rates that all slices of a destination share, as typed calls."""
+"""A rate store makes the calls by which slices of a destination share its rates."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -55,7 +55,7 @@ class RateStore:
         return Hand(code.decode(), *map(int, totals))
 
     async def lend(self, whole: Address, kind: Kind, number: int, hand: Hand, need: int = 0, want: int = 0) -> Loan:
-        """Tell the first slice what another one has in hand, and what the first that waits there needs, if any does.
+        """Tell the first slice what another one has in hand, and what those that wait there need.
 
         Raises:
             CoordinatorUnavailable: Redis does not answer.
