@@ -22,6 +22,7 @@ import pytest
 from headgate.amqp import remote
 from headgate.redis import connection, connection_options, server
 from headgate.session import destinations
+from headgate_coordinator.service.garbage import YOUNG
 from tests.links.sites import SiteOf, three_sites_of
 from tests.support import forked
 from tests.support.extent import WHOLE, at_another_server, examples
@@ -65,13 +66,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Look for no garbage among the tests: they stay for as long as the process."""
+    """Look for no garbage among the tests: they stay for as long as the process.
+
+    A test that collects it leaves out what is there, by `gc.freeze`, and never takes it in again: it would be half a
+    second for each full collection of the rest of the run. Young objects are looked through as seldom as in a node.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(YOUNG)
 
 
 @pytest.hookimpl(trylast=True)  # when their order is drawn

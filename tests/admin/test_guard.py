@@ -218,8 +218,7 @@ class TestSilence:
                 )
             )
             gc.collect()
-            gc.freeze()  # what the tests have is not the node's
-            stack.callback(gc.unfreeze)
+            gc.freeze()  # what the tests have is not the node's, nor any later test's
             gc.callbacks.append(note)
             stack.callback(gc.callbacks.remove, note)
             began = time.monotonic()

@@ -135,13 +135,12 @@ class Turns:
     @contextmanager
     def watched(self) -> Iterator[None]:
         gc.collect()
-        gc.freeze()  # a collection of all that the tests have is none of the node's
+        gc.freeze()  # a collection of all that the tests have is none of the node's, nor of any later test's
         self._loop._run_once = self  # type: ignore[attr-defined]
         try:
             yield
         finally:
             del self._loop._run_once  # type: ignore[attr-defined]
-            gc.unfreeze()
 
 
 def yardstick() -> float:

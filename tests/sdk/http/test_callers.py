@@ -131,6 +131,7 @@ async def test_an_answer_that_nobody_closes_holds_until_it_is_garbage(
     """Mutant: what an answer held is renewed for as long as the session lives, though nobody can end it any more."""
     await caller.open(session)
     site.go.clear()
+    gc.freeze()  # to look through all that the tests have would take half a second each time
     forgotten = await caller.begin(site.url)
     assert await held(slots) == 1
     del forgotten
@@ -171,6 +172,7 @@ async def test_a_websocket_of_aiohttp_holds_until_it_is_closed(
 
     app = aiohttp.web.Application()
     app.router.add_get("/", echo)
+    gc.freeze()
     async with TestServer(app) as server, aiohttp.ClientSession(middlewares=[limited(slots, slots=1)]) as web:
         async with web.ws_connect(server.make_url("/")) as socket:
             gc.collect()

@@ -78,6 +78,8 @@ def main(door: str, root: str, *arguments: str) -> None:
         quiet = ("-p", "no:terminal", "-p", "no:cacheprovider", "-n", "0")
         pytest.main([*quiet, *arguments], plugins=[_Importing()])
         importlib.import_module("hypothesis.strategies").characters(codec="utf-8").validate()  # half a second, kept
+        providers: Any = importlib.import_module("hypothesis.internal.conjecture.providers")
+        getattr(providers, "_get_local_constants", bool)()  # of our modules, which each process would parse: 0.2 s
         gc.enable()
         template.stand(listener)
 
