@@ -97,7 +97,7 @@ class Settlements:
         self._insists = terms.insists
         self._loop = asyncio.get_running_loop()
         self._queued = self._flushed = self._expirations = self._unknown = self._epoch = 0
-        self._doubted: set[bytes] = set()
+        self._doubted: frozenset[bytes] = frozenset()
         """Ids of deliveries that the state may have lost, as an answer came in a new epoch."""
         self._progress = Flag()
         self.use = ConsumerUser(self._loop, self._outcomes, self._dead_letters)
@@ -276,7 +276,7 @@ class Settlements:
         if epoch != self._epoch:
             if self._epoch:
                 going = (message.raw_id for _, message, _ in call.going)
-                self._doubted = {*self._machine.held, *going}
+                self._doubted = frozenset((*self._machine.held, *going))
             self._epoch = epoch
         if self._doubted:
             self._judge_doubted(call, stale)
@@ -292,7 +292,7 @@ class Settlements:
     def _judge_doubted(self, call: Exchange[Message], stale: int) -> None:
         """Tell those whose deliveries Redis may have lost that it may not have their settlements."""
         doubted = [one for one in call.going if one[1].raw_id in self._doubted]
-        self._doubted.difference_update([message.raw_id for _, message, _ in doubted])
+        self._doubted = self._doubted.difference([message.raw_id for _, message, _ in doubted])
         if stale and doubted:
             self._unknown += len(doubted)
             for _, message, future in doubted:
@@ -328,7 +328,7 @@ class Settlements:
     def expire(self) -> None:
         """Take note that all deliveries are others' now."""
         self.generation += 1
-        self._doubted.clear()
+        self._doubted = frozenset()
         self.lose(self._given_away)
         self._expirations += 1
         self._flushed = self._queued
