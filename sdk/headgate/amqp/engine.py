@@ -27,7 +27,7 @@ from headgate.amqp.link_closing import ClosingLinks, DrainingLinks
 from headgate.amqp.proton import delivery_tag, ffi, lib, put_text_map, read_condition, scratch, set_condition
 from headgate.amqp.rereading import MalformedAttach, echoes, read_attach, repeated
 from headgate.amqp.streaming import Streams
-from headgate.amqp.transport import SMALL, STRIDE, Buffers, InputChunks, begun
+from headgate.amqp.transport import MUCH, STRIDE, Buffers, InputChunks, begun
 from headgate.amqp.windows import SessionWindows
 
 MOST_IGNORED: Final = 200
@@ -152,7 +152,7 @@ class Engine:
             return
         self._data = data
         buffer, at, size = ffi.from_buffer(data), 0, len(data)
-        if size > SMALL and not self._buffers.used:
+        if size > MUCH and not self._buffers.used:
             self._buffers.grow()
         while at < size and not self._given_up:
             self._at, until = at, min(size, at + self._chunks.next)

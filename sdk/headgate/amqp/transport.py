@@ -14,8 +14,12 @@ from typing import Any, Final
 from headgate.amqp.limits import Limits
 from headgate.amqp.proton import SCRATCH, ffi, head, lib, put_symbols, put_text_map, tail
 
-SMALL: Final = 1024
-"""Bytes of each buffer of a connection that idles: more than what begins a link, or a heartbeat."""
+SMALL: Final = 256
+"""Bytes of each buffer of a connection that idles: more than a heartbeat, and most of what begins a link."""
+MUCH: Final = 1024
+"""Bytes that come at once for which the buffers are made large; less goes through small ones in pieces."""
+_MUCH_GOING: Final = 4096
+"""The same of what goes out: more than the answers to what begins a connection and its links."""
 LARGE: Final = 8192
 """Bytes of each buffer of others, as the library makes them."""
 _QUEUED: Final = 4096
@@ -118,9 +122,11 @@ class Buffers:
 
     def rest(self) -> None:
         """Make them small unless they were used since the last rest; called now and then."""
-        if not (self.is_small or self.used) and _AT:
+        if not self.used and _AT:
             words = _words(self._transport)
             memory, queue = _queue(words, _AT)
+            if words[_AT] == words[_AT + 3] == queue[0] == SMALL:
+                return  # for the library makes them larger as frames need that
             if words[_AT + 1] or words[_AT + 4] or queue[2]:
                 return  # something waits in them, for a peer that does not read or for the rest of a frame
             self._resize(SMALL)
@@ -188,9 +194,9 @@ class InputChunks:
 
     def write(self, pieces: list[bytes]) -> None:
         """Add what the library has to say."""
-        transport = self._transport
+        transport, much = self._transport, _MUCH_GOING
         while (size := lib.pn_transport_pending(transport)) > 0:  # at once: what is left would be moved each time
-            if size >= SMALL and self._buffers.is_small:  # there is more, it seems
+            if size >= SMALL and self._buffers.is_small and (much := much - size) <= 0:  # there is more, it seems
                 self._buffers.grow()
             buffer = self._scratch if size <= SCRATCH else ffi.new("char[]", size)
             lib.pn_transport_peek(transport, buffer, size)

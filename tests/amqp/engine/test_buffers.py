@@ -43,6 +43,16 @@ def test_a_new_connection_has_small_ones(pair: Pair) -> None:
     assert [body for body, _ in pair.server.messages] == [b"small"]
 
 
+def test_what_the_library_made_larger_by_itself_is_given_back(pair: Pair) -> None:
+    """Mutant: `rest` leaves alone what is not large."""
+    pair.sender().send(bytes(SMALL + 200))
+    pair.talk()
+    assert SMALL < max(_sizes(pair)) < LARGE
+    pair.server.engine.tick(1.0)
+    assert max(_sizes(pair)) < 2 * SMALL
+    assert [len(body) for body, _ in pair.server.messages] == [SMALL + 200]
+
+
 def test_what_large_messages_need_is_given_back(pair: Pair) -> None:
     """Mutants: a tick makes them small without a rest; it never does."""
     link = pair.sender()
