@@ -5,6 +5,7 @@ A send through the store takes a flush of the disk, so its share of those in mem
 """
 
 import asyncio
+import os
 import tempfile
 from pathlib import Path
 
@@ -19,6 +20,7 @@ BODY = b"x" * 1024
 REFERENCE = 56
 """Bytes, at the most."""
 VERBS = ("send", "receive")
+FLUSHES = 20
 MOST_OPERATIONS = 1.0
 LEAST_SHARE: dict[str, dict[int, float | None]] = {"send": {256: None, 1024: 0.7}, "receive": {256: 0.4, 1024: 0.4}}
 
@@ -50,6 +52,18 @@ async def _receive(session: headgate.Session, destination: str, count: int) -> f
     return count / watch.seconds
 
 
+def _flush(folder: Path, size: int) -> float:
+    """Return the seconds that a bare loop takes to write and flush a file of so many bytes."""
+    data, name = os.urandom(size), folder / "bare"
+    with Stopwatch() as watch:
+        for _ in range(FLUSHES):
+            with name.open("wb", buffering=0) as file:
+                file.write(data)
+                os.fsync(file)
+            name.unlink()
+    return watch.seconds / FLUSHES
+
+
 async def _spent(client: headgate.Client) -> None:
     """Wait until every segment is deleted, so that the next round begins as this one did."""
     address = Address.of_store(client.namespace, "disk")
@@ -62,6 +76,7 @@ async def _measure(tasks: int, count: int, rounds: int) -> list[Figure]:
     full = limit * 3 // 4 // tasks // len(BODY) * tasks
     rates: dict[str, list[float]] = {f"{where} {verb}": [] for where in ("memory", "spool") for verb in VERBS}
     operations: list[float] = []
+    flushes: list[float] = []
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         async with private_client() as (client, _), client.session("bench") as session:
             await client.set_store("disk", Path(folder).as_uri(), limit="unlimited")
@@ -71,6 +86,9 @@ async def _measure(tasks: int, count: int, rounds: int) -> list[Figure]:
             for turn in range(rounds + 1):
                 for name in ("memory", "spool"):
                     before = storage.operations
+                    if turn and name == "spool":
+                        flush = await asyncio.to_thread(_flush, Path(folder), tasks * len(BODY))
+                        flushes.append(flush * rates["memory send"][-1] / tasks)
                     await _send(session, name, full, tasks)  # then memory has no room
                     sent = await _send(session, name, count, tasks)
                     await _receive(session, name, full)
@@ -96,6 +114,7 @@ async def _measure(tasks: int, count: int, rounds: int) -> list[Figure]:
             Figure.typical(f"  share of {verb}s in memory, {of}", shares[verb], "", at_least=LEAST_SHARE[verb][tasks])
             for verb in VERBS
         ),
+        Figure.typical(f"  a bare flush of their bytes beside sends in memory, {of}", flushes, ""),
         at_most(f"storage operations for 100 messages, {of}", operations, "", MOST_OPERATIONS),
     ]
 
