@@ -170,7 +170,9 @@ def test_lines_of_lua_counts_code_only(source: str, count: int) -> None:
 
 FILES_IN_A_FOLDER = 20
 # folder -> its own limit; say why beside it.
-FULLER_BY_EXCEPTION: dict[str, int] = {}
+FULLER_BY_EXCEPTION: dict[str, int] = {
+    "tests/simulation": 21,  # each part of a world has its own
+}
 
 
 def test_no_folder_is_a_corridor() -> None:

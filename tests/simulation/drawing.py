@@ -13,6 +13,8 @@ from tests.simulation.shards import SHARD_FAULTS
 SPAN: Final = 8.0
 """Seconds in which all happens that is drawn; then nothing fails any more, and all must come to its end."""
 PROCESSES: Final = 3
+TAKES: Final = 12
+"""Kinds of what is taken of a limiter."""
 FAULTS: Final = (
     "freeze",
     "kill",
@@ -47,10 +49,12 @@ class Scene:
     Attributes:
         servers: the kind of deployment.
         nodes: through which all goes; 0 for clients that come to Redis themselves.
+        holds: whether there is a limiter, and nothing else.
     """
 
     servers: str = "alone"
     nodes: int = 0
+    holds: bool = False
 
 
 SCENES: Final = {
@@ -60,6 +64,7 @@ SCENES: Final = {
     "cluster": Scene("cluster"),
     "nodes of a cluster": Scene("cluster", nodes=2),
     "sites": Scene("sites"),
+    "limiters of a cluster": Scene("cluster", holds=True),
 }
 
 
@@ -101,6 +106,9 @@ def drawn(seed: int, scene: Scene) -> list[Event]:
     if scene.servers == "cluster":
         calls += some(chance.randint(1, 3), ("slices",), lambda: chance.choice((1, 2, 3, 4, 6)))
         calls += some(chance.randint(0, 2), ("order",), lambda: chance.choice((0, 1)))
+    if scene.holds:
+        calls = [event for event in calls if event.what == "slices"]
+        calls += some(chance.randint(12, 24), ("take",), lambda: chance.randrange(TAKES))
     return sorted(calls + faults, key=lambda event: event.at)
 
 

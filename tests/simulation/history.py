@@ -4,171 +4,27 @@ import asyncio
 import contextlib
 import gc
 import warnings
-from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final
 
 import headgate
-from headgate.errors import HeadgateError
-from headgate.policy import loads
-from tests.simulation.deployments import HOME, PART, THERE
+from tests.simulation.applications import FROM, GATE, ORDER_BY, QUEUE, TO, Application
+from tests.simulation.deployments import THERE
 from tests.simulation.drawing import FAULTS, OF_SERVERS, PROCESSES, SCENES, SITE_CUT, SPAN, Event, drawn
+from tests.simulation.holdings import Holder, Holdings
 from tests.simulation.loop import Process, Stuck
 from tests.simulation.nodes import NODE_FAULTS, Nodes, doors
-from tests.simulation.oracle import TTL, Oracle, body_of, token_in, value_of
+from tests.simulation.oracle import TTL, Oracle
 from tests.simulation.server import Backing, Rewrite
-from tests.simulation.sites import POOL, Letters, govern
+from tests.simulation.sites import POOL, Letters
 from tests.simulation.world import World
 
 SETTLES: Final = 30.0
 """Seconds that it may take for that."""
-QUEUE, GATE = "q", "g"
-FROM, TO = "from", "to"
 DESTINATIONS: Final = {QUEUE: ("queue", "90"), GATE: ("gate", "40")}
-ORDER_BY: Final = "header:v"
-"""What slices may keep the order of; messages have one of a few values."""
 BRIDGED: Final = {FROM: ("queue", "80"), TO: ("queue", "60")}
 """With nodes: what is sent to the one queue comes out of the other."""
-BRIDGE: Final = f"""
-[[bridge]]
-name = "b"
-from = "{FROM}"
-to = "{TO}"
-"""
-
-
-class Application:
-    """A process with a client of its own, which consumes, and sends and is admitted as it is bid."""
-
-    def __init__(self, history: "History", number: int, generation: int) -> None:
-        self.history, self.number, self.generation = history, number, generation
-        self.world, self.oracle = history.world, history.oracle
-        chance = Random(f"application {history.seed} {number} {generation}")
-        self.process = self.world.process(f"p{number}.{generation}", rate=1 + chance.uniform(-0.02, 0.02))
-        self.process.ahead = chance.uniform(-1000, 1000)
-        self.chance = chance
-        self.frozen_until = 0.0
-        at_part = history.letters is not None and number == PROCESSES - 1
-        self.site = (PART if at_part else HOME) if history.letters else ""
-        self.queue = THERE if at_part else QUEUE
-        self.client: Any = None
-        self.session: Any = None
-        self.producer: Any = None
-        self.gate: Any = None
-        self.forwards: Any = None
-        self.jobs: set[asyncio.Task[Any]] = set()
-        self.closing = False
-        self.life = self.world.spawn(self.process, self._live())
-
-    async def _patiently(self, what: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        while True:
-            try:
-                return await what()
-            except (HeadgateError, TimeoutError) as error:
-                self.world.note(self.process.name, "tries again", f"{type(error).__name__}: {error}"[:200])
-                await asyncio.sleep(0.2)
-
-    async def _live(self) -> None:
-        self.client = await self._patiently(lambda: self.history.client(self.site).__aenter__())
-        if self.queue == THERE or (self.site and not self.number):
-            await self._patiently(lambda: govern(self.client, self.site))
-        if not self.generation and not self.number:
-            for name, (kind, limit) in self.history.destinations.items():
-                slices = self.history.slices.get(name, {})
-                await self._patiently(partial(self.client.apply, name, kind=kind, limit=limit, **slices))
-            if self.history.nodes:
-                await self._patiently(lambda: self.client.apply_policy(loads(BRIDGE)))
-            self.history.made.set()
-        await self.history.made.wait()
-        self.client.on_state_loss(self._lost)
-        self.session = self.client.session(f"s{self.number}", ttl=TTL)
-        self.oracle.owners[self.session.id] = self.process
-        if self.queue == QUEUE:
-            self.gate = await self._patiently(lambda: self.session.gate(GATE))
-        self.producer = await self._patiently(lambda: self.session.producer(self.queue, window=60))
-        places = [self.queue]
-        if self.history.nodes:
-            self.forwards = await self._patiently(lambda: self.session.producer(FROM, window=60))
-            places.append(TO)
-        await asyncio.gather(*map(self._consume, places))
-
-    async def _consume(self, place: str) -> None:
-        consumer = await self._patiently(lambda: self.session.consumer(place, window=2))
-        while not self.closing:
-            try:
-                message = await consumer.receive(timeout=1)
-                if message is None:
-                    continue
-                token = token_in(message.body)
-                self.world.note(self.process.name, "receives", token)
-                self.oracle.receives(token)
-                await asyncio.sleep(self.chance.uniform(0.0, 1.5 if self.site else 0.3))
-                if self.chance.random() < 0.15:
-                    await message.release()
-                    continue
-                begun = self.world.loop.now
-                await message.accept(confirm=True, timeout=2)
-                self.oracle.has_accepted(place, token, begun)
-            except HeadgateError as error:
-                self.world.note(self.process.name, "consumes not", type(error).__name__)
-                await asyncio.sleep(0.05)
-
-    def _lost(self, loss: Any) -> None:
-        self.world.note(self.process.name, "hears of a loss", loss.destination, loss.lost)
-        self.oracle.losses[self.process.name] += loss.lost
-
-    def do(self, event: Event, number: int) -> None:
-        """Make one call, if this process is so far."""
-        if self.producer is None or self.process.dead or (event.what == "admit" and self.gate is None):
-            return
-        job = self.world.spawn(self.process, self._job(event, number))
-        self.jobs.add(job)
-        job.add_done_callback(self.jobs.discard)
-
-    async def _job(self, event: Event, number: int) -> None:
-        what, begun, timeout = f"{event.what}{number}", self.world.loop.now, 4.0
-        token = f"m{number}"
-        self.world.note(self.process.name, what)
-        try:
-            if event.what in ("send", "forward"):
-                producer, place = (self.producer, self.queue) if event.what == "send" else (self.forwards, FROM)
-                headers = {"v": value_of(token)} if self.history.slices else None
-                await producer.send(body_of(token, int(event.much)), headers=headers, timeout=timeout)
-                self.oracle.has_receipt(place, token, self.process)
-            elif event.what == "admit":
-                async with self.gate.admit(int(event.much), timeout=timeout):
-                    begun = self.world.loop.now
-                    await asyncio.sleep(timeout := 0.5)
-            else:
-                await self._change(event)
-            self.world.note(self.process.name, what, "is done")
-        except headgate.CreditTimeout as error:
-            self.world.note(self.process.name, what, str(error)[:200])
-            self.oracle.explained(what, begun, (error.explanation, error.paid))
-        except HeadgateError as error:
-            self.world.note(self.process.name, what, f"{type(error).__name__}: {error}"[:200])
-        self.oracle.ended(f"{what} of {self.process}", self.world.loop.now - max(begun + timeout, self.frozen_until))
-
-    async def _change(self, event: Event) -> None:
-        """Set something of the queue."""
-        if event.what == "limit":
-            self.oracle.applies(QUEUE, None)
-            await self.client.apply(QUEUE, limit=f"{event.much:.0f}")
-            self.oracle.applies(QUEUE, event.much)
-        elif event.what == "slices":
-            await self.client.apply(QUEUE, slices=int(event.much))
-        else:
-            await self.client.apply(QUEUE, order_by=ORDER_BY if event.much else None)
-
-    async def close(self) -> None:
-        """Close in time, whatever is under way."""
-        self.closing = True
-        begun = self.world.loop.now
-        self.life.cancel()
-        if self.client is not None:
-            await self.client.close()
-        self.oracle.ended(f"close of {self.process}", self.world.loop.now - begun)
 
 
 class History:
@@ -194,7 +50,9 @@ class History:
         self.destinations = DESTINATIONS | (BRIDGED if self.nodes else {})
         if self.letters:
             del self.destinations[QUEUE]  # which is as the policy says
-        self.oracle = self.world.deployment.oracle = Oracle(self.world.loop)
+        self._kind = Holder if self.scene.holds else Application
+        self.oracle = Holdings(self.world.loop, seed) if self.scene.holds else Oracle(self.world.loop)
+        self.world.deployment.oracle = self.oracle
         self.world.deployment.later = self._later
         for server in self.world.deployment.servers:
             server.watch = self._saw
@@ -228,7 +86,7 @@ class History:
 
     async def _story(self) -> None:
         loop = self.world.loop
-        self._applications = [Application(self, number, 0) for number in range(PROCESSES)]
+        self._applications = [self._kind(self, number, 0) for number in range(PROCESSES)]
         begins = loop.now
         nodes = self.nodes or self.letters
         if nodes:
@@ -255,6 +113,8 @@ class History:
                 self.oracle.breaks("P6", f"{self._left()} messages and {len(jobs)} calls are left, and nothing fails")
                 return
             await asyncio.sleep(0.25)
+        if self.scene.holds:
+            await self.world.spawn((one := self._living()[0]).process, one.finish())
         closing = [self.world.spawn(one.process, one.close()) for one in self._living()]
         await asyncio.wait(closing)
         for one in closing:
@@ -312,7 +172,7 @@ class History:
         self._later(seconds, self._begin, one.number, one.generation + 1)
 
     def _begin(self, number: int, generation: int) -> None:
-        self._applications.append(Application(self, number, generation))
+        self._applications.append(self._kind(self, number, generation))
 
     def _cut(self, one: Application | None, seconds: float) -> None:
         if one is not None:

@@ -140,4 +140,12 @@ MUTANTS: Final = (
         "messages of a value go to one slice, whoever sends them", "order", 15, scene="cluster",
         client=_goes_by_who_sends,
     ),
+    Mutant(
+        "what a key holds at another slice counts at its own", "P1", 2, scene="limiters of a cluster",
+        script=_in("join", ("= (levels.held[name] or 0) + value", "= levels.held[name] or 0")),
+    ),
+    Mutant(
+        "what a key owes of a rate goes along with it", "P8", 21, scene="limiters of a cluster",
+        script=_in("join", ("math.max(tat, now_us + value)", "tat")),
+    ),
 )  # fmt: skip

@@ -93,7 +93,7 @@ class Oracle:
         self._back: dict[str, Sight] = {}
         """Destination -> what a lost state brought back, whose bytes others may have by now."""
         self._back_at: dict[str, float] = {}
-        """Token -> when a lost state brought its message back."""
+        """Token -> when a lost state brought its message back, or forgot it."""
         self._former: dict[str, Sight] = {}
         """Destination -> what lay there at the server that was in charge before, which may go on with that."""
         self._ghost_at = 0.0
@@ -141,9 +141,10 @@ class Oracle:
         gone = {one for one in self.stored if one[0] in there} - back
         self.lost |= gone
         self.stored = self.stored - gone | back
-        for name in there & last.keys():
-            self._back_at |= dict.fromkeys(self._back[name].stored.values(), self.loop.now)
-        self.accepted -= self._back_at.keys()
+        again = {token for name in there & last.keys() for token in self._back[name].stored.values()}
+        again |= {token for _, token in gone}  # and a late copy of the call may store it once more
+        self._back_at |= dict.fromkeys(again, self.loop.now)
+        self.accepted -= again
 
     def clock_set(self, ahead: float) -> None:
         """Note that the clocks of all servers were set."""
@@ -284,10 +285,8 @@ class Oracle:
     def _leases(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
         for sid in before.leased.keys() - sight.leased.keys():
             owner, silent = self.owners.get(sid), self.loop.now - self.heard.get((name, sid), 0.0)
-            jumps = sum(at > self.loop.now - 2 * TTL for at in self._jumps)
-            least = LASTS[min(jumps, 2)]
             own = any(word.decode(errors="replace") == sid for word in call.words if len(word) < 80)
-            if owner and not own and owner.name != call.caller.removesuffix(AGAIN) and silent < least * TTL:
+            if owner and not own and owner.name != call.caller.removesuffix(AGAIN) and silent < self._lasts():
                 self.breaks("P4", f"{call.script} took {sid} its lease at {name}, {silent:.2f} s after its last call")
         if not sight.line:
             self._waits.pop(name, None)
@@ -299,6 +298,10 @@ class Oracle:
                 self.breaks(
                     "P4", f"{sid} died {self.loop.now - self.died[sid]:.2f} s ago and holds {held} bytes at {name}"
                 )
+
+    def _lasts(self) -> float:
+        """Return the seconds that a lease lasts at the least, as clocks were set of late."""
+        return LASTS[min(sum(at > self.loop.now - 2 * TTL for at in self._jumps), 2)] * TTL
 
     def _line(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
         head = sight.line[0] if sight.line and sight.opens else ""
@@ -342,10 +345,13 @@ class Oracle:
         if not any(one == token and place_of(name) == place for name, one in self.stored | self.lost):
             self.breaks("P3", f"the message {token} has a receipt and was never stored")
 
-    def receives(self, token: str) -> None:
+    def receives(self, token: str, session: str) -> None:
+        """Note that a session hands it out; one that was frozen past its lease may not know that others had it."""
         self.received.add(token)
         if token in self.accepted:
-            self.breaks("P5", f"the message {token} was accepted, and came again")
+            heard = [at for (name, sid), at in self.heard.items() if sid == session and (name, token) in self.stored]
+            if not heard or self.loop.now < max(heard) + self._lasts():
+                self.breaks("P5", f"the message {token} was accepted, and came again")
 
     def has_accepted(self, place: str, token: str, begun: float) -> None:
         """Note that it is confirmed; the answer may have been on its way as a failover lost what it says."""

@@ -35,6 +35,8 @@ DAY: Final = 1_700_000_000.0
 AGAIN: Final = " again"
 """Behind the caller of a call that came before, and comes once more."""
 LOST: Final = (0, 1, 2, 3, 5, 8, 13, 1000)
+OF_LIMITERS: Final = 26
+"""Keys of a script of limiters."""
 _pack: Final[Any] = hiredis.pack_command
 _HERE: Final = (
     (r"redis\.call\('TIME'\)", "redis.call('HMGET', 'sim:now', 's', 'us')"),
@@ -47,6 +49,9 @@ _OF_DESTINATION: Final = re.compile(rb"hg:\{[^{}/]+/[^{}]+\}")
 _OBSERVE: Final = """
 return { redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2]),
   redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), redis.call('XRANGE', KEYS[5], '-', '+') }
+"""
+_OBSERVE_HOLDS: Final = """
+return { redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[23]), {}, {} }
 """
 _COPY: Final = """
 redis.call('SELECT', ARGV[2])
@@ -271,12 +276,13 @@ class Redis:
         seconds, us = divmod(self.now_us, 1_000_000)
         looks = _OF_DESTINATION.fullmatch(words[1]) is not None
         keys = words[: 1 + int(words[0])] if looks else ()
+        observe = _OBSERVE_HOLDS if len(keys) > OF_LIMITERS else _OBSERVE
         call = _pack(("HSET", "sim:now", "s", seconds, "us", us)), _pack((b"EVALSHA", sha, *words))
         _, reply, said, _, *seen = self._run(
             *call,
             _pack(("LRANGE", "sim:said", 0, -1)),
             _pack(("DEL", "sim:said")),
-            *((_pack((b"EVALSHA", self._backing.load(_OBSERVE), *keys)),) if looks else ()),
+            *((_pack((b"EVALSHA", self._backing.load(observe), *keys)),) if looks else ()),
         )
         for channel, text in zip(said[::2], said[1::2], strict=True):
             for server in self.hears:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -66,8 +65,12 @@ class Limiter:
         self._open: dict[HandKey, Slice] = {}
 
         def make(at: Address) -> LimiterSlice:
+            def met_epoch(epoch: int) -> None:
+                met(at, epoch)
+                self._slices.met()
+
             return LimiterSlice(
-                store, wake_ups, at, session, self._ttl_ms, ensure_at(at), partial(met, at), self.lock, self._open
+                store, wake_ups, at, session, self._ttl_ms, ensure_at(at), met_epoch, self.lock, self._open
             )
 
         self._slices = SlicesOfLimiter(make, address, pinned)

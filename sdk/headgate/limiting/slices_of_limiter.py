@@ -55,7 +55,8 @@ class SlicesOfLimiter:
         self._passing: frozenset[str] = frozenset()  # names of limits of each key that are no slots
         self._opening = asyncio.Lock()
         self._waiting: Counter[str] = Counter()  # encoded keys that were at another slice before, and wait
-        self._whole: tuple[Pins, set[str]] = Pins(), set()  # those that hold nothing elsewhere, under these pins
+        self._whole: tuple[Pins, set[tuple[str, int]]] = Pins(), set()
+        """Keys that hold nothing elsewhere under these pins, with their slice's epoch: another may have lost that."""
         self._recounting: asyncio.Task[None] | None = None
         self._for_later: asyncio.Task[None] | None = None
         self.first = make(address)
@@ -234,7 +235,7 @@ class SlicesOfLimiter:
         whole = self._whole[1]
         if len(whole) >= MOST_KEPT:
             whole.clear()
-        whole.add(key)
+        whole.add(self._in_epoch(key))
         return False
 
     def _may_be_elsewhere(self, key: str) -> bool:
@@ -242,7 +243,16 @@ class SlicesOfLimiter:
         if self._whole[0] != pins:
             self._whole = pins, set()
         moved = slice_of_key(key, pins.before) != slice_of_key(key, pins.slices)
-        return (moved or pins.version > FIRST_CHANGE) and key not in self._whole[1]
+        return (moved or pins.version > FIRST_CHANGE) and self._in_epoch(key) not in self._whole[1]
+
+    def _in_epoch(self, key: str) -> tuple[str, int]:
+        at = self.at(key)
+        return key, at.machine.epoch if at is not None else 0
+
+    def met(self) -> None:
+        """Look again at what those hold elsewhere who wait, for an epoch began at a slice."""
+        if self._waiting:
+            self._look_again()
 
     @contextlib.contextmanager
     def recounting(self, key: str) -> Iterator[None]:

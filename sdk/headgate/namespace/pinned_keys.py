@@ -5,6 +5,7 @@ know, and goes on from there. Meanwhile nothing is admitted for keys that move; 
 """
 
 import asyncio
+import itertools
 import random
 import re
 from collections import defaultdict
@@ -122,7 +123,7 @@ class PinnedKeys:
         """Bring what one slice has of keys that belong to others, or only to some; returns False under other pins."""
         cursor = -1
         while cursor:
-            parted = await self._parted(parts[source], pins.slices, max(cursor, 0))
+            parted = await self._parted(parts, source, pins.slices, max(cursor, 0))
             cursor = parted.cursor
             by_slice: defaultdict[int, list[KeyRecord]] = defaultdict(list)
             for record in parted.records:
@@ -137,13 +138,18 @@ class PinnedKeys:
                 return False
         return True
 
-    async def _parted(self, part: Address, slices: int, cursor: int) -> Parted:
-        """Return a look at some keys of a slice, once it is known what they hold there."""
-        while True:
-            parted = await self._store.parted(part, slices, cursor)
+    async def _parted(self, parts: Sequence[Address], source: int, slices: int, cursor: int) -> Parted:
+        """Return a look at some keys of a slice, once it is known what they hold there.
+
+        Meanwhile the others are looked at in turn: one that failed over begins to learn with that, too.
+        """
+        for other in itertools.cycle(parts):
+            parted = await self._store.parted(parts[source], slices, cursor)
             if not parted.learning_ms:
                 return parted
             await asyncio.sleep(min(parted.learning_ms / 1000, LEARNING_PAUSE))
+            await self._look_at(other)
+        raise AssertionError(parts)
 
     async def tidy(self, whole: Address) -> None:
         """Tell each slice what of its keys is held elsewhere still, for keys that nobody waits for.

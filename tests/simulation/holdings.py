@@ -1,0 +1,269 @@
+"""A limiter with slices in a history: applications that hold something of it, and an oracle of what is held."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import headgate
+from headgate.core.credit import USE_UNTIL
+from headgate.errors import HeadgateError
+from tests.simulation.applications import Application
+from tests.simulation.drawing import TAKES, Event
+from tests.simulation.loop import Process, VirtualLoop
+from tests.simulation.oracle import TTL, Oracle
+from tests.simulation.server import Call
+from tests.simulation.sight import Sight
+
+LIMITER: Final = "l"
+KEYS: Final = ("a", "b", "c")
+ALL: Final = "all keys"
+
+LOOKS: Final = 0.3 * TTL + 1
+"""Seconds between the call that finds a lease over and the one that ends it, where calls are few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What is admitted for one key, or for all: so many slots at once, and tokens by a rate."""
+
+    slots: int
+    rate: float
+    burst: int
+
+
+KEY: Final = Limit(3, 0.2, 4)
+OF_ALL: Final = Limit(5, 0.5, 9)
+
+
+@dataclass(slots=True)
+class HoldSight(Sight):
+    """What lay at a slice after a script; ``leased`` are the slots of holds."""
+
+    keys: dict[str, str] = field(default_factory=dict)
+    """Hold -> its key."""
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """What an application holds, as it was told.
+
+    Attributes:
+        asked: when it asked for it.
+        over: whether it gave it back.
+        less: tokens that it gave back, at ``settled``.
+    """
+
+    process: Process
+    hold: headgate.Hold
+    key: str
+    amounts: dict[str, int]
+    asked: float
+    over: bool = False
+    less: int = 0
+    settled: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return self.amounts.get("tokens", 0) - self.less
+
+    def is_of(self, whose: str) -> bool:
+        return whose in (self.key, ALL)
+
+
+class Holdings(Oracle):
+    """What must hold of a limiter; half of them have limits of all keys, and sessions of half take amounts in hand."""
+
+    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+        super().__init__(loop)
+        self.of_all = OF_ALL if seed % 2 else None
+        self.in_hand = bool(seed // 2 % 2)
+        self._held: list[Held] = []
+        self._of_ghosts: dict[str, float] = {}
+        """Process -> when it was answered last by a server that was in charge no more."""
+        self._ahead: list[float] = []
+        """When clocks were set ahead."""
+        self._began: dict[str, float] = {}
+        """Slice -> since when it has been in its epoch."""
+        self._late: dict[tuple[str, str], float] = {}
+        """Slice and hold of a dead session -> when a call first found it there too late."""
+
+    @property
+    def _limits(self) -> list[tuple[str, Limit]]:
+        return [*((key, KEY) for key in KEYS), *([(ALL, self.of_all)] if self.of_all else [])]
+
+    # What holders may rely on.
+
+    def begins(self, process: Process, hold: headgate.Hold, key: str, amounts: dict[str, int], asked: float) -> Held:
+        """Judge all that is held as an application hears that it is admitted."""
+        one = Held(process, hold, key, amounts, asked)
+        if self._of_ghosts.get(process.name, 0.0) >= asked:
+            return one  # whoever decided it may have been in charge no more
+        self._held.append(one)
+        for whose, limit in self._limits:
+            slots = sum(one.amounts["slots"] for one in self._held if one.is_of(whose) and self._is_sure(one))
+            if slots > limit.slots:
+                self.breaks("P1", f"{slots} of {limit.slots} slots of {whose} are held")
+            if one.is_of(whose) and one.tokens and not self.in_hand:
+                self._rate(whose, limit)
+        return one
+
+    def settles(self, one: Held, tokens: int) -> None:
+        """Note that an application says to have used so many tokens."""
+        one.less, one.settled = one.tokens - tokens, self.loop.now
+
+    def _is_sure(self, one: Held) -> bool:
+        """Return whether it is surely held, by the clock of its process.
+
+        It is not where its lease was not renewed since clocks were set ahead, or by a server that is in charge.
+        """
+        if one.over or one.process.dead:
+            return False
+        here, self.loop.process = self.loop.process, one.process
+        left = one.hold.expires_in / one.process.rate
+        self.loop.process = here
+        doubted = max(self._of_ghosts.get(one.process.name, 0.0), *self._ahead, 0.0)
+        return left > 0 and self.loop.now + left - USE_UNTIL * TTL / one.process.rate > doubted
+
+    def _rate(self, whose: str, limit: Limit) -> None:
+        """Judge each window of time that ends now, but for what came back in it, and may be used again."""
+        used = [one for one in self._held if one.is_of(whose) and one.amounts.get("tokens")]
+        for begin in (one.asked for one in used):
+            inside = sum(one.tokens for one in used if one.asked >= begin)
+            back = sum(one.less for one in used if one.asked < begin < one.settled + 1)
+            bursts = 1 + sum(at >= begin for at in self._ahead)
+            if inside - back > limit.rate * (self.loop.now - begin) + limit.burst * bursts:
+                self.breaks("P8", f"{inside} tokens of {whose} were used in {self.loop.now - begin:.2f} s")
+
+    # What lies there.
+
+    def saw(self, call: Call) -> None:
+        if call.superseded:
+            self._of_ghosts[call.caller] = self.loop.now
+        super().saw(call)
+
+    def clock_set(self, ahead: float) -> None:
+        super().clock_set(ahead)
+        if ahead > 0:
+            self._ahead.append(self.loop.now)
+
+    def _read(self, name: str, call: Call) -> Sight:
+        flat, holds, *_ = call.seen
+        fields = {key.decode(): value.decode() for key, value in zip(flat[::2], flat[1::2], strict=True)}
+        sight = HoldSight(epoch=fields["epoch"], sliced=True)
+        for hold, text in zip(holds[::2], holds[1::2], strict=True):
+            state, _, _, _, key, _, amounts, _ = text.decode().split(" ")
+            slots = next((part[6:] for part in amounts.split(",") if part.startswith("slots:")), "0")
+            if state == "H":
+                sight.leased[hold.decode()], sight.keys[hold.decode()] = int(slots), key
+        return sight
+
+    def _stored(self, name: str, before: Any, sight: Sight) -> None:
+        if before is None or before.epoch != sight.epoch:
+            self._began[name] = self.loop.now
+
+    def _limit(self, name: str, call: Call, before: Sight, sight: Sight, total_before: int) -> None:
+        """Judge that no more lies there than a limit, as long as nothing that was written is lost."""
+        if self.lost_writes:
+            return
+        parts = [one for one in self._parts(name) if isinstance(one, HoldSight)]
+        for key in KEYS:
+            slots = sum(one.leased[hold] for one in parts for hold in one.leased if one.keys[hold] == key)
+            if slots > KEY.slots:
+                self.breaks("P1", f"{call.script} at {name} left {slots} of {KEY.slots} slots of {key} held")
+        if self.of_all and "%" not in name and sight.total > self.of_all.slots:
+            self.breaks("P1", f"{call.script} left {sight.total} of {self.of_all.slots} slots of all keys held")
+
+    def _leases(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
+        """Judge that the dead hold nothing for longer than their leases, where somebody calls."""
+        for hold in sight.leased if call.script == "admit" else ():
+            died = self.died.get(hold.rpartition(".")[0])
+            if died is None or self.loop.now < max(died, self.disturbed, self._began[name]) + TTL + 1:
+                self._late.pop((name, hold), None)
+            elif self.loop.now > self._late.setdefault((name, hold), self.loop.now) + LOOKS:
+                self.breaks("P4", f"{hold}, whose session died {self.loop.now - died:.2f} s ago, is held at {name}")
+
+    def _line(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
+        """Judge no order: tests of limiters do."""
+
+
+UNLIMITED: Final = {"slots": {"at_once": "unlimited"}, "tokens": {"rate": "unlimited"}}
+HOLDS: Final = 2.0
+"""Seconds for which something is held at the most."""
+PATIENCE: Final = 4.0
+LEARNS: Final = 25.0
+"""Seconds after which a slice that may have lost something has long learnt what is held."""
+
+
+def limits_of(limit: Limit) -> dict[str, dict[str, Any]]:
+    """Return limits as they are applied."""
+    return {"slots": {"at_once": limit.slots}, "tokens": {"rate": f"{60 * limit.rate:g}/min", "burst": limit.burst}}
+
+
+def taken(number: int) -> tuple[str, dict[str, int]]:
+    """Return for which key, and how much, is taken by a kind of these."""
+    key, much = KEYS[number % len(KEYS)], number * len(KEYS) // TAKES
+    return key, [{"slots": 1}, {"slots": 2}, {"slots": 1, "tokens": 2}, {"slots": 2, "tokens": 3}][much % 4]
+
+
+class Holder(Application):
+    """A process with a client of its own, which takes of a limiter as it is bid."""
+
+    oracle: Holdings
+    limiter: headgate.Limiter | None = None
+
+    async def make(self) -> None:
+        of_all = UNLIMITED if self.oracle.of_all is None else limits_of(self.oracle.of_all)
+        await self.patiently(
+            lambda: self.client.apply(LIMITER, kind="limiter", limits=of_all, key_limits=limits_of(KEY), slices=3)
+        )
+
+    async def work(self) -> None:
+        in_hand = self.oracle.in_hand
+        self.limiter = await self.patiently(lambda: self.session.limiter(LIMITER, in_hand=in_hand))
+
+    def can(self, _: str) -> bool:
+        return self.limiter is not None
+
+    async def job(self, event: Event, number: int) -> None:
+        what = f"{event.what}{number}"
+        self.world.note(self.process.name, what)
+        begun = self.world.loop.now
+        try:
+            if event.what == "slices":
+                await self.client.apply(LIMITER, slices=int(event.much))
+            else:
+                begun = await self._take(begun, *taken(int(event.much)))
+            self.world.note(self.process.name, what, "is done")
+        except HeadgateError as error:
+            self.world.note(self.process.name, what, f"{type(error).__name__}: {error}"[:200])
+        if event.what != "slices":  # which wait for masters that are away, and while one learns
+            late = self.world.loop.now - max(begun + PATIENCE, self.frozen_until)
+            self.oracle.ended(f"{what} of {self.process}", late)
+
+    async def _take(self, asked: float, key: str, amounts: dict[str, int]) -> float:
+        """Hold something for a while; returns when it was no longer."""
+        assert self.limiter
+        if self.chance.random() < 0.25:
+            found = await self.limiter.attempt(key=key, **amounts)
+            if not isinstance(found, headgate.Hold):
+                return asked
+        else:
+            found = await self.limiter.admit(key=key, timeout=PATIENCE, **amounts)
+        with found as hold:
+            held = self.oracle.begins(self.process, hold, key, amounts, asked)
+            await asyncio.sleep(self.chance.uniform(0.0, HOLDS))
+            if amounts.get("tokens", 0) > 1 and self.chance.random() < 0.5:
+                self.oracle.settles(held, 1)
+                hold.settle(tokens=1)
+            held.over = True
+        return self.world.loop.now
+
+    async def finish(self) -> None:
+        """See that nothing is held for good."""
+        assert self.limiter
+        of_all = [(None, self.oracle.of_all.slots)] if self.oracle.of_all else []
+        for key, slots in [*((key, KEY.slots) for key in KEYS), *of_all]:
+            try:
+                (await self.limiter.admit(key=key, timeout=LEARNS, slots=slots)).release()
+            except HeadgateError as error:
+                self.oracle.breaks("P4", f"nobody holds anything for {key or ALL}, and {error}")
