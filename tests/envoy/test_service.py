@@ -147,6 +147,29 @@ async def test_a_descriptor_asks_the_limiter_of_its_rule_for_its_key(client: hea
     assert (await stub.ShouldRateLimit(looks)).overall_code == OK
 
 
+async def test_keys_of_all_slices_share_what_all_may_and_hear_when_to_come_again(
+    client: headgate.Client, served: Open
+) -> None:
+    """Mutant: a call that its key's slice admits is not asked for where limits of all keys are."""
+    sliced = LIMITS.replace('match = "api"', 'match = "api"\nslices = 3').replace('rate = "60/min"', 'rate = "60/h"')
+    await client.apply_policy(loads(sliced + RULES))
+    stubs = [(await served())[1] for _ in range(2)]
+    for number in range(10):
+        page = {"path": "/", "tenant": f"t{number}"}
+        assert (await stubs[number % 2].ShouldRateLimit(request(page, hits=100))).overall_code == OK
+    for number in range(10, 16):
+        refused = await stubs[number % 2].ShouldRateLimit(request({"path": "/", "tenant": f"t{number}"}, hits=5))
+        assert refused.overall_code == OVER
+        assert refused.statuses[0].current_limit.name == "requests"
+        assert 60 < refused.statuses[0].duration_until_reset.seconds <= 300
+        assert 60 < int(refused.response_headers_to_add[0].value) <= 300, "as of all keys, not of its own"
+    await wait_until(lambda: _is(client, 0, "requests", "t12"), timeout=60, description="it used nothing of its own")
+    for name, code in (("a", OK), ("b", OK), ("c", OVER)):
+        assert (await stubs[1].ShouldRateLimit(request({"enter": name}))).overall_code == code
+    for name in "ab":
+        await stubs[0].ShouldRateLimit(request({"leave": name}))
+
+
 async def test_what_is_refused_takes_nothing_for_its_other_descriptors(client: headgate.Client, served: Open) -> None:
     """Mutant: each descriptor is counted for itself, as other services do."""
     _, stub = await served()

@@ -173,10 +173,11 @@ class Limiter(Face[headgate.limiting.limiter.Limiter]):
         if hold is not None:
             return hold
 
-        async def look() -> Refused | None:
-            return self._inner.known(key, amounts, band)
+        async def look() -> headgate.limiting.hold.Hold | Refused | None:
+            return self._inner.from_hand(key, amounts, band) or self._inner.known(key, amounts, band)
 
-        return self._thread.run(look())
+        found = self._thread.run(look())
+        return Hold(self, found) if isinstance(found, headgate.limiting.hold.Hold) else found
 
     def attempt(self, *, key: str | None = None, band: int | None = None, **amounts: int | str) -> Hold | Refused:
         """Return a hold, or a refusal; never waits for others; as :meth:`headgate.Limiter.attempt`."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -311,3 +311,15 @@ def test_threads_share_limits_of_all_keys_too(redis_url: str, cleanup_namespace:
         assert max(most) <= 5
         holds = [llm.attempt(slots=1, key=key) for key in KEYS]
         assert sum(map(bool, holds)) == 5
+
+
+def test_threads_have_parts_in_hand_too(redis_url: str, cleanup_namespace: str) -> None:
+    """Mutant: a thread takes nothing of two hands, which change together on the loop's thread."""
+    with headgate.sync.connect(redis_url, namespace=cleanup_namespace) as client, client.session() as session:
+        client.apply("llm", kind="limiter", limits={"slots": {"at_once": 400}}, slices=4)
+        llm = session.limiter("llm")
+        until = monotonic() + GUARD
+        while not isinstance(hold := llm.try_admit(slots=1, key=THERE), headgate.sync.Hold):
+            assert monotonic() < until, hold
+            sleep(0.01)
+        hold.release()
