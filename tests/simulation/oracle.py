@@ -129,6 +129,7 @@ class Oracle:
         stored, last, heard = self._kept[slot][-1 - lost]
         self.lost_writes = True
         self._applied.clear()
+        self._in_vain |= {place for place, calls in self._applying.items() if calls}
         there = {name for name in self.last.keys() | last.keys() if lies_there(name)}
         for name in there & last.keys():
             self._former[name] = self.last.get(name, Sight())
