@@ -15,6 +15,7 @@ from headgate.redis.stores.limiters import LimiterStore
 from headgate.redis.stores.links import LinkStore
 from headgate.redis.stores.moves import MoveStore
 from headgate.redis.stores.pools import PoolStore, Slice
+from headgate.redis.stores.rates import Hand, RateStore
 from headgate.redis.stores.spools import SpoolStore
 from headgate.redis.stores.spreads import SpreadStore
 from tests.lua.contracts.test_contract import KEYS
@@ -225,6 +226,8 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
     replies["discard"] = (await MoveStore(place.server).discard(place.address, "1-1"))[0]
     replies["spread"] = (await SpreadStore(place.server).step(place.address, "1 2 -", "hold"))[0]
     replies["move"] = (await MoveStore(place.server).begin(place.address, "x")).code
+    replies["rate_take"] = (await RateStore(place.server).take(place.address, "send")).code
+    replies["rate_lend"] = (await RateStore(place.server).lend(place.address, "send", 1, Hand("OK"))).code
     replies["secure"] = (await secure(place.server, place.address, "ann", MEMORY, 1)).code
     spool = SpoolStore(place.server)
     replies["hold"] = await spool.hold(place.address, ann.account(), "orders/x", 1, ttl_ms=TTL_MS)

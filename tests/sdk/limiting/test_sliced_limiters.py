@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 import headgate
-from headgate import CreditTimeout, Hold, PolicyError, Refused, SessionExpired
+from headgate import CreditTimeout, Hold, Refused, SessionExpired
 from headgate.core.limiting.pins import slice_of_key
 from headgate.core.names import slice_name
 from headgate.policy import loads
@@ -241,15 +241,16 @@ async def test_explanations_show_one_limiter(client: headgate.Client) -> None:
             hold.release()
 
 
-def test_a_policy_spreads_the_keys_of_limiters_and_refuses_what_no_slice_knows_alone() -> None:
+def test_a_policy_spreads_the_keys_of_limiters_beside_limits_of_all_of_them() -> None:
     text = (
         '[[limiter]]\nmatch = "api"\nslices = 6\n[[limiter.limit]]\nname = "calls"\n{}\n[limiter.per_key]\ncalls = 5\n'
     )
     for given, stored in (('"unlimited"', f"1000000000000000.0 {1 << 52}"), ('"500/s"', "500.0 500")):
         rule = loads(text.format(f"rate = {given}"), "limits.toml").rules[0]
         assert (rule.fields["slices"], rule.fields["limits"]) == ("6", f"calls rate {stored}")
-    with pytest.raises(PolicyError, match="slices: for destinations such as 'api': the limit 'calls' adapts"):
-        loads(text.format('at_once = { min = 1, max = 9, adapt = "aimd" }'), "limits.toml")
+    rule = loads(text.format('at_once = { min = 1, max = 9, adapt = "aimd" }'), "limits.toml").rules[0]
+    assert rule.fields["slices"] == "6"
+    assert rule.fields["limits"].startswith("calls at_once 9 ")
 
 
 async def test_a_policy_changes_their_number_while_they_are_used(client: headgate.Client) -> None:
