@@ -13,6 +13,7 @@ from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached
 import headgate
 from headgate import AccessDenied, Client
 from headgate.limiting.limiter import Limiter
+from headgate.namespace.policy_follower import PolicyFollower
 from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate_coordinator.node.credit.quotas import Quotas
@@ -79,24 +80,25 @@ class OfAnn:
         self.identity, self.ends = Identity("ann", ()), dict[Any, Any]()
 
 
+@pytest.mark.parametrize("meanwhile", [(PolicyFollower, "current"), (Limiter, "attempt")], ids=["policy", "quota"])
 async def test_a_connection_that_is_being_counted_is_not_counted_by_the_watch_too(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch, meanwhile: tuple[type, str]
 ) -> None:
-    """The watch sees a new quota while its first connection is asked about. Mutant: it counts whoever is not held."""
+    """The watch sees a new quota while its first connection comes. Mutants: it counts whoever is not held, or asks."""
     await quota(client, "connections = 2")
     quotas, connection = Quotas(client, 10.0), OfAnn()
-    looked, attempt, look = asyncio.Event(), Limiter.attempt, quotas._look_at
+    looked, asks, look = asyncio.Event(), getattr(*meanwhile), quotas._look_at
 
     def looks(*about: Any) -> None:
         look(*about)
         looked.set()
 
-    async def attempts(limiter: Limiter, **asked: Any) -> Any:
+    async def asks_late(*about: Any, **asked: Any) -> Any:
         await looked.wait()
-        return await attempt(limiter, **asked)
+        return await asks(*about, **asked)
 
     monkeypatch.setattr(quotas, "_look_at", looks)
-    monkeypatch.setattr(Limiter, "attempt", attempts)
+    monkeypatch.setattr(*meanwhile, asks_late)
     watch = asyncio.create_task(quotas.watch({connection}))
     await quotas.enter(connection, "ann")
     assert not quotas._joining

@@ -117,17 +117,20 @@ class Quotas:
         Raises:
             HeadgateError: it is not known whether it may come.
         """
+        self._entering.add(connection)  # else the watch counts it too when it sees the quota for the first time
+        try:
+            await self._enter(connection, user)
+        finally:
+            self._entering.discard(connection)
+
+    async def _enter(self, connection: Connection, user: str) -> None:
         with contextlib.suppress(HeadgateError):  # without Redis, what is known of the policy holds
             await self._policies.current()
         limit = self.of(user)
         if limit is None or not limit.has(CONNECTIONS):
             return
-        self._entering.add(connection)  # else the watch counts it too when it sees the quota for the first time
-        try:
-            limiter = await self._limiter(limit)
-            decision = await limiter.attempt(key=user, connections=1)
-        finally:
-            self._entering.discard(connection)
+        limiter = await self._limiter(limit)
+        decision = await limiter.attempt(key=user, connections=1)
         if isinstance(decision, Refused):
             learning = (await limiter.state(key=user)).learning
             self._refused[connection] = _counted_anew(limit, learning) if learning else _as_many(limit, user)
