@@ -11,7 +11,7 @@ from headgate.errors import HeadgateError
 from headgate.policy import loads
 from tests.simulation.deployments import HOME, PART, THERE
 from tests.simulation.drawing import PROCESSES, Event
-from tests.simulation.oracle import TTL, body_of, token_in, value_of
+from tests.simulation.judge.oracle import TTL, body_of, token_in, value_of
 from tests.simulation.sites import govern
 
 if TYPE_CHECKING:

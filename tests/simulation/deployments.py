@@ -8,9 +8,9 @@ from typing import Any, Final
 import hiredis
 
 from tests.simulation.doors import Channels, Door
+from tests.simulation.judge.oracle import Oracle
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.network import Network
-from tests.simulation.oracle import Oracle
 from tests.simulation.server import Backing, Redis, Rewrite, lost_after
 from tests.simulation.shards import Shard
 

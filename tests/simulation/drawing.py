@@ -6,8 +6,8 @@ from random import Random
 from typing import Final
 
 from tests.simulation.cluster import RESHARD
+from tests.simulation.judge.oracle import TTL
 from tests.simulation.nodes import NODE_FAULTS
-from tests.simulation.oracle import TTL
 from tests.simulation.shards import SHARD_FAULTS
 
 SPAN: Final = 8.0

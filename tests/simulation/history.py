@@ -12,10 +12,11 @@ import headgate
 from tests.simulation.applications import FROM, GATE, ORDER_BY, QUEUE, TO, Application
 from tests.simulation.deployments import THERE
 from tests.simulation.drawing import FAULTS, OF_SERVERS, PROCESSES, SCENES, SITE_CUT, SPAN, Event, drawn
-from tests.simulation.holdings import Holder, Holdings
+from tests.simulation.holders import Holder
+from tests.simulation.judge.holdings import Holdings
+from tests.simulation.judge.oracle import TTL, Oracle
 from tests.simulation.loop import Process, Stuck
 from tests.simulation.nodes import NODE_FAULTS, Nodes, doors
-from tests.simulation.oracle import TTL, Oracle
 from tests.simulation.server import Backing, Rewrite
 from tests.simulation.sites import POOL, Letters
 from tests.simulation.world import World

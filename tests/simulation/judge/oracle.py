@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from headgate.redis.replies import record
+from tests.simulation.judge.sight import Sight, size_of
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.server import AGAIN, Call
-from tests.simulation.sight import Sight, size_of
 
 TTL: Final = 3.0
 POLL: Final = 2.0

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from tests.simulation.judge.oracle import IN_FORCE, Oracle, body_of
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.oracle import IN_FORCE, Oracle, body_of
 from tests.simulation.server import Call
 
 HERE, OTHER = "hg:{sim/q%.1%.321}", "hg:{sim/q}"
