@@ -145,7 +145,7 @@ async def test_more_and_fewer_while_it_runs_and_nobody_misses_anything(
 async def test_who_subscribes_as_slices_are_made_misses_nothing_that_is_sent_afterwards(
     client: headgate.Client, other: headgate.Client, seed: int
 ) -> None:
-    """Mutants: a new slice has no subscriptions; who subscribes goes by the slices that it knew before."""
+    """Mutant: a new slice has no subscriptions. The next test has the one that no chance finds."""
     dice = random.Random(seed)
     await client.apply("events", kind="topic", limit=200_000)
     opened, missed = list[tuple[headgate.Consumer, dict[str, int]]](), list[str]()
