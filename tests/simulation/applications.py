@@ -149,7 +149,7 @@ class Application:
             self.world.note(self.process.name, what, "is done")
         except headgate.CreditTimeout as error:
             self.world.note(self.process.name, what, str(error)[:200])
-            self.oracle.explained(what, begun, (error.explanation, error.paid))
+            self.oracle.explained(what, begun, (error.explanation, error.paid, error.reason))
         except HeadgateError as error:
             self.world.note(self.process.name, what, f"{type(error).__name__}: {error}"[:200])
         self.oracle.ended(f"{what} of {self.process}", self.world.loop.now - max(begun + timeout, self.frozen_until))
