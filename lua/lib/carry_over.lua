@@ -9,7 +9,7 @@ local function carry_over(settings, rate_field, burst_field, tat_field, us_field
   local rate, burst = tonumber(settings[rate_field]), tonumber(settings[burst_field])
   local old = redis.call('HMGET', K_DESTINATION, rate_field, burst_field, tat_field)
   local old_rate, old_burst, tat = tonumber(old[1]), tonumber(old[2]), tonumber(old[3])
-  if not rate or not burst or not old_rate or not tat or (rate == old_rate and burst == old_burst) then
+  if not rate or not burst or not old_rate or not old_burst or not tat or (rate == old_rate and burst == old_burst) then
     return
   end
   if us_field then

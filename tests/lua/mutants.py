@@ -419,7 +419,7 @@ MUTANTS: Final = tuple(
          f"{_P8}::test_a_clock_that_was_set_back_leaves_the_bucket_as_it_was"),
         ("P8", "take", "local unlimited = not rate", "local unlimited = false",
          f"{_P8}::test_a_bucket_without_a_rate_admits_everything"),
-        ("P12", "lib/carry_over", "if not rate or not burst or not old_rate or not tat or", "if true or",
+        ("P12", "lib/carry_over", "not old_rate or not old_burst or not tat or", "true or",
          f"{_P8}::test_tokens_left_or_owed_survive_a_change_of_rate"),
         ("P8", "take", "elseif d.kind ~= 'bucket' then", "elseif false then",
          f"{_P8}::test_only_buckets_are_taken_from"),

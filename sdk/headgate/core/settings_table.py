@@ -279,9 +279,9 @@ class Settings:
             if value is not None and row.form is not None:
                 out[row.field] = row.default if value == DEFAULT else row.form.spell(value, name)
         for rate, burst in ((r, r.replace("rate", "burst")) for r in ("send_rate", "send_byte_rate", "delivery_rate")):
-            if out.get(rate) and burst not in out:
+            if out.get(rate) and not out.get(burst):
                 out[burst] = str(max(1, int(float(out[rate]))))
-            elif out.get(burst) and not out.get(rate):
+            elif not out.get(rate) and (out.get(burst) or (burst in out and rate not in out)):
                 raise PolicyError(f"{burst} without {rate}; give both", settings=(burst, rate))
             if out.get(rate) and out.get(burst):
                 check_burst(float(out[rate]), int(out[burst]), burst)

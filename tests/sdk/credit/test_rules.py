@@ -188,3 +188,19 @@ async def test_a_limit_lowered_below_what_is_held_takes_idle_credit_back(client:
                 return await field(client, "api", "leased_bytes") <= 100
 
             await wait_until(within)
+
+
+async def test_a_burst_that_is_set_back_is_that_of_its_rate(client: headgate.Client) -> None:
+    """Mutants: the rate is left without a burst; one that was left so can never be changed."""
+    await client.apply("slow", kind="queue", send_rate="50/s", send_burst=5)
+    await client.apply("slow", send_rate="100/s", send_burst="default")
+    key = Address.of(client.namespace, "slow").shared[0]
+    assert await client.store.server.command(key, "HGET", key, "send_burst") == b"100"
+    with pytest.raises(PolicyError, match="give both"):
+        await client.apply("slow", send_burst="default")
+    async with client.session() as session:
+        producer = await session.producer("slow")
+        await producer.send(b"x", timeout=GUARD)
+        await client.store.server.command(key, "HDEL", key, "send_burst")
+        await client.apply("slow", send_rate="200/s")
+        await producer.send(b"x", timeout=GUARD)
