@@ -14,6 +14,9 @@
   ARGV[8] lacks     size     bytes that others lack there: as much goes back as is not in use
   ARGV[9] owed      size     bytes to give back as soon as they are not in use
   ARGV[10] idle     size     bytes to give back as far as they are not in use
+  ARGV[11] whose    '' or part  the other site and its pool, which the trouble is of; '' leaves what is known
+  ARGV[12] trouble  '', 'unset', 'unreachable', 'failing', 'refused', 'silent', 'unnamed', 'stale', 'twin' or 'ahead'
+           why no more is to be had there; '' for nothing
   Returns {code, epoch, there, granted, returned, need, free, owed, of, {member, epoch, granted, returned, ...}}; need:
            granted total with which the first in line could go; free: bytes that no member has; owed: bytes that members
            have to give back; of: which one; last, members that were served: deliver it to them
@@ -25,7 +28,7 @@
 --- @include "lib/rebuild"
 local run_id, of, epoch, there = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local granted, returned, most = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local lacks, owed, idle = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local lacks, owed, idle, whose, trouble = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]
 
 local known = load_pool(run_id)
 if not known then
@@ -53,7 +56,11 @@ local function reply(code)
     int(free), int(math.max(0, s.owed - s.returned)), s.of, served }
 end
 
-redis.call('HDEL', K_POOL, '-') -- allowed under OOM, and so is all that follows: room must be given back
+-- Allowed under OOM, and so is all that follows: room must be given back.
+redis.call('HDEL', K_POOL, whose == p.part_of and 'trouble' or '-')
+if whose ~= '' and whose == p.part_of and trouble ~= '' then -- a job that gives back to another site knows nothing of this one
+  redis.call('HSET', K_POOL, 'trouble', 'code=' .. trouble .. ' of=' .. whose)
+end
 if not known or s.of ~= p.part_of then
   if of == s.of then
     s.granted, s.there, s.heard = math.max(s.granted, granted), math.max(s.there, there), now_ms

@@ -14,6 +14,7 @@ _DRAWS = f"{_M}::test_a_site_draws_what_it_lacks_and_gives_back_what_nobody_has_
 _NEW = f"{_M}::test_a_site_that_is_new_to_a_pool_that_lost_nothing_takes_no_room"
 _FILLS = f"{_M}::test_what_a_hostile_site_leaves_beside_its_report_is_deleted"
 _SET_BACK = f"{_M}::test_a_site_that_lost_all_while_its_clock_was_set_back_is_heard_again_once_it_is_forgotten"
+_WHY = f"{_M}::test_why_no_more_is_to_be_had_is_kept_until_that_is_over"
 _ASKS = f"{_M}::test_one_of_those_who_work_on_a_pool_that_learns_asks_its_members"
 _FAIR = "test_fair_sites::test_sites_share_by"
 _FORGOTTEN = f"{_M}::test_what_is_forgotten_of_a_site_is_free_and_the_site_hears_of_it"
@@ -113,6 +114,8 @@ POOLS_OVER_SITES: Final = (
     ("P4", "pool_site", "and is_to_ask() then", "and false then", _ASKS),
     ("P4", "pool_site", "if mode == 'account' and", "if", _ASKS),
     ("P4", "pool_share", "is_to_ask() and 'LEARNING' or 'OK'", "'OK'", _ASKS),
+    ("P6", "pool_share", "K_POOL, whose == p.part_of and", "K_POOL, trouble == '' and", _WHY),
+    ("P6", "pool_share", "and whose == p.part_of and trouble ~= ''", "and trouble ~= ''", _WHY),
     ("P4", "lib/rebuild", "  p.rebuild_ms = now_ms + REBUILD_MS\n", "", _ASKS),
     ("P2", "pool_set", "  if p.share and p.share.granted > p.share.returned then", "  if false then", _GONE),
     ("P1", "lib/sites", "return string.sub(member, 1, 1) == SITE", "return false", _NAMED),

@@ -242,7 +242,10 @@ def _over_sites(pool: PoolState) -> Iterator[str]:
     if (part := pool.part_of) is not None:
         most = "" if part.most is None else f" of at most {size_of(part.most)}"
         state = "" if part.confirmed else "; not confirmed since a loss here"
-        state = "; cut off: no more can be had" if part.stranded else state
+        why = f", for {part.trouble}" if part.trouble else ""
+        state = (
+            f"; {'cut off' if part.stranded else 'stuck'}{why}: no more can be had" if part.stranded or why else state
+        )
         held = f"{size_of(part.held)}{most} of {part.pool} at site {part.site}"
         yield f"{pool.name} holds {held}, {_heard(part.heard)}{state}"
     for one in pool.sites:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import math
+import time
 from abc import ABC, abstractmethod
 from typing import Final
 
@@ -17,6 +19,8 @@ WAITING: Final = 0.2
 """The same while somebody waits."""
 AT_LEAST: Final = 0.005
 """Seconds between rounds, whatever is heard."""
+AGAIN: Final = 60.0
+"""Seconds for which what comes and goes is logged once."""
 
 
 class PoolJob(ABC):
@@ -25,6 +29,7 @@ class PoolJob(ABC):
     def __init__(self, client: Client, pool: PoolAddress) -> None:
         self.client, self.pool = client, pool
         self.trouble = ""
+        self._logged, self._logged_at = "", -math.inf
         self._heard = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"headgate pool {pool.name} over sites")
 
@@ -39,8 +44,10 @@ class PoolJob(ABC):
 
     def fail(self, trouble: str) -> None:
         """Note why nothing moves; empty while it does."""
-        if trouble and trouble != self.trouble:
+        now = time.monotonic()
+        if trouble not in ("", self.trouble) and (trouble != self._logged or now - self._logged_at > AGAIN):
             _log.warning("pool %s over sites: %s", self.pool.name, trouble)
+            self._logged, self._logged_at = trouble, now
         self.trouble = trouble
 
     async def _run(self) -> None:

@@ -5,13 +5,14 @@ Nothing but letters of totals goes to the other site, to a key that is for this 
 
 import asyncio
 import contextlib
+import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from headgate.client import Client
 from headgate.core.names import encode_name
-from headgate.errors import HeadgateError
+from headgate.errors import AccessDenied, CoordinatorUnavailable, HeadgateError
 from headgate.namespace.pool_sites import take_in
 from headgate.redis.backend import Backend
 from headgate.redis.keys import PoolAddress
@@ -47,49 +48,82 @@ class PoolPartJob(PoolJob):
         self._reported, self._reported_at = "", -EVERY
         self._asked = set[str]()
         self._unused: list[tuple[float, int]] = []
-        self._began = time.monotonic()
+        self._read, self._read_at = "", time.monotonic()
+        self._namesake, self._namesake_at = "", -math.inf
+        self._epoch = 0
+        self._is_cut = False
         super().__init__(client, pool)
 
     async def _round(self) -> bool:
-        far = await self._listen()
-        server, address = far.store.server, PoolAddress.of(far.namespace, self._there)
-        letter = await read_answer(server, address, self._name)
+        async with self._noted():
+            far = await self._listen()
+            server, address = far.store.server, PoolAddress.of(far.namespace, self._there)
+            letter = await read_answer(server, address, self._name)
         fresh = letter if letter.text != self._applied else Letter()
-        held = await take_in(
-            self.client.parts.pools, self.pool, fresh, of=f"{self._site}/{encode_name(self._there)}",
-            idle=self._idle(), asked=self._asked,
-        )  # fmt: skip
+        trouble = self._judge(letter) or (None if self._is_cut else "")
+        held = await self._take_in(fresh, trouble, self._idle())
         if held.code == "UNKNOWN":
             return False
         if held.code != "EPOCH":
             self._applied = letter.text
-        if held.code == "LEARNING":  # nobody may ask for anything here, and what is not used has to go back
-            await self.client.parts.pools.rebuild(self.pool, held.epoch)
+        self._epoch = held.epoch
         self._note(held)
-        await self._report(server, address, held)
-        self._judge(letter)
+        async with self._noted():
+            await self._report(server, address, held)
         return held.lacks > 0 or held.owed > 0 or held.code == "CLOSING"
+
+    async def _take_in(self, letter: Letter, trouble: str | None, idle: int = 0) -> Held:
+        pools, of = self.client.parts.pools, f"{self._site}/{encode_name(self._there)}"
+        held = await take_in(pools, self.pool, letter, of=of, idle=idle, asked=self._asked, trouble=trouble)
+        if held.code == "LEARNING":  # nobody may ask for anything here, and what is not used has to go back
+            await pools.rebuild(self.pool, held.epoch)
+        return held
 
     async def _report(self, server: Backend, address: PoolAddress, held: Held) -> None:
         now = time.monotonic()
         if held.report != self._reported or now - self._reported_at >= EVERY:
             await leave_report(server, address, self._name, f"{held.report} at={time.time_ns() // 1_000_000}")
-            self._reported, self._reported_at = held.report, now
+            self._reported, self._reported_at, self._is_cut = held.report, now, False
 
-    def _judge(self, letter: Letter) -> None:
-        if letter.code == "STALE":
-            self.fail(
-                f"site {self._site} has heard of a later pool of {self._name!r}: two go by that name, or all was lost "
-                f"here and the clock set back; then `headgate pool forget-site {self._there} {self._name} --gone` there"
-            )
-        elif letter.code == "AHEAD":
-            self.fail(f"site {self._site} has lost a later pool than the one it has: its clock was set back")
-        elif not letter.text and time.monotonic() - self._began > SILENT:
-            self.fail(f"no node of site {self._site} has answered yet")
-        elif letter.text and letter.most == 0:
-            self.fail(f"pool {self._there} at site {self._site} has no part for {self._name!r}; name it in its sites")
-        else:
-            self.fail("")
+    @contextlib.asynccontextmanager
+    async def _noted(self) -> AsyncIterator[None]:
+        """Note in the pool why the other site cannot be asked, for whoever waits."""
+        try:
+            yield
+        except (HeadgateError, OSError) as error:
+            self._is_cut, self._read_at = True, time.monotonic()
+            with contextlib.suppress(HeadgateError):
+                await self._take_in(Letter(), _trouble_of(error))
+            raise
+
+    def _judge(self, letter: Letter) -> str:
+        """Say why nothing more is to be had, and return the code of that; an empty one where nothing is wrong."""
+        code, why = self._trouble(letter)
+        self.fail(why)
+        return code
+
+    def _trouble(self, letter: Letter) -> tuple[str, str]:
+        now, site, name = time.monotonic(), self._site, self._name
+        if letter.text != self._read:
+            self._read, self._read_at = letter.text, now
+        if self._epoch and letter.epoch > self._epoch:
+            self._namesake, self._namesake_at = "stale", now
+        elif self._epoch and letter.epoch == self._epoch and letter.code == "STALE":  # that was another's report
+            self._namesake, self._namesake_at = "twin", now
+        if now - self._namesake_at < SILENT and self._namesake == "stale":  # answers to two come by turns
+            forget = f"`headgate pool forget-site {self._there} {name} --gone` there"
+            why = f"two go by that name, or all was lost here and the clock set back; then {forget}"
+            return "stale", f"site {site} has heard of a later pool of {name!r}: {why}"
+        if now - self._namesake_at < SILENT:
+            return "twin", f"another deployment reports to site {site} as {name!r}: give each a site_name of its own"
+        if letter.code == "AHEAD":
+            return "ahead", f"site {site} has lost a later pool than the one it has: its clock was set back"
+        if now - self._read_at > SILENT:
+            named = f"see that some run, and that pool {self._there} there names {name!r} in its sites"
+            return "silent", f"no node of site {site} answers: {named}"
+        if letter.text and letter.most == 0:
+            return "unnamed", f"pool {self._there} at site {site} has no part for {name!r}; name it in its sites"
+        return "", ""
 
     def _note(self, held: Held) -> None:
         now = time.monotonic()
@@ -126,3 +160,11 @@ class PoolPartJob(PoolJob):
                 async with asyncio.timeout(EVERY):
                     await self._far.parts.wake_ups.unsubscribe(self._channels, self._hear_far)
         self._far = None
+
+
+def _trouble_of(error: Exception) -> str:
+    if isinstance(error, AccessDenied):
+        return "refused"
+    if isinstance(error, CoordinatorUnavailable) and error.answered:
+        return "failing"
+    return "unreachable" if isinstance(error, CoordinatorUnavailable | OSError) else "unset"

@@ -147,10 +147,8 @@ def _pools(facts: DestinationFacts) -> Iterator[Reason]:
         if pool and not pool.exists:
             lends = "there is no such pool in the namespace"
             remedy = f"create pool {name}, or correct the setting pools; headgate status lists the pools there are"
-        if pool and pool.cut_off:
-            remedy = (
-                f"settle {short} bytes here or elsewhere in pool {name}, or let nodes here and there reach each other"
-            )
+        if pool and pool.remedy:
+            remedy = f"settle {short} bytes here or elsewhere in pool {name}, or {pool.remedy}"
         part = f", {pool.part}," if pool and pool.part else ""
         yield Reason(
             "pool",

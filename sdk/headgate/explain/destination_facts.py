@@ -234,7 +234,7 @@ def _pool(member: str, pool: PoolRecord, encoded: str, snapshot: Snapshot) -> Po
         tuple(others.most_common(NAMED_MEMBERS)),
         rule_of(pool.fields, "limit_bytes"),
         str(part or ""),
-        part is not None and part.stranded,
+        part.remedy if part else "",
     )
 
 

@@ -181,7 +181,7 @@ class PoolView:
         holders: names of the other destinations that hold most, with their bytes; empty also where they are not shown.
         rule: where its limit was set, if a policy did.
         part: the pool at another site that it is a part of, in words; empty for none.
-        cut_off: whether that site is not heard of, so that no more can be had of it.
+        remedy: what to do so that more can be had of that site; empty where nothing is wrong.
     """
 
     name: str
@@ -192,7 +192,7 @@ class PoolView:
     holders: tuple[tuple[str, int], ...] = ()
     rule: str | None = None
     part: str = ""
-    cut_off: bool = False
+    remedy: str = ""
 
     def __str__(self) -> str:
         if not self.exists:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from headgate.core.names import decode_name
 from headgate.errors import PolicyError
@@ -11,6 +12,23 @@ from headgate.redis.keys import PoolAddress
 from headgate.redis.replies import record
 from headgate.redis.stores.pool_sites import SILENT, Held, Letter, PoolSiteStore, now_ms
 from headgate.redis.stores.pools import UNLIMITED, PoolStore, Share
+
+TROUBLES: Final[Mapping[str, tuple[str, str]]] = {
+    "unset": ("nodes here have no use for its URL", "set its URL at nodes here, as their logs say"),
+    "unreachable": ("nodes here do not reach its Redis", "let them reach it"),
+    "failing": ("its Redis answers nodes here with an error", "mend that, as their logs say"),
+    "refused": ("it refuses nodes here", "give them a user that may: `headgate acl --pool --site` there prints one"),
+    "silent": ("nobody there answers", "run nodes there, with forwarding on, and name this site in its pool's sites"),
+    "unnamed": ("its pool names no part for this site any more", "name this site in the pool's sites there"),
+    "stale": (
+        "it has heard of a later pool by this site's name",
+        "give each deployment a site_name of its own, or, where there is but this one, forget this site there",
+    ),
+    "twin": ("another deployment has this site's name", "give each deployment a site_name of its own"),
+    "ahead": ("its clock was set back after it had lost its pool", "set its clock right"),
+}
+"""Why no more is to be had of another site, by the codes of `pool_share`; and what to do about it."""
+REACH: Final = "let nodes here and there reach each other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +66,8 @@ class PoolPart:
         heard: seconds since the other site was heard of; None when it never was.
         confirmed: False after a loss of state here, until the other site confirmed it: nothing new is granted.
         stranded: whether it is cut off: what it holds can be used, and no more can be had.
+        trouble: why no more can be had, as far as nodes here know; empty while nothing is wrong.
+        remedy: what to do about it; empty while nothing is wrong.
     """
 
     site: str
@@ -57,13 +77,17 @@ class PoolPart:
     heard: float | None
     confirmed: bool
     stranded: bool
+    trouble: str = ""
+    remedy: str = ""
 
     def __str__(self) -> str:
         """Return what it is a part of, and how that stands."""
         most = "" if self.most is None else f" of at most {self.most}"
-        silent = "never heard of" if self.heard is None else f"cut off for {self.heard:.0f} s"
-        lost = "" if self.confirmed else "; that site has to confirm it first, for state was lost here"
-        state = f"; {silent}, so no more can be had" if self.stranded else lost
+        state = "" if self.confirmed else "; that site has to confirm it first, for state was lost here"
+        silent = "never heard of, " if self.heard is None else f"cut off for {self.heard:.0f} s, "
+        if self.stranded or self.trouble:
+            why = f"for {self.trouble}, " if self.trouble else ""
+            state = f"; {silent if self.stranded else ''}{why}so no more can be had"
         return f"a part of pool {self.pool} at site {self.site}, which lent {self.held} bytes{most}{state}"
 
 
@@ -107,19 +131,26 @@ async def pool_part(server: Backend, pool: PoolAddress, fields: Mapping[str, str
 def part_now(fields: Mapping[str, str], now_ms: int) -> PoolPart:
     """Return what a pool holds of one at another site, from the fields of its state."""
     site, _, there = fields["part_of"].partition("/")
-    share = record(fields.get("share", "").encode())
+    share, noted = (record(fields.get(name, "").encode()) for name in ("share", "trouble"))
+    trouble, remedy = "", ""
+    if noted.get("of") == fields["part_of"]:  # or it is of the site that had lent to it earlier
+        trouble, remedy = TROUBLES.get(noted.get("code", ""), ("a reason that newer clients know", ""))
     if share.get("of") != fields["part_of"]:
-        return PoolPart(site, decode_name(there), 0, None, None, confirmed=False, stranded=True)
+        return PoolPart(site, decode_name(there), 0, None, None, False, True, trouble, remedy or REACH)
     most, heard_ms = int(share["most"]), int(share["heard"])
     heard = max(0.0, (now_ms - heard_ms) / 1000) if heard_ms else None
+    stranded = heard is None or heard > SILENT
     return PoolPart(
         site, decode_name(there), int(share["granted"]) - int(share["returned"]),
-        most if heard_ms and most < UNLIMITED // 2 else None, heard, share["epoch"] == fields["epoch"],
-        heard is None or heard > SILENT,
+        most if heard_ms and most < UNLIMITED // 2 else None, heard, share["epoch"] == fields["epoch"], stranded,
+        trouble, remedy or (REACH if stranded else ""),
     )  # fmt: skip
 
 
-async def take_in(pools: Pools, pool: PoolAddress, letter: Letter, *, of: str, idle: int, asked: set[str]) -> Held:
+async def take_in(
+    pools: Pools, pool: PoolAddress, letter: Letter, *, of: str, idle: int, asked: set[str],
+    trouble: str | None = None,
+) -> Held:  # fmt: skip
     """Tell a part what the other site answered, and have members give back what is lacking there.
 
     Args:
@@ -129,12 +160,13 @@ async def take_in(pools: Pools, pool: PoolAddress, letter: Letter, *, of: str, i
         of: the other site and its pool.
         idle: bytes to give back as far as no member has them.
         asked: what earlier calls left there.
+        trouble: why no more is to be had there, a code, empty for nothing; None where that is not known.
 
     Raises:
         CoordinatorUnavailable: Redis does not answer.
     """
     store = PoolSiteStore(pools.store.server)
-    held = await store.share(pool, letter, of=of, idle=idle)
+    held = await store.share(pool, letter, of=of, idle=idle, trouble=trouble)
     await pools.deliver(pool, held.served, held.epoch)
     lacks = max(0, letter.lacks - max(0, held.returned - letter.returned))
     if held.code != "OK" or (lacks == 0 and held.owed == 0):

@@ -24,6 +24,14 @@ def part(site: str) -> str:
     return f"[[pool]]\nname = 'orders'\nsite = '{site}'\n{POOLED}"
 
 
+def reached_by_env(site: SiteOf) -> str:
+    """Return what a policy says of a site whose URL its nodes have from their environment."""
+    name = site.name
+    return (
+        f"[[site]]\nname = '{name}'\nurl = 'env:HEADGATE_SITE_{name.upper()}'\nnamespace = '{site.client.namespace}'\n"
+    )
+
+
 @contextlib.asynccontextmanager
 async def working(*sites: SiteOf, count: int = 1) -> AsyncIterator[list[PoolSupervisor]]:
     """Have so many nodes at each of these sites work on pools."""

@@ -12,11 +12,12 @@ from headgate.namespace import pool_slices
 from headgate.namespace.pool_sites import forget_site
 from headgate.redis.keys import PoolAddress, owned_keys
 from headgate.redis.stores.pools import PoolStore
-from tests.links.pools.pool_sites import POOLED, drawn, in_use, part, shared, whole, working
+from tests.links.pools.pool_sites import POOLED, drawn, in_use, part, reached_by_env, shared, whole, working
 from tests.links.sites import SiteOf, reach_of
 from tests.support.extent import each
 from tests.support.faultproxy import FaultProxy
 from tests.support.leaks import delete_namespace
+from tests.support.ports import own_port
 from tests.support.shared import SharedServers
 from tests.support.waiting import wait_until
 
@@ -136,7 +137,27 @@ async def test_a_home_that_learns_does_not_wait_for_somebody_to_ask_there(three_
     await berlin.govern(part("paris"), paris)
     await learns(paris)
     async with working(paris, berlin):
-        await berlin.send("invoices", *[BODY] * 6, timeout=20)
+        await berlin.send("invoices", *[BODY] * 6, timeout=60)
+
+
+async def test_a_part_that_learns_asks_its_members_while_the_home_is_away(
+    three_sites: list[SiteOf], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks where whoever notes that the home is away is taken for one that asks them, and does not."""
+    paris, berlin, _ = three_sites
+    await paris.govern(whole(1000, berlin=600), berlin)
+    monkeypatch.setenv("HEADGATE_SITE_PARIS", f"redis://127.0.0.1:{own_port()}")
+    await berlin.govern(part("paris") + reached_by_env(paris))
+    await berlin.client.apply("invoices")
+    await learns(berlin)
+
+    async def learnt() -> bool:
+        (pool,) = await berlin.client.pools()
+        fields = await PoolStore(berlin.client.store.server).fields(PoolAddress.of(berlin.client.namespace, "orders"))
+        return fields["learning"] == "0" and pool.part_of is not None and "do not reach" in pool.part_of.trouble
+
+    async with working(berlin):
+        await wait_until(learnt, timeout=60, description="the part has asked its members")
 
 
 async def test_a_lost_site_is_forgotten_by_word_alone(three_sites: list[SiteOf]) -> None:

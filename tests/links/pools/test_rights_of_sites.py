@@ -10,7 +10,7 @@ import headgate
 from headgate.redis.keys import PoolAddress
 from headgate.redis.stores.pools import PoolStore
 from headgate_coordinator.security.acl import site_line
-from tests.links.pools.pool_sites import part, shared, whole, working
+from tests.links.pools.pool_sites import part, reached_by_env, shared, whole, working
 from tests.links.sites import SiteOf, reach_of
 from tests.support.servers import RedisServer, ServerBinary, oldest_and_newest
 
@@ -41,8 +41,7 @@ async def test_a_site_does_its_work_and_nothing_else(
         await paris.govern(whole(1000, berlin=600))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("HEADGATE_SITE_PARIS", narrow)
-            await berlin.govern(part("paris") + "[[site]]\nname = 'paris'\nurl = 'env:HEADGATE_SITE_PARIS'\n"
-                                "namespace = 'shop'\n")  # fmt: skip
+            await berlin.govern(part("paris") + reached_by_env(paris))
             async with working(paris, berlin):
                 await berlin.send("invoices", b"x" * 397, timeout=20)
                 assert (await shared(paris))["@berlin"] >= 400

@@ -9,12 +9,13 @@ import redis.asyncio as plain
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from headgate.namespace.pool_sites import TROUBLES
 from headgate.redis.stores.pool_sites import Letter, PoolSiteStore
 from headgate.redis.stores.pools import PoolStore
 from tests.lua.place import BEGIN_MS, TTL_MS
 from tests.lua.pool_world import Runner, granted
 from tests.lua.pools.pool_actions import QUIET, act
-from tests.lua.pools.site_world import EVENTS, LIMIT, LOSSES, MOST, SiteWorld
+from tests.lua.pools.site_world import EVENTS, LIMIT, LOSSES, MOST, OF, SiteWorld
 from tests.support.extent import examples
 from tests.support.waiting import wait_until
 
@@ -220,6 +221,29 @@ async def test_one_of_those_who_work_on_a_pool_that_learns_asks_its_members(two:
     for world in (two.hq, two.eu):
         assert await world.rebuild()
     assert await codes() == ("SAME", "OK")
+
+
+async def test_why_no_more_is_to_be_had_is_kept_until_that_is_over(two: SiteWorld) -> None:
+    """Mutants: a call that does not know it is taken for one that does; one job speaks for another site's."""
+    store = PoolSiteStore(two.eu.server)
+
+    async def told() -> str | None:
+        return (await two.eu.store.fields(two.eu.pool)).get("trouble")
+
+    for code in TROUBLES:
+        await store.share(two.eu.pool, of=OF, trouble=code)
+        await two.obtain("eu", "a", 10)
+        assert await told() == f"code={code} of={OF}"
+    for code in ("", "silent"):
+        await store.share(two.eu.pool, of="rome/orders", trouble=code)
+        assert await told() == f"code=ahead of={OF}"
+    await store.share(two.eu.pool, of=OF, trouble="")
+    assert await told() is None
+    await store.share(two.eu.pool, of="rome/orders", trouble="silent")
+    assert await told() is None
+    await two.eu.store.set(two.eu.pool, {}, mode="remove")
+    await store.share(two.eu.pool, of=OF, trouble="silent")
+    assert set(await two.eu.store.fields(two.eu.pool)) <= {"share"}
 
 
 HOSTILE = [

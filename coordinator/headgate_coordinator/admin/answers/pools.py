@@ -35,6 +35,8 @@ class PoolPart(Answer):
     heard: float | None = Field(description="seconds since the other site was heard of; null: it never was")
     confirmed: bool = Field(description="false after a loss here, until the other site confirmed it")
     stranded: bool = Field(description="it is cut off: what it holds can be used, and no more can be had")
+    trouble: str = Field(description="why no more can be had, as far as nodes here know; empty: nothing is wrong")
+    remedy: str = Field(description="what to do about it; empty: nothing is wrong")
 
 
 class Pool(Answer):

@@ -23,9 +23,10 @@ export function showPools(pools) {
 
 const heard = (seconds) => seconds === null ? "never heard of" : `heard ${Math.round(seconds)} s ago`;
 
-function partOf({ site, held, most, heard: at, confirmed, stranded }) {
+function partOf({ site, held, most, heard: at, confirmed, stranded, trouble, remedy }) {
+  const why = `${trouble ? `: ${trouble}` : ""}${remedy ? `; ${remedy}` : ""}`;
   const of = most === null ? "" : ` of at most ${bytes(most)}`;
-  return `holds ${bytes(held)}${of} of site ${site}, ${heard(at)}${stranded ? ", cut off" : confirmed ? "" : ", not confirmed"}`;
+  return `holds ${bytes(held)}${of} of site ${site}, ${heard(at)}${stranded ? ", cut off" : confirmed ? "" : ", not confirmed"}${why}`;
 }
 
 function partAt({ site, held, most, weight, kept, heard: at, stranded }) {

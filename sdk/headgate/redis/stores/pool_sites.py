@@ -119,13 +119,16 @@ class PoolSiteStore:
     def __init__(self, server: Backend) -> None:
         self.server = server
 
-    async def share(self, pool: PoolAddress, letter: Letter = Letter(), *, of: str = "", idle: int = 0) -> Held:
-        """Tell a pool what one at another site has on record for it; without a letter only look."""
+    async def share(
+        self, pool: PoolAddress, letter: Letter = Letter(), *, of: str = "", idle: int = 0, trouble: str | None = None
+    ) -> Held:
+        """Tell a pool what one at another site has on record for it, and why no more; without either only look."""
         op = script("pool_share")
         values = {
             "run_id": None, "of": of if letter.text else "", "epoch": letter.epoch, "there": letter.pool,
             "granted": letter.granted, "returned": letter.returned, "most": letter.most, "lacks": letter.lacks,
             "owed": letter.owed, "idle": idle,
+            "whose": "" if trouble is None else of, "trouble": trouble or "",
         }  # fmt: skip
         reply = await self.server.call(op, pool.keys, op.argv(values))
         if len(reply) == 1:
