@@ -82,6 +82,11 @@ class FaultProxy:
         """Close new connections at once; those that exist go on (`reset` ends them)."""
         self._refusing = True
 
+    def lead_to(self, upstream_url: str) -> None:
+        """Lead to another server from now on."""
+        self._upstream = urlsplit(upstream_url)
+        self.reset()
+
     def reset(self) -> None:
         """Close all connections, whatever is under way."""
         for task in self._tasks:

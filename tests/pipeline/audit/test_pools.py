@@ -1,6 +1,7 @@
 """The audit of a pool: what its destinations hold at all sites together, from ledgers by hand and of real scripts."""
 
 import json
+import random
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,9 +15,10 @@ from headgate import InvalidName, InvalidValue
 from headgate.core.names import decode_name
 from headgate_pipeline.audit.pools import above, holdings
 from headgate_pipeline.cli.main import app
+from tests.links.pools.site_ledgers import above as above_plainly
 from tests.lua.pool_world import MessagesWorld, SlicedWorld
 from tests.lua.pools.site_world import SiteWorld
-from tests.pipeline.rows import entry, frame
+from tests.pipeline.rows import START, entry, frame
 from tests.pipeline.story import entry as as_entry
 from tests.pipeline.story import rows
 from tests.support.rewriting import RewritingServer, virtual_clock
@@ -71,6 +73,35 @@ def test_after_a_loss_of_state_nothing_is_proven(spark: SparkSession) -> None:
 def test_another_pool_does_not_count(spark: SparkSession) -> None:
     paris = [entry(1, 0, "slice", detail="slice:tenant2:900:0:0;slice:my%20tenant:900:0:0"), busy(2, 90)]
     assert judged(spark, paris, [held(1, 50, 80, "invoices"), busy(2, 99, "invoices")]) == []
+
+
+def test_a_plain_sum_says_the_same(spark: SparkSession) -> None:
+    """What the soak of sites that fail judges by."""
+    dice, sites = random.Random(7), list[list[dict[str, Any]]]()
+    for _ in range(2):
+        site = []
+        for name in ("a", "b"):
+            epoch, seq = 1, dice.randint(0, 1)
+            for ms in sorted(dice.sample(range(5_000), 150)):
+                seq += 1 + (dice.random() < 0.02)
+                if dice.random() < 0.02:
+                    epoch, seq = epoch + 1, 1
+                says = held(seq, ms, dice.randint(0, 40), name, back=dice.randint(0, 9), epoch=epoch)
+                site.append(says if dice.random() < 0.5 else busy(seq, ms, name, epoch=epoch))
+        sites.append(site)
+    by_place: dict[tuple[int, str], list[Any]] = {}
+    for number, site in enumerate(sites):
+        for row in site:
+            ms = round((row["time"] - START).total_seconds() * 1000)
+            plain = (row["seq"], ms, "", "", 0, 0, 0, row["detail"], 0, 0, 0, 0, row["epoch"], 1, None)
+            by_place.setdefault((number, row["destination"]), []).append(plain)
+    found, most = above_plainly(by_place, LIMIT, skew_ms=20, pool="tenant")
+    said = holdings([(frame(spark, site), "tenant") for site in sites], skew_ms=20).collect()
+    beyond = [row for row in said if row["granted"] and row["held"] > LIMIT]
+    verdicts = [(row["destination"], row["seq"], "unproven" if row["lost"] else "violated") for row in beyond]
+    assert sorted(found) == sorted(verdicts)
+    assert len({verdict for *_, verdict in found}) == 2
+    assert most == max(row["held"] for row in said)
 
 
 @pytest.fixture(params=[None, ("p.granted + more", "p.granted + (m.most and 0 or more)")], ids=["sound", "broken"])
