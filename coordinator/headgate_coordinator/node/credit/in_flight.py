@@ -279,6 +279,9 @@ class InFlight:
         return True
 
     def _take(self, hold: Hold, amounts: Mapping[str, int]) -> None:
+        if self._closed:  # a call was under way as the quota ended here: nobody would give it back
+            hold.release()
+            return
         self._holds[hold] = Load.of(amounts)
         self._free += self._holds[hold]
 
@@ -352,7 +355,7 @@ class InFlight:
         self._balance()
 
     async def close(self) -> None:
-        """Give back all that is held."""
+        """Give back all that is held, and what is admitted from now on."""
         self._closed = True
         await stop(self._lining_up)
         for hold in self._holds:

@@ -214,7 +214,9 @@ class Quotas:
             raise CoordinatorUnavailable(
                 f"the quota {limit.name!r} of user {user!r} cannot be asked: {error}"
             ) from error
-        await self._end(user)
+        known = self._in_flight.get(user)
+        if known is None or known[0] != limit:  # else another call was faster, and may have taken of it already
+            await self._end(user)
         if user not in self._in_flight:
             parts, limits = self._client.parts, limits_of(limit.limits)
             counts = InFlight(limiter, user, limit.name, limits, parts.store.server, parts.wake_ups.tell)
