@@ -55,15 +55,9 @@ class Feed:
     """
 
     def __init__(
-        self,
-        context: Context,
-        address: Address,
-        terms: ConsumerTerms,
-        owner: FeedOwner,
-        sink: Callable[["Feed"], Sink],
-        *,
-        shared: SharedWindow | None = None,
-    ) -> None:
+        self, context: Context, address: Address, terms: ConsumerTerms, owner: FeedOwner,
+        sink: Callable[["Feed"], Sink], *, shared: SharedWindow | None = None,
+    ) -> None:  # fmt: skip
         self.address, self.session = address, context.session
         self.terms, self.subscription, self.durable = terms, terms.subscription, terms.durable
         self.encoded_subscription = terms.encoded_subscription
@@ -154,10 +148,14 @@ class Feed:
         Raises:
             PolicyError: the destination holds no messages.
             CoordinatorUnavailable: Redis does not answer.
+            Closed: it was closed meanwhile.
         """
         await self._wake_ups.subscribe(self.address.channels(self.session), self._hear, HINTS)
         await self._read_settings()
         await self._attach()
+        if self.closed:  # its session ended as it attached
+            await self._store.detach(self.address, self.session, self.id, failed=False)
+            self.check_open()
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.id}")
         self._task.add_done_callback(self._ended)
 

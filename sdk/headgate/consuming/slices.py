@@ -37,9 +37,10 @@ class Slices:
         takers: those who receive.
         registry: says how many slices there are.
         open_feed: opens the feed of another slice.
+        gone: called once it is closed.
     """
 
-    __slots__ = ("_open", "_registry", "_shared", "_takers", "_task", "feeds", "first", "is_closed")
+    __slots__ = ("_gone", "_open", "_registry", "_shared", "_takers", "_task", "feeds", "first", "is_closed")
 
     id = InnerProperty(MessageSource.id, "first")
     address = InnerProperty(MessageSource.address, "first")
@@ -51,11 +52,18 @@ class Slices:
     source = InnerProperty(MessageSource.source, "first")
     use = InnerProperty(MessageSource.use, "first")
 
-    def __init__(self, first: Feed, takers: SliceReceivers, registry: Registry, open_feed: Open) -> None:
+    def __init__(
+        self,
+        first: Feed,
+        takers: SliceReceivers,
+        registry: Registry,
+        open_feed: Open,
+        gone: Callable[["Slices"], object],
+    ) -> None:
         self.first = first
         self.feeds = [first]
         self.is_closed = False
-        self._takers, self._registry, self._open = takers, registry, open_feed
+        self._takers, self._registry, self._open, self._gone = takers, registry, open_feed, gone
         self._shared: SharedWindow | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -128,6 +136,7 @@ class Slices:
         await stop(self._task)
         await self._registry.unfollow(self.first.address, self._changed)
         await asyncio.gather(*(feed.close() for feed in self.feeds))
+        self._gone(self)
 
     def _changed(self, _fields: Mapping[str, str]) -> None:
         if len(self._missing()) and (self._task is None or self._task.done()) and not self.is_closed:
@@ -147,7 +156,7 @@ class Slices:
     async def _widen(self) -> None:
         away: CoordinatorUnavailable | None = None
         tried = set[Address]()
-        while missing := [address for address in self._missing() if address not in tried]:  # more may come meanwhile
+        while missing := [one for one in self._missing() if one not in tried and not self.is_closed]:  # more may come
             tried.add(address := missing[0])
             if self._shared is None:
                 self._shared = self.first.share(self._takers)
@@ -156,6 +165,9 @@ class Slices:
             except CoordinatorUnavailable as error:  # those after it may answer
                 away = error
                 continue
+            if self.is_closed:
+                await feed.close()
+                return
             feed.on_end = lambda _, error: self._end(error)
             feed.on_slow = lambda _: self.first.on_slow(self.first)
             self.feeds.append(feed)

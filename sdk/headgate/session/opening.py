@@ -67,12 +67,12 @@ class ConsumerOpener:
         on_slow: whom it tells of each that becomes slow.
     """
 
-    __slots__ = ("_destinations", "_guarded", "_topics", "on_slow")
+    __slots__ = ("_destinations", "_guarded", "_open", "on_slow")
 
     def __init__(self, destinations: SessionDestinations) -> None:
         self.on_slow: list[SlowCallback] = []
         self._destinations = destinations
-        self._topics: dict[PatternFeeds, None] = {}
+        self._open: dict[PatternFeeds | Slices, None] = {}
         self._guarded = Callbacks("on_slow")
 
     async def open(
@@ -185,7 +185,8 @@ class ConsumerOpener:
             return feed
 
         kind = destinations.at(first.address.name).kind
-        feeds = Slices(first, takers, destinations.context.registry, open_feed)
+        feeds = Slices(first, takers, destinations.context.registry, open_feed, lambda gone: self._open.pop(gone, None))
+        self._open[feeds] = None
         await feeds.start(everywhere=kind == "topic")
         return feeds
 
@@ -219,9 +220,9 @@ class ConsumerOpener:
             ConsumerTerms(name, request.durable, window, request.selects, request.durability),
             receivers,
             lambda topics, topic: self._feed_of(topics, topic, slow),
-            lambda gone: self._topics.pop(gone, None),
+            lambda gone: self._open.pop(gone, None),
         )
-        self._topics[topics] = None
+        self._open[topics] = None
         try:
             await topics.start()
         except BaseException as error:
@@ -231,9 +232,9 @@ class ConsumerOpener:
             raise
         return topics
 
-    async def close_topics(self) -> None:
-        """Close the consumers by pattern; those of one destination close with what the session has there."""
-        await asyncio.gather(*(topics.close() for topics in tuple(self._topics)))
+    async def close(self) -> None:
+        """Close all consumers, and open no feeds of new topics and slices for them."""
+        await asyncio.gather(*(feeds.close() for feeds in tuple(self._open)))
 
     async def close_callbacks(self) -> None:
         """Give callbacks that still run a moment, and end them."""

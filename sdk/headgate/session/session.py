@@ -350,7 +350,7 @@ class Session:
         for limiter in self._limiters.values():
             await self._context.registry.unfollow(limiter.address, limiter.adopt)
             await limiter.close()
-        await self._consumers.close_topics()
+        await self._consumers.close()
         await self._destinations.close()
         await self._listeners.close()
         await self._consumers.close_callbacks()
