@@ -41,10 +41,14 @@ class Scene:
 
     async def rewrite(self, session: str, name: str, value: object) -> None:
         """Change one number of a session's record."""
-        key = f"{self.address.key}:sessions"
-        record: Any = await self.direct.hget(key, session)
-        parts = [f"{name}={value}" if part.startswith(f"{name}=") else part for part in record.decode().split()]
-        await self.direct.hset(key, session, " ".join(parts))
+        record = await self.record(session) | {name: str(value)}
+        parts = (f"{name}={value}" for name, value in record.items())
+        await self.direct.hset(f"{self.address.key}:sessions", session, " ".join(parts))
+
+    async def record(self, session: str) -> dict[str, str]:
+        """Return a session's record."""
+        record: Any = await self.direct.hget(f"{self.address.key}:sessions", session)
+        return dict(part.split("=") for part in record.decode().split())
 
     async def lease(self, session: str, size: int, messages: int = 1, *, ttl_ms: int = TTL_MS) -> None:
         """Let a session hold credit."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headgate.core.names import decode_name
-from headgate.explain.destination_facts import DestinationFacts, held
+from headgate.explain.destination_facts import DestinationFacts
 from headgate.explain.gate_causes import bucket, hold_off, spread_anew
 from headgate.explain.idle_consumers import ELSEWHERE, NAMED, beside
 from headgate.explain.model import Cause, Reason
@@ -321,11 +321,7 @@ def _subject(facts: DestinationFacts) -> str:
 
 def _in_hand(facts: DestinationFacts, limit: Limit) -> int:
     """Return how much credit of that unit a waiter has already: it lacks only the rest."""
-    which = 0 if limit.unit == "bytes" else 1
-    if facts.own:
-        return held(facts.own)[which]
-    subject = _subject(facts)
-    return sum((one.bytes, one.messages)[which] for one in facts.leasers if subject and one.session == subject)
+    return facts.in_hand(_subject(facts))[0 if limit.unit == "bytes" else 1]
 
 
 def _leased(facts: DestinationFacts, limit: Limit) -> tuple[Cause, str]:

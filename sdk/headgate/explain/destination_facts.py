@@ -105,6 +105,12 @@ class DestinationFacts:
         """Whether each message waits for several subscriptions: of a topic, or of a queue that links copy from."""
         return self.fields["kind"] == "topic" or len(self.backlogs) > 1
 
+    def in_hand(self, session: str) -> tuple[int, int]:
+        """Return the bytes and messages of credit that a session holds, at all slices as far as they were read."""
+        found = [held(self.own) if self.own else (0, 0)]
+        found += [(one.bytes, one.messages) for one in self.leasers if session and one.session == session]
+        return max(size for size, _ in found), max(messages for _, messages in found)
+
     def rule(self, field: str) -> str | None:
         """Return which policy rule set a field: ``<pattern> (<file>:<line>)``."""
         return rule_of(self.fields, field)

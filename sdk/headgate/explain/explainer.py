@@ -7,7 +7,7 @@ from typing import Final
 from headgate.core.deadlock import Deadlock
 from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue
 from headgate.explain.causes import judge
-from headgate.explain.destination_facts import DestinationFacts, held, read, stores_of
+from headgate.explain.destination_facts import DestinationFacts, read, stores_of
 from headgate.explain.idle_consumers import ELSEWHERE, beside
 from headgate.explain.model import Cause, Explanation, State
 from headgate.explain.shadow_levels import read_tried
@@ -74,7 +74,7 @@ def explain(
         pools=facts.pools,
         session=session,
         place=snapshot.place,
-        holds=held(snapshot.own)[0] if snapshot.own else 0,
+        holds=facts.in_hand(session)[0],
         deadlock=deadlock,
         later=facts.count("later"),
         next_due_in=max(0.0, (int(fields["next_due"]) - snapshot.now_ms) / 1000) if "next_due" in fields else None,

@@ -29,7 +29,7 @@ from headgate.redis.scripts import script
 from headgate.redis.shared_sweeps import SweepRounds
 from headgate.redis.stores.pools_read import PoolsRead
 from headgate.redis.stores.slice_looks import SliceLooks
-from headgate.redis.stores.sliced_reads import read_slices
+from headgate.redis.stores.sliced_reads import added_records, read_slices
 
 Beyond = Literal["refuse", "hard", "spool"]
 LESSEES: Final = 10
@@ -325,7 +325,7 @@ class Store:
         names = (slice_name(address.name, number) for number in range(1, slices))
         parts = [address, *(Address.of(address.namespace, name) for name in names)]
         found = await asyncio.gather(*(self._lessees(part, leased, leased_m) for part in parts))
-        return {sid: record for one in reversed(found) for sid, record in one.items()}
+        return added_records(found)
 
     async def _lessees(self, address: Address, leased: int, leased_m: int) -> dict[str, dict[str, str]]:
         key = address.shared[1]

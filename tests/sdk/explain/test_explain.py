@@ -214,6 +214,27 @@ async def test_who_has_none_is_told_who_holds_what_there_is(scene: Scene) -> Non
     assert whole.remedy == told.remedy
 
 
+async def test_what_a_session_holds_at_slices_beside_is_its_own(scene: Scene) -> None:
+    """Mutants: one slice stands for all that it holds; records that are alike count once; moments are added up."""
+    await scene.make(limit_bytes="700")
+    await scene.send("filler", 700)
+    await scene.wait("shop", 200)
+    heard = await scene.us() // 1000 - 1000
+    for name in ("orders#1", "orders#2"):
+        beside = Scene(scene.client, scene.direct, name)
+        await beside.make()
+        await beside.lease("shop", 0, 0)
+        for field, number in (("granted", 80), ("granted_m", 1), ("seen", heard)):
+            await beside.rewrite("shop", field, number)
+        await beside.fields(leased_bytes=80, leased_messages=1)
+    await scene.fields(sliced=3, limit_bytes=1000)
+    told = await scene.client.explain("orders", producer="shop")
+    assert (told.cause, told.settle, told.holds) == ("no-consumer", 60, 160)
+    (one,) = told.leasers
+    assert (one.bytes, one.messages) == (160, 2)
+    assert one.silent >= 1
+
+
 async def test_it_is_plain_data_for_programs(scene: Scene) -> None:
     await scene.make(limit_bytes="1000")
     await scene.send("filler", 1000)

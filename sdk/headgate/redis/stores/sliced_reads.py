@@ -14,8 +14,10 @@ from headgate.redis.replies import Recount, Snapshot
 
 READ_AGAIN: Final = 2
 """How often slices are read again that seem to be above their limit together."""
-_NAMES = frozenset({"sub", "window", "durable", "inc", "weight", "from", "until", "epoch", "pool"})
+_NAMES = frozenset({"sub", "window", "durable", "inc", "weight", "from", "until", "epoch", "pool", "ttl"})
 """Of records, what is the same at each slice, or means nothing when it is added."""
+_TIMES: Final = frozenset({"seen", "since", "strike"})
+"""Of records, moments: the last of them counts."""
 
 
 def together(slices: Sequence[Snapshot]) -> Snapshot:
@@ -33,10 +35,12 @@ def together(slices: Sequence[Snapshot]) -> Snapshot:
         waiters=waiters,
         place=names.index(session) + 1 if session is not None else own.place,
         sessions=sum(one.sessions for one in slices),
-        consumers=_added([one.consumers for one in slices]),
-        subscriptions=_added([one.subscriptions for one in slices], alike=True),
+        consumers=added_records([one.consumers for one in slices]),
+        subscriptions=added_records([one.subscriptions for one in slices], alike=True),
         own=own.own,
-        slices={name: record for name, record in _added([one.slices for one in slices]).items() if name not in shared},
+        slices={
+            name: record for name, record in added_records([one.slices for one in slices]).items() if name not in shared
+        },
         groups=_groups(slices),
         ledger=tuple(sorted((entry for one in slices for entry in one.ledger), key=_written, reverse=True)),
         pools={name: record for one in slices for name, record in one.pools.items() if name not in shared},
@@ -159,17 +163,25 @@ def _written(entry: str) -> int:
     return int(known["time"]) if known else 0
 
 
-def _added(found: Sequence[Mapping[str, Mapping[str, str]]], *, alike: bool = False) -> dict[str, dict[str, str]]:
+def added_records(
+    found: Iterable[Mapping[str, Mapping[str, str]]], *, alike: bool = False
+) -> dict[str, dict[str, str]]:
     """Return records by name, those of one name added up; with ``alike`` the first of them stands for all."""
     records: dict[str, dict[str, str]] = {}
     for by_name in found:
         for name, record in by_name.items():
-            into = records.setdefault(name, dict(record))
-            if into != record and not alike:
-                for key, value in record.items():
-                    if key not in _NAMES and value.isdigit() and into.get(key, "").isdigit():
-                        into[key] = str(int(into[key]) + int(value))
+            if name not in records:
+                records[name] = dict(record)
+            elif not alike:
+                _add(records[name], record)
     return records
+
+
+def _add(into: dict[str, str], record: Mapping[str, str]) -> None:
+    for key, value in record.items():
+        if key not in _NAMES and value.isdigit() and into.get(key, "").isdigit():
+            join = max if key in _TIMES else int.__add__
+            into[key] = str(join(int(into[key]), int(value)))
 
 
 def _groups(slices: Sequence[Snapshot]) -> dict[str, tuple[int, int]]:
