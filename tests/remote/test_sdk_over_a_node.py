@@ -32,7 +32,9 @@ pytestmark = pytest.mark.one_server
 
 _OVER_A_NODE = {"client", "other", "scene", "full", "sessions"}
 _NOT_HERE = {"server", "cluster", "cluster_url", "monkeypatch"}
-"""Stories with these look behind the connection to Redis; so do those that send commands of their own."""
+"""Stories with these look behind the connection to Redis; so do those of :data:`_SAY`."""
+_SAY = ("server.command(", "._wake_ups.")
+"""Stories that say this send commands of their own, or have hints for certain, as over a node they never are."""
 
 
 def _stories(module: ModuleType) -> dict[str, object]:
@@ -44,7 +46,7 @@ def _stories(module: ModuleType) -> dict[str, object]:
         and inspect.isfunction(function)
         and (asks := set(inspect.signature(function).parameters)) & _OVER_A_NODE
         and not asks & _NOT_HERE
-        and "server.command(" not in inspect.getsource(function)
+        and not any(said in inspect.getsource(function) for said in _SAY)
     }
 
 
