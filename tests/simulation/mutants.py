@@ -121,6 +121,10 @@ MUTANTS: Final = (
         client=_believes_every_successor,
     ),
     Mutant(
+        "what is claimed goes beside what a lost call has brought back, or not at all", "P1", 16, scene="sentinels",
+        script=_everywhere("return after - before <= math.max(0, free) and", "return true or"),
+    ),
+    Mutant(
         "slices use what they hold of the one limit", "P1", 0, scene="cluster",
         script=_everywhere("math.min(whole_bytes(), d.slice_bytes)", "whole_bytes()"),
     ),
