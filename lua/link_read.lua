@@ -13,8 +13,8 @@
   ARGV[8] max_bytes     total  the same; a larger message is returned when it is the only one
   ARGV[9] how           'works' or 'ends'  'ends': the mark is the target's last, for it knows this lease and takes nothing
                                of an earlier one; so what the link gives back keeps its numbers, and its place
-  Returns {code, epoch, released, again_ms, {id, ttl_ms, path, body, ...}}; again_ms: when there will be more, 0 when that
-           is not known; ttl_ms: to the message's end, 'never' for none, and '+<ms>' behind it until it is due, where it is not; path: places that it came through
+  Returns {code, epoch, released, again_ms, {id, ttl_ms, path, body, ...}, need, want}; again_ms: when there will be more, 0 when that
+           is not known; ttl_ms: to the message's end, 'never' for none, and '+<ms>' behind it until it is due, where it is not; path: places that it came through; need, want: as of settle
   Codes    OK, MORE (some up to the mark are left: call again), UNKNOWN, CLOSED (open it first), FENCED (a later lease; its
            number follows epoch), BORN (another destination of this name; its number follows epoch)
 ]]
@@ -119,4 +119,4 @@ if settled > 0 or delivered > 0 or #notes > 0 then
   write_ledger('settle', cid, freed_b, freed, 0)
 end
 save_destination()
-return { code, int(d.epoch), int(l.released), int(again_ms), out }
+return { code, int(d.epoch), int(l.released), int(again_ms), out, unpack(d.lacks or {}) }

@@ -6,7 +6,7 @@
 
   KEYS  the destination's, as lib/keys
   ARGV[1] run_id    run                    the server's run id as the caller learnt it when it connected
-  ARGV[2] kind      'send' or 'send_byte'  which rate
+  ARGV[2] kind      'send', 'send_byte' or 'delivery'  which rate
   ARGV[3] slice     0 to 47                which one asks
   ARGV[4] home      total                  as rate_take returned it there
   ARGV[5] epoch     total                  likewise

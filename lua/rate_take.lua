@@ -6,7 +6,7 @@
 
   KEYS  the destination's, as lib/keys
   ARGV[1] run_id   run                    the server's run id as the caller learnt it when it connected
-  ARGV[2] kind     'send' or 'send_byte'  which rate
+  ARGV[2] kind     'send', 'send_byte' or 'delivery'  which rate
   ARGV[3] home     total                  number of what the first slice knows, as rate_lend returned it; 0 only looks
   ARGV[4] epoch    total                  of this slice, which `granted` is for; 0 where nothing was granted
   ARGV[5] granted  total                  that the first slice granted in all

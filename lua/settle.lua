@@ -20,9 +20,10 @@
   ARGV[12] rejected      0 to 256       then rejected,
   ARGV[13] failed        0 to 256       then given back as failed attempts
   ARGV[14..] ids         up to 256 of bytes  in that order; released and failed ones with '+<ms>' behind that are to wait so long
-  Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}, again_ms, beside}; stale: ids that were not this subscription's
+  Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}, again_ms, beside, need, want}; stale: ids that were not this subscription's
            to settle; again_ms: when there will be more for it, 0 when that is not known; beside: 1 when nothing is left
-           to fetch and others hold messages
+           to fetch and others hold messages; need, want: where this slice lacks of the rate of deliveries that all share,
+           what the next of those that are there need, and all of them
   Codes    OK, AGAIN (a repeated fetch: what the consumer holds, perhaps known), UNKNOWN, EXPIRED (the consumer is gone:
            nothing was settled, its deliveries went to others), SLOW (the same, because it was too slow)
 ]]
@@ -119,4 +120,4 @@ if settled > 0 or (#out > 0 and not again) or #notes > 0 then
   write_ledger('settle', cid, bytes, freed, #rejected)
 end
 save_destination()
-return { again and 'AGAIN' or 'OK', d.epoch, stale, out, counts, again_ms, beside and '1' or '0' }
+return { again and 'AGAIN' or 'OK', d.epoch, stale, out, counts, again_ms, beside and '1' or '0', unpack(d.lacks or {}) }

@@ -74,6 +74,11 @@ local function sought_field(sub)
   return sub == 'queue' and 'sought_ms' or 'sought_ms|' .. sub
 end
 
+-- Likewise: number of the last message that a subscription has read, where slices share a rate of deliveries.
+local function read_field(sub)
+  return sub == 'queue' and 'read_to' or 'read_to|' .. sub
+end
+
 local function size_of(id)
   return string.sub(id, string.find(id, '-', 1, true) + 1) + 0
 end

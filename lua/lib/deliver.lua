@@ -43,7 +43,7 @@ local function deliver(cid, c, max_messages, max_bytes, waits, whole)
   if read > #out / 2 or d.more then
     again_ms = 1
   elseif most < max_messages and #out / 2 == most then
-    again_ms = delivery_due_ms(max_messages - most)
+    again_ms = delivery_due_ms(c.sub, max_messages - most)
   elseif #out / 2 < max_messages and payload > 0 and d.largest_bytes > max_bytes - payload then
     again_ms = 1 -- the bytes are used up, not the messages
   end

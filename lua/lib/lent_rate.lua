@@ -9,7 +9,7 @@ local function empty_hand(home)
 end
 
 local function read_hand(kind)
-  local text = redis.call('HMGET', K_DESTINATION, 'send_hand', 'send_byte_hand')[kind == 'send' and 1 or 2]
+  local text = redis.call('HGET', K_DESTINATION, kind .. '_hand')
   local home, epoch, granted, spent, back, at = string.match(text or '', RATE_HAND_PATTERN)
   if not home or epoch + 0 ~= d.epoch then -- what was spent of it may be forgotten here
     return empty_hand(tonumber(home or 0))

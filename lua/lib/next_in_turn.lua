@@ -1,3 +1,4 @@
+--- @include "lib/deliveryrate"
 --- @include "lib/in_turn"
 --- @include "lib/next_by_band"
 --- @include "lib/next_in_order"
@@ -79,5 +80,6 @@ local function read_new(c, cid, most)
   end
   local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', int(most), 'STREAMS', K_MESSAGES, '>')
   local entries = reply and reply[1] and reply[1][2] or {}
+  note_read(c.sub, entries, most)
   return d.kind == 'topic' and wanted(c.sub, entries) or entries, #entries
 end

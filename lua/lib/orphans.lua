@@ -66,7 +66,7 @@ local function drain_subscription(member)
     end
     redis.call('XGROUP', 'DESTROY', K_MESSAGES, name)
     redis.call('HDEL', K_SUBSCRIPTIONS, name)
-    redis.call('HDEL', K_DESTINATION, sought_field(name))
+    redis.call('HDEL', K_DESTINATION, sought_field(name), read_field(name))
     if name == 'queue' and d.fair then
       in_turn().begin() -- with the next subscription
     end

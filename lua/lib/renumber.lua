@@ -1,6 +1,7 @@
 --- @include "lib/append"
 --- @include "lib/expiry"
 --- @include "lib/spooled"
+--- @enclose
 -- A queue's message may come back from another consumer when a link has taken later ones. Under its old number the target
 -- would skip it, so it gets a new one: it is appended again, and taken out where it was, in one call.
 local function renumber_returned(sub, taken)

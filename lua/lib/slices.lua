@@ -56,11 +56,10 @@ local function share_slices(settings, kind, is_new)
       note('slice', pool, '0', '0', '0') -- what is used from now on was never lent: the next pool asks
     end
     settings.of_slices = string.format('%d', math.max(most, tonumber(of) or 1))
-    if settings.send_rate == '' then
-      redis.call('HDEL', K_DESTINATION, 'send_lent') -- what is sent from now on nobody counts: with the next rate all slices are asked
-    end
-    if settings.send_byte_rate == '' then
-      redis.call('HDEL', K_DESTINATION, 'send_byte_lent')
+    for _, rate in ipairs({ 'send', 'send_byte', 'delivery' }) do
+      if settings[rate .. '_rate'] == '' then
+        redis.call('HDEL', K_DESTINATION, rate .. '_lent') -- what passes from now on nobody counts: with the next rate all slices are asked
+      end
     end
   end
   if not whole then

@@ -75,7 +75,8 @@ def fields_in_use() -> set[str]:
         names_listed = re.search(rf"(?ms)^ +local {listed} = \{{(.*?)\}}", SOURCES["lib/rules.lua"])
         assert names_listed, f"lib/rules.lua has no {listed}"
         found |= set(re.findall(r"'(\w+)'", names_listed[1]))
-    found |= {*FIELD_OF.values(), "policy_version", "policy", "sought_ms"}  # the last by subscription
+    found |= {*FIELD_OF.values(), "policy_version", "policy", "sought_ms", "read_to"}  # the last two by subscription
+    found |= {f"{rate}_{what}" for rate in ("send", "send_byte", "delivery") for what in ("hand", "lent")}
     for command, key, *rest in (call for call in calls(ALL) if len(call) > 1):
         if key == "K_DESTINATION":
             found |= literal(rest[::2] if command == "'HSET'" else rest[:1] if command == "'HINCRBY'" else rest)

@@ -388,7 +388,7 @@ MUTANTS: Final = tuple(
          f"{_P6}::test_consumers_at_which_somebody_waits_are_woken_before_those_that_have_room"),
         ("P6", "lib/consumer", "sub == 'queue' and 'sought_ms' or", "true and 'sought_ms' or",
          f"{_P6}::test_each_subscription_of_a_topic_has_its_holders_asked"),
-        ("P6", "lib/orphans", "    redis.call('HDEL', K_DESTINATION, sought_field(name))\n", "",
+        ("P6", "lib/orphans", "sought_field(name), read_field", "read_field",
          f"{_P6}::test_each_subscription_of_a_topic_has_its_holders_asked"),
         ("P6", "lib/deliver", " and read_subscription(c.sub).consumers > 1", "",
          f"{_P6}::test_each_subscription_of_a_topic_has_its_holders_asked"),
@@ -453,7 +453,7 @@ MUTANTS: Final = tuple(
          f"{_RATES}::test_no_window_delivers_more_than_its_rate_and_burst"),
         ("P8", "lib/deliveryrate", "if owed_us() > whole + 1 then", "if false then",
          f"{_RATES}::test_a_clock_that_was_set_back_does_not_stop_delivery"),
-        ("P8", "lib/deliver", "again_ms = delivery_due_ms(max_messages - most)", "again_ms = 0",
+        ("P8", "lib/deliver", "again_ms = delivery_due_ms(c.sub, max_messages - most)", "again_ms = 0",
          f"{_RATES}::test_who_is_held_back_is_told_when_to_look_again"),
         # Messages that expire.
         ("P2", "lib/orphans", "  if expire_due() then", "  if false then",

@@ -20,6 +20,10 @@ _FIRST: Final = f"{_SHARED}::test_a_first_slice_that_lost_state_owes_the_burst_a
 _TURNS: Final = f"{_SHARED}::test_slices_that_wait_take_turns_by_what_they_were_served"
 _ANEW: Final = f"{_SHARED}::test_a_rate_that_comes_again_asks_all_slices_anew"
 _MORE: Final = f"{_SHARED}::test_a_report_of_more_than_was_lent_begins_anew"
+_GIVEN: Final = "test_p8_shared_deliveries"
+_LACKS: Final = f"{_GIVEN}::test_a_slice_delivers_what_it_has_in_hand_and_tells_what_it_lacks"
+_BACK: Final = f"{_GIVEN}::test_what_came_back_is_there_too"
+_TOPIC: Final = f"{_GIVEN}::test_each_subscription_of_a_topic_lacks_what_is_there_for_it"
 RULES: Final = (
     ("P1", "lib/rules", "read.enforce == 'off' or", "false or",
      f"{_RULES}::test_without_enforcement_the_limit_does_not_bind"),
@@ -126,9 +130,24 @@ RULES: Final = (
     ("P8", "rate_take", "h, changed = empty_hand(home), true", "h.home, changed = home, true", _FIRST),
     ("P7", "rate_lend", "one.served < m.served and", "false and", _TURNS),
     ("P7", "rate_lend", "waits(one, WAITS_MS) and", "one.need > 0 and", _TURNS),
-    ("P8", "lib/slices", "redis.call('HDEL', K_DESTINATION, 'send_lent')", "local _", _ANEW),
+    ("P8", "lib/slices", "redis.call('HDEL', K_DESTINATION, rate .. '_lent')", "local _", _ANEW),
     ("P8", "rate_take", "elseif not d[kind .. '_rate'] or not d.of_slices then", "elseif not d.of_slices then", _ANEW),
     ("P8", "rate_lend", "home > lender.home or ", "", _MORE),
     ("P8", "rate_lend", "granted > (m and", "false and (m and", _MORE),
     ("P8", "lib/lender", "math.max(0, us - now_us)", "0", f"{_SHARED}::test_a_clock_that_is_set_back_does_not_lock_it"),
+    ("P8", "lib/deliveryrate", "  elseif d.of_slices then\n    local h", "  elseif false then\n    local h", _LACKS),
+    ("P8", "lib/deliveryrate", "h.granted - h.spent - h.back", "h.granted - h.back", _LACKS),
+    ("P8", "lib/deliveryrate", "    h.spent = h.spent + messages\n", "", _LACKS),
+    ("P7", "lib/deliveryrate", "d.of_slices and there_are(sub, wanted) or wanted", "wanted", _LACKS),
+    ("P7", "lib/next_in_turn", "  note_read(c.sub, entries, most)\n", "", _LACKS),
+    ("P7", "lib/deliveryrate", "d.returned > 0 and #pending_ids(sub, RETURNED, most)", "false", _BACK),
+    ("P7", "lib/deliveryrate", "d.promoted and #d.promoted or", "false or",
+     f"{_GIVEN}::test_what_becomes_due_is_there_too"),
+    ("P7", "lib/deliveryrate", "{ int(some), int(wanted) }", "{ '1', int(wanted) }",
+     f"{_GIVEN}::test_at_a_high_rate_it_asks_for_more_than_one"),
+    ("P7", "lib/orphans", "sought_field(name), read_field(name)", "sought_field(name)", _TOPIC),
+    ("P7", "lib/deliveryrate", "sub ~= 'queue' and read_subscription(sub).from or 0", "0", _TOPIC),
+    ("P7", "lib/consumer", "sub == 'queue' and 'read_to' or", "true and 'read_to' or", _TOPIC),
+    ("P7", "link_read", "out, unpack(d.lacks or {})", "out",
+     f"{_GIVEN}::test_a_link_is_told_what_its_slice_lacks"),
 )  # fmt: skip

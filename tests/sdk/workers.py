@@ -107,6 +107,15 @@ async def consumer(client: headgate.Client, destination: str, ttl: str, count: s
         await _told()
 
 
+async def takes(client: headgate.Client, destination: str, ttl: str) -> None:
+    """Receive and accept, for ever."""
+    async with client.session("worker", ttl=float(ttl)) as session:
+        receiver = await session.consumer(destination)
+        _say("ready", session.id)
+        async for message in receiver:
+            await message.accept()
+
+
 async def tallies(client: headgate.Client, destination: str, file: str) -> None:
     """Receive and accept all there is, and write of each a line into a file that others write into too."""
     async with client.session("worker", ttl=1) as session:
@@ -323,6 +332,7 @@ async def admits(client: headgate.Client, destination: str, ttl: str, seed: str)
 ROLES: dict[str, Callable[..., Awaitable[None]]] = {
     "producer": producer,
     "consumer": consumer,
+    "takes": takes,
     "gates": gates,
     "iterates": iterates,
     "iterates_in_threads": iterates_in_threads,

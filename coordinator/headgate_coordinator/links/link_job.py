@@ -126,7 +126,7 @@ class LinkJob(Job[Link]):
                     ttl=self._ttl, pace=rate.allow if rate else None, on_wait=self._on_wait,
                     tracing=here.parts.tracing, part=number,
                 )  # fmt: skip
-                worker.rates, worker.dead_rates = there.parts.rates, here.parts.rates
+                worker.rates, worker.source_rates = there.parts.rates, here.parts.rates
                 sent = self._sent.setdefault(number, [])
                 worker.spool = SpooledWrites(
                     there.parts, target.address, worker.there, self.fence, room, worker.hear_store, sent,

@@ -126,8 +126,8 @@ class LinkWorker:
         """The error of a call that is not to be repeated: the work begins anew."""
         self.spool: SpooledWrites | None = None
         self.rates: SharedRates | None = None
-        self.dead_rates: SharedRates | None = None
-        """These lend the target, and where dead letters go, a rate that slices share."""
+        self.source_rates: SharedRates | None = None
+        """These lend the target, and the source and where dead letters go, a rate that slices share."""
 
     async def perform(self, call: Call) -> tuple[Opened | Read | Committed | NoStore | RateTaken, int]:
         """Make one call; returns its answer, and how many replicas have what the target has.
@@ -148,6 +148,9 @@ class LinkWorker:
                     size=size,
                 )  # fmt: skip
                 read = await reads
+                if read.lacks and not read.entries and self.source_rates is not None:
+                    again_ms = await self.source_rates.lend(source.address, "delivery", *read.lacks)
+                    read = replace(read, again_ms=max(1, again_ms))
                 if source.whole is not None and read.entries:
                     read = replace(read, entries=await source.whole(source.address, read.entries, size))
                 return read, 0
@@ -224,7 +227,7 @@ class LinkWorker:
             )  # fmt: skip
             if answer.code != "OK" or answer.mark >= entry.seq:
                 break
-        return await _with_rate(self.dead_rates, dead.address, [size], answer) if answer.code == "RATE" else answer
+        return await _with_rate(self.source_rates, dead.address, [size], answer) if answer.code == "RATE" else answer
 
     async def leave(self) -> None:
         """Give the credit at the target back."""

@@ -11,6 +11,7 @@ from headgate._util.flag import Flag
 from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered
 from headgate._util.tasks import Running, StepCallbacks, carried_through, in_background, stop
+from headgate.consuming.lent_deliveries import LentDeliveries
 from headgate.consuming.settlements import Settlements
 from headgate.consuming.sink import Sink
 from headgate.consuming.strays import StrayDeliveries
@@ -78,7 +79,8 @@ class Feed:
         self._strays = StrayDeliveries(context.store, context.losses, address, self.encoded_subscription)
         self._number, self._received_before = 0, -1
         self._task: asyncio.Task[None] | None = None
-        self._configuring: Running = {}
+        self._running: Running = {}
+        self._lent = LentDeliveries(context.rates, address, self._machine, self._sink, self._wake.set, self._running)
         watch(self)
 
     def __repr__(self) -> str:
@@ -165,7 +167,7 @@ class Feed:
         self._machine.holding.configure(window)
         self._machine.look_at = 0.0
         self._wake.set()
-        return in_background(self._tell_window(), self._configuring, f"headgate {self.id}")
+        return in_background(self._tell_window(), self._running, f"headgate {self.id}")
 
     def share(self, takers: WindowUsers) -> SharedWindow:
         """Let others have parts of its window from now on; returns it."""
@@ -204,7 +206,7 @@ class Feed:
             async with asyncio.timeout(CLOSE_WITHIN):
                 self._wake.set()
                 await self._steps.until(lambda: self.lost_since is not None or not machine.outcomes, self._task)
-        await asyncio.gather(*map(stop, (self._task, *self._configuring)))
+        await asyncio.gather(*map(stop, (self._task, *self._running)))
         await asyncio.gather(self._recall.close(), self.settlements.close())
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
@@ -235,8 +237,7 @@ class Feed:
             self._judged(slow=words[0] == "slow")
         if words[0] == "wanted" and words[1] == self.id and not self.closed:
             self._hand_back(int(words[2]))
-        mine = words[0] == "ready" and (len(words) == 1 or words[1] == self.id)
-        if mine or words[0] in ("settings", "removed"):
+        if words[0] in ("settings", "removed") or (words[0] == "ready" and words[1:2] in ([], [self.id])):
             machine.hear()
             self._wake.set()
 
@@ -308,8 +309,7 @@ class Feed:
 
     async def _read_settings(self) -> None:
         self._machine.settings_changed = False
-        snapshot = await self._store.snapshot(self.address, waiters=0, consumers=1, alone=True)
-        if snapshot:
+        if snapshot := await self._store.snapshot(self.address, waiters=0, consumers=1, alone=True):
             self.settlements.adopt(snapshot.fields, self._store)
 
     async def _tell_window(self) -> tuple[str, str]:
@@ -364,8 +364,7 @@ class Feed:
         if answer.code in ("OK", "AGAIN"):
             if answer.epoch != self._strays.epoch:
                 self._strays.answered(answer.epoch)
-            # Settled first: what is delivered finds the room that these leave.
-            brought = self._machine.answered(call, now)
+            brought = self._machine.answered(call, now)  # first: what is delivered finds the room that these leave
             if self._tracing is not None and call.going:
                 self._tracing.settled(self.address.shown, call.going, began)
             self.settlements.made(call, answer.epoch, answer.stale)
@@ -379,7 +378,8 @@ class Feed:
             if found_all and self._machine.look_at and not answer.again_ms:
                 calm = not answer.beside and self._wake_ups.sure(self.address.channels(self.session))
                 self._machine.look_at = beat(self._machine.look_at + (CALM if calm else 0.0))
-            self._sink.delivered(found_all=found_all)  # last: it may ask for more at once
+            lent = self._lent.draw(answer.lacks)
+            self._sink.delivered(found_all=found_all and not lent)  # last: it may ask for more at once
             return
         # UNKNOWN, EXPIRED, SLOW: what it held is others' now
         self._machine.refused(now)

@@ -29,7 +29,8 @@ class Deliveries:
     """Settling is answered with deliveries: (id, body, failed attempts before this one) of each.
 
     ``again_ms`` says in how many ms there will be more, 0 when that is not known; ``beside`` whether nothing was left
-    to fetch although others of the subscription hold messages.
+    to fetch although others of the subscription hold messages; ``lacks``, where a slice lacks of the rate of
+    deliveries that all share, what the next of those that are there need, and all of them.
     """
 
     code: str
@@ -38,6 +39,7 @@ class Deliveries:
     messages: tuple[tuple[bytes, bytes, int], ...] = ()
     again_ms: int = 0
     beside: bool = False
+    lacks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

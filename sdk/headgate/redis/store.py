@@ -234,7 +234,8 @@ class Store:
             flat[came_back] = map(had_before, flat[came_back])
         attempts += [0] * (len(flat) // 2 - len(attempts))
         messages = zip(flat[::2], flat[1::2], attempts, strict=True)
-        return Deliveries(code, int(reply[1]), int(reply[2]), tuple(messages), int(reply[5]), reply[6] == b"1")
+        lacks = tuple(map(int, reply[7:]))
+        return Deliveries(code, int(reply[1]), int(reply[2]), tuple(messages), int(reply[5]), reply[6] == b"1", lacks)
 
     async def take(
         self, address: Address, session: str, *, seq: int, line: Sequence[tuple[int, int]]

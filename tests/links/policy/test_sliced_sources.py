@@ -17,6 +17,7 @@ from headgate_coordinator.operate.status import LinkState
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.policy.test_bridges import bridges, fields, rule, settled, stored
 from tests.links.sites import SiteOf, reach_of, route
+from tests.sdk.namespace.test_shared_deliveries import delivered
 from tests.sdk.namespace.test_shared_rates import stored as entries
 from tests.sdk.namespace.test_shared_rates import within
 from tests.support.leaks import delete_namespace
@@ -270,3 +271,13 @@ async def test_a_target_with_slices_and_a_rate_takes_what_that_allows(worked: he
     numbers = await came(worked, "billing", 40)
     assert all(one == list(range(20)) for one in numbers.values())
     assert within(await entries(worked, 1, "billing"), 100, 5)
+
+
+async def test_a_link_keeps_to_the_rate_of_deliveries_of_all_slices(worked: headgate.Client) -> None:
+    """Mutant: nobody lends a link what its slice may deliver."""
+    await worked.apply("orders", kind="queue", slices=3, delivery_rate="200/s", delivery_burst=5)
+    await worked.apply_policy(loads(rule("billing", 'limit = "64kB"') + bridges(("orders", "billing"), more=" ")))
+    await send(worked, 3)
+    numbers = await came(worked, "billing", 60)
+    assert all(one == list(range(20)) for one in numbers.values())
+    assert within(await delivered(worked, 3), 200, 5)

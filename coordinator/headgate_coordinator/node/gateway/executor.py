@@ -206,6 +206,8 @@ class Executor:
             if address.name not in self._sources and len(self._sources) < SOURCES:
                 self._sources[address.name] = None
         if op.name in RATE_SCRIPTS:
+            action = Action.CONSUME if values["kind"] == "delivery" else Action.PRODUCE
+            self._authorizer.need(frozenset({action}), address.name, op.name)
             return await self._rate_calls.make(op, address, keys, values)
         if values.get("weight", 0) > 1 and not self._authorizer.manages(address.name):
             await self._check_weight(address, values["weight"])

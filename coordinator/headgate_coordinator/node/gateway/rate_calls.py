@@ -8,7 +8,6 @@ from headgate.core.names import slice_name
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
 from headgate.redis.scripts import Script
-from headgate.redis.stores.rates import KINDS
 
 RATE_SCRIPTS: Final = frozenset({"rate_lend", "rate_take"})
 
@@ -24,7 +23,7 @@ class RateCalls:
         if op.name == "rate_take":
             look = [None, values["kind"], 0, 0, 0, "keep"]
             return list(await self._server.call(op, keys, look))
-        kind = KINDS[values["kind"] == "send_byte"]
+        kind = values["kind"]
         part = Address.of(address.namespace, slice_name(address.whole.name, values["slice"]))
         again_ms = await self._rates.lend(part, kind, values["need"], values["want"]) if values["need"] else 0
         return [b"SHORT" if again_ms else b"OK", 0, 0, again_ms]

@@ -48,8 +48,10 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "pool_share": NOBODY,
     "pool_site": NOBODY,
     "publish": frozenset({SENDS}),
-    "rate_lend": frozenset({SENDS}),  # who does not manage the namespace has the node do it
-    "rate_take": frozenset({SENDS}),  # likewise, and only looks
+    "rate_lend": frozenset(
+        {SENDS, TAKES}
+    ),  # who does not manage the namespace has the node do it, of a rate of its own side
+    "rate_take": frozenset({SENDS, TAKES}),  # likewise, and only looks
     "reap": ANY,
     "recount": frozenset({MANAGES}),
     "remove": frozenset({MANAGES}),

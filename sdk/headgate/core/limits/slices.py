@@ -18,7 +18,6 @@ _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
     "deadlock": ("deadlock", frozenset({"", "none", "alert"}), "leave it at alert"),
     "store": ("store", frozenset({""}), _STORE),
     "store_nonpersistent": ("store_nonpersistent", frozenset({""}), _STORE),
-    "delivery_rate": ("delivery_rate", frozenset({""}), "let consumers take of a limiter before they receive"),
     "slow_multiple": ("slow_multiple", frozenset({""}), _ONE),
     "slow_rate": ("slow_rate", frozenset({""}), _ONE),
     "fair_by": ("fair_by", frozenset({""}), "give each key a queue of its own, or all of them one slice"),
@@ -45,7 +44,7 @@ _SUMMED: Final = frozenset({
 """Fields of slices that say together what those of a whole destination say."""
 _HIGHEST: Final = frozenset({"consumers", "active", "learning_until", "epoch_ms", "largest_bytes"})
 _LOWEST: Final = frozenset({"next_due"})
-_RATES: Final = ("send_hand", "send_byte_hand", "send_lent", "send_byte_lent")
+_RATES: Final = tuple(f"{kind}_{what}" for kind in ("send", "send_byte", "delivery") for what in ("hand", "lent"))
 _OWN: Final = frozenset({"slices_pool", "messages_pool", "placed", "of_slices", "spread", *_RATES})
 """Fields that say how a destination is spread, and nothing of what it is."""
 

@@ -73,6 +73,7 @@ class Read:
         again_ms: when there will be more; None when that is not known.
         fence: with ``FENCED``, the lease that is in force.
         born: with ``BORN``, which destination it is now.
+        lacks: what a slice lacks of the rate of deliveries, for the next message and for all that are there.
     """
 
     code: str
@@ -81,6 +82,7 @@ class Read:
     again_ms: int | None = None
     fence: int = 0
     born: int = 0
+    lacks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

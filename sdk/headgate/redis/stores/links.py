@@ -77,7 +77,7 @@ class LinkStore:
             return Read(code, fence=number if code == "FENCED" else 0, born=number if code == "BORN" else 0)
         flat = reply[4]
         entries = (entry_of(*flat[i : i + 4]) for i in range(0, len(flat), 4))
-        return Read(code, int(reply[2]), tuple(entries), int(reply[3]) or None)
+        return Read(code, int(reply[2]), tuple(entries), int(reply[3]) or None, lacks=tuple(map(int, reply[5:])))
 
     async def close(self, source: Address, link: str, *, fence: int, born: int, mark: int) -> str:
         """Accept all up to the last mark of a link that ends; returns a code, MORE asks to be called again.

@@ -7,9 +7,9 @@ from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
 from headgate.redis.scripts import script
 
-Kind = Literal["send", "send_byte"]
+Kind = Literal["send", "send_byte", "delivery"]
 KINDS: Final[tuple[Kind, ...]] = ("send", "send_byte")
-"""Rates that are shared: of messages, and of bytes."""
+"""Rates of senders that are shared: of messages, and of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
