@@ -71,6 +71,10 @@ class CreditLine:
         """Messages, or permits of a gate, that credit was taken for, and that are neither put back nor given back."""
         return self.spent_m - self.returned_m
 
+    def is_unsure(self, size: int) -> bool:  # noqa: ARG002 - as a credit that is certain only after a look
+        """Return whether credit for a message of ``size`` bytes is in hand, and is not certain yet."""
+        return False
+
     def take(self, size: int) -> bool:
         """Take credit for one message of ``size`` bytes if it is in hand."""
         spent = self.spent + size

@@ -8,6 +8,9 @@ import pytest
 import headgate
 import headgate.sync
 from headgate import CoordinatorUnavailable, CreditTimeout, DestinationFull, PolicyError
+from headgate.core.limits.spread import Spread
+from headgate.redis.keys import Address
+from headgate.redis.stores.spreads import SpreadStore
 from tests.sdk.observing import GUARD, counts, drain, field, outcomes, stored_bodies, waiting
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
@@ -279,3 +282,28 @@ async def test_threads_have_it_too(client: headgate.Client, redis_url: str) -> N
             return dropping.dropped, caught.type
 
     assert await asyncio.to_thread(work) == (True, DestinationFull)
+
+
+async def test_fail_waits_for_the_look_by_which_credit_at_slices_of_values_is_certain(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutants: it is refused while credit is there that may not be used yet; what finds none waits too."""
+    looks, in_force = asyncio.Event(), SpreadStore.in_force
+
+    async def looks_late(store: SpreadStore, queue: Address) -> tuple[Spread | None, str]:
+        await looks.wait()
+        return await in_force(store, queue)
+
+    monkeypatch.setattr(SpreadStore, "in_force", looks_late)
+    await client.apply("full", limit=1000, slices=2, order_by="header:customer", when_full="fail")
+    async with client.session("s") as session:
+        producer = await session.producer("full")
+        sent = [
+            asyncio.create_task(producer.send(b"y" * size, headers={"customer": 1}, timeout=600)) for size in (100, 890)
+        ]
+        await asyncio.wait(sent, timeout=0.3)
+        looks.set()
+        async with asyncio.timeout(GUARD):
+            assert (await sent[0]).size < 200
+            with pytest.raises(DestinationFull):
+                await sent[1]

@@ -531,7 +531,7 @@ class Account:
             self.resumed = answer.first
             self.outbox.next_seq = answer.first + 1
         healing, waiting = self._ensure or self._claim, self.outbox.waiting
-        was_asked = waiting and waiting[0] is self._asked_for
+        was_asked = waiting and waiting[0] is self._asked_for and not self.credit.is_unsure(waiting[0].size)
         if self.open and not healing and not self.credit.frozen and was_asked and self._had_of_pools(answer, asked_at):
             self.waiters.refuse(asked_at, now)  # those that came during the call were not asked for
 

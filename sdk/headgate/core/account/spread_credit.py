@@ -32,6 +32,10 @@ class SpreadCredit(CreditLine):
         """Return the credit of an account that goes on for another, with its totals."""
         return cls(*(getattr(line, one.name) for one in fields(CreditLine)))
 
+    def is_unsure(self, size: int) -> bool:
+        """Return whether credit for a message of ``size`` bytes is in hand, and is not certain yet."""
+        return not self.sure and self.in_hand >= size and self.in_hand_m > 0
+
     def take(self, size: int) -> bool:
         """Take credit for one message of ``size`` bytes if it is in hand, and certain."""
         return self.sure and CreditLine.take(self, size)
