@@ -76,6 +76,12 @@ class NotHeld(Exception):
         self.refusal, self.trouble = refusal, trouble
         super().__init__(refusal.why)
 
+    def known_as(self, waited_for: Refusal) -> "NotHeld":
+        """Return why it was refused, where the time was over as it was asked for again after it had waited."""
+        if self.refusal.why != "unanswered" or self.trouble is not None:
+            return self
+        return NotHeld(replace(waited_for, why="timeout"), None)
+
 
 class Asking:
     """One session asks for admissions at the slices of a limiter.
@@ -211,9 +217,11 @@ class Asking:
                 await (own_half.ask(part_half) if own_half.held is None else part_half.ask(own_half))
             if request.hold and request.waits:  # nobody renews them from now on, and one was held before the other
                 await own_half.held.renew(request.ttl_ms / 1000)
-        except BaseException:
+        except BaseException as error:
             own_half.give_back()
             part_half.give_back()
+            if isinstance(error, NotHeld) and (waited := own_half.waited_for or part_half.waited_for):
+                raise error.known_as(waited) from None
             raise
         own_half.held.part = part_half.held
         return own_half.held
@@ -231,6 +239,7 @@ class _Half:
 
     Attributes:
         held: what it has; None while that is not admitted.
+        waited_for: what it stood in line for last; None where it never did.
     """
 
     def __init__(
@@ -240,6 +249,7 @@ class _Half:
         self._text = request.asked.text + terms_text(request.band, fail_if_late=request.late) + terms
         self._again = False  # whether its id was asked for before
         self.held: Hold | None = None
+        self.waited_for: Refusal | None = None
 
     def give_back(self) -> None:
         """Leave it as if it had not been admitted."""
@@ -275,6 +285,7 @@ class _Half:
         if other is not None and request.waits and not await waiter.soon(at.calls.patience) and not other.keeps:
             other.give_back()
         refusal = await (asking.line.outcome(waiter) if request.waits else waiter.outcome())
+        self.waited_for = waiter.reservation.binding or self.waited_for
         if refusal is not None:
             raise NotHeld(refusal, at.calls.trouble)
         return Hold(at, request.key, request.asked.amounts, None, waiter.reservation)

@@ -14,6 +14,7 @@ import headgate
 import headgate.sync
 from headgate import CreditTimeout, Hold, InvalidValue, MessageTooLarge, Refused, SessionExpired
 from headgate.core.limiting.pins import part_of_hold, slice_of_key
+from headgate.core.names import slice_name
 from headgate.limiting.limiter_slice import LimiterSlice
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import HoldCall, LimiterStore
@@ -326,3 +327,32 @@ def test_threads_have_parts_in_hand_too(redis_url: str, cleanup_namespace: str) 
             assert monotonic() < until, hold
             sleep(0.01)
         hold.release()
+
+
+async def test_whoever_waited_hears_for_what_where_the_last_answer_comes_too_late(
+    two: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: it hears that Redis did not answer, for it was asked again just before the time was over."""
+    ann, bob = two
+    holds = [await bob.attempt(key=key, slots=1) for key in (HERE, HERE, ALSO, ALSO, None)]
+    assert all(holds)
+    there, answers, decide = slice_name("llm", slice_of_key(THERE, 4)), asyncio.Event(), LimiterStore.decide
+
+    async def answers_late(store: LimiterStore, address: Address, session: str, **call: Any) -> Any:
+        if address.name == there:
+            await answers.wait()
+        return await decide(store, address, session, **call)
+
+    asked = asyncio.ensure_future(ann.admit(key=THERE, timeout=2, slots=1, tokens=1))
+    await wait_until(partial(waiting_is, bob, 1), timeout=GUARD)
+    await wait_until(partial(taken_is, bob, "tokens", 0, THERE), timeout=GUARD)
+    monkeypatch.setattr(LimiterStore, "decide", answers_late)
+    for hold in holds:
+        assert isinstance(hold, Hold)
+        hold.release()
+    with pytest.raises(CreditTimeout, match="slots") as caught:
+        await asked
+    assert (caught.value.limit, caught.value.rule) == ("slots", "all")
+    answers.set()
+    for name in ("slots", "tokens"):
+        await wait_until(partial(taken_is, bob, name, 0), timeout=GUARD)
