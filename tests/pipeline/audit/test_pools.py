@@ -75,6 +75,7 @@ def test_another_pool_does_not_count(spark: SparkSession) -> None:
     assert judged(spark, paris, [held(1, 50, 80, "invoices"), busy(2, 99, "invoices")]) == []
 
 
+@pytest.mark.soak
 def test_a_plain_sum_says_the_same(spark: SparkSession) -> None:
     """What the soak of sites that fail judges by."""
     dice, sites = random.Random(7), list[list[dict[str, Any]]]()
