@@ -15,7 +15,7 @@ LUA_LINES_OF_CODE = 100
 # path -> its own limit; say why beside it.
 LONGER_BY_EXCEPTION: dict[str, int] = {
     # One machine: its state is changed by callers, hints and answers alike, and no part of it holds without the others.
-    "sdk/headgate/core/account/machine.py": 720,
+    "sdk/headgate/core/account/machine.py": 730,
     # One order of events: each is dealt with while the library still has the memory that it speaks of.
     "sdk/headgate/amqp/engine.py": 440,
     # One tree of errors, drawn at its top, each with its facts and its sentence.

@@ -16,6 +16,8 @@ from headgate.core.when_full import WhenFull
 
 MAX_BATCH: Final = 256
 MAX_BATCH_BYTES: Final = 1 << 20
+STORED_LATER: Final = frozenset({"OK", "STOPPED", "ABOVE", "OVERUSE"})
+"""Answers to a batch of which nothing was stored, and of which a late copy of the call may."""
 
 
 @dataclass(eq=False)
@@ -85,7 +87,8 @@ class Batch:
     ``seq`` numbers the first, counted by the session from 1.
 
     ``beyond``: they go up to the hard limit, and were paid with credit that may not be in hand. ``segment``: these are
-    references to that segment, ``<name> <bytes>``, which cost no bytes of credit.
+    references to that segment, ``<name> <bytes>``, which cost no bytes of credit. ``found``: they are known to be
+    stored, paid by an account that was given up; only their receipts are to be asked for.
     """
 
     seq: int
@@ -93,6 +96,7 @@ class Batch:
     size: int
     beyond: bool = False
     segment: str = ""
+    found: bool = False
 
 
 @dataclass(slots=True)
@@ -100,7 +104,8 @@ class Outbox:
     """An outbox keeps the line of messages of one account: in flight, ready, spooling, waiting, the oldest first.
 
     ``holds_messages`` is False for a gate: whoever is paid there has what he waits for, and nothing is to be sent.
-    ``served`` hears of each message that waited and is paid, where somebody times waits.
+    ``served`` hears of each message that waited and is paid, where somebody times waits. Nothing of the batch ``tried``
+    was stored, but a late copy of its call, by the incarnation ``tried_by``, might store it yet under ``next_seq``.
     """
 
     credit: CreditLine
@@ -109,6 +114,8 @@ class Outbox:
     spooling: list[Outgoing] = field(default_factory=list)
     ready: deque[Outgoing] = field(default_factory=deque)
     flight: Batch | None = None
+    tried: Batch | None = None
+    tried_by: int = 0
     next_seq: int = 1
     served: Callable[[Outgoing], None] | None = None
     deadlines: Deadlines[Outgoing] = field(default_factory=Deadlines)
@@ -221,6 +228,30 @@ class Outbox:
                 self.flight = Batch(self.next_seq, items, size)
         return self.flight
 
+    def missed(self, batch: Batch, code: str, inc: int) -> None:
+        """Note that nothing of a batch was stored, by a call of incarnation ``inc`` of the account."""
+        if code in STORED_LATER and not (batch.found or batch.beyond):
+            self.tried, self.tried_by = batch, inc
+
+    def repeats(self, batch: Batch) -> bool:
+        """Return whether a batch may have the number of the one that was tried: Redis knows them by that alone."""
+        if self.tried is None or batch.found or batch.beyond:
+            return True
+        before, items = self.tried.items, batch.items
+        return len(before) <= len(items) and all(one is other for one, other in zip(before, items, strict=False))
+
+    def find(self, last: int, inc: int) -> bool:
+        """Put in flight what a late copy has stored, once account ``inc`` bars copies; False: others have stored it."""
+        if self.tried is None or inc <= self.tried_by:
+            return True
+        tried, self.tried, stored = self.tried, None, last - self.next_seq + 1
+        if stored > 0:
+            items = tried.items[:stored]
+            found = set(map(id, items))
+            self.waiting = deque(item for item in self.waiting if id(item) not in found)
+            self.flight = Batch(self.next_seq, items, sum(item.size for item in items), found=True)
+        return stored <= len(tried.items)
+
     def exceed(self) -> None:
         """Put the first that waits in flight, beyond the credit in hand. Nothing may be ready or in flight."""
         item = self.waiting.popleft()
@@ -295,6 +326,8 @@ class Outbox:
         if batch is None:
             raise AssertionError("no batch is in flight")
         items = batch.items[:stored]
+        if stored:
+            self.tried = None  # its number is that of what is stored
         self.next_seq = batch.seq + stored
         rest = batch.items[stored:]
         if batch.beyond and rest:

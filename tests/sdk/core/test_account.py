@@ -234,6 +234,38 @@ def test_a_batch_that_may_not_go_is_back_in_line_and_its_credit_goes_back(code: 
     assert (back.totals.returned, back.totals.size) == (500, 10)
 
 
+def test_one_more_joins_a_batch_that_was_refused_and_takes_no_number_from_it() -> None:
+    """A late copy of the first call stores what the second begins with: the account need not be another one."""
+    ann = paid(world := World(), 10, 20)
+    first = ann.account.call(world.now)
+    assert isinstance(first, Publish)
+    ann.account.hear(first, replace(ann.account.last, again_ms=0, stored=0), world.now)
+    ann.send(30)
+    again = ann.account.call(world.now)
+    assert isinstance(again, Publish)
+    assert (again.batch.seq, len(again.batch.items), again.totals.inc) == (1, 3, first.totals.inc)
+
+
+@pytest.mark.parametrize("code", ["OK", "STOPPED", "ABOVE", "OVERUSE"])
+def test_no_other_batch_has_the_number_of_one_whose_call_may_come_late(code: str) -> None:
+    """Another account has it, for which no copy of the old call is good: else the copy would be taken for it."""
+    ann = paid(world := World(), 10, 20)
+    first = ann.account.call(world.now)
+    assert isinstance(first, Publish)
+    ann.account.hear(first, replace(ann.account.last, code=code, again_ms=0, stored=0), world.now)
+    ann.give_up(ann.items[0])
+    opened = False
+    while not isinstance(call := ann.account.call(world.now), Publish):
+        assert call is not None
+        if isinstance(call, Acquire) and call.totals.inc > first.totals.inc:
+            assert call.resume
+            opened = True
+        ann.account.hear(call, world.serve(ann, call), world.now)
+    assert opened
+    assert [item.size for item in call.batch.items] == [20]
+    assert (call.batch.seq, call.totals.inc) == (1, first.totals.inc + 1)
+
+
 def test_nothing_can_be_taken_while_an_account_leaves() -> None:
     ann = paid(World())
     call = ann.account.leave()

@@ -301,7 +301,7 @@ class Account:
             return taken
         # No answer yet: until its fate is known, its number must not be used again, nor the account ended or renewed.
         if outbox.flight is not None:
-            return self._publish(outbox.flight)
+            return self._send(outbox.flight)
         # A removal voids what the lines below would do with the credit; the flight above may be stored before it.
         if self._removed:
             self._removed = False
@@ -320,7 +320,7 @@ class Account:
             self._ask_at = 0.0
         # Paid messages go before new credit is asked for: the answer to them brings it.
         if outbox.ready and now >= waiters.rate_at and (batch := outbox.batch()) and self.open:
-            return self._publish(batch)
+            return self._send(batch)
         if outbox.waiting and (head := outbox.head()):
             return self._serve(head, now)
         # Nothing waits for credit; what is paid is held up by the rate.
@@ -420,13 +420,17 @@ class Account:
             self.call_since = now
         return call
 
-    def _publish(self, batch: Batch) -> Publish:
+    def _send(self, batch: Batch) -> "Call | bool":
+        # For another account no copy of an older call is good; the call that opens it says what a copy has stored.
+        if self.outbox.tried is not None and not self.outbox.repeats(batch):
+            self._start_anew()
+            return True
         return Publish(self._totals(self.weight, paid=batch.size, paid_m=len(batch.items)), batch)
 
     def _acquire(self, now: float, weight: int | None = None, *, again: bool = False) -> Acquire:
         if not self.open:
             self._used_at = now
-        resume, sent = self.resumed is not None, self.sent(now)
+        resume, sent = self.resumed is not None or self.outbox.tried is not None, self.sent(now)
         totals = self._totals(self.weight if weight is None else weight)
         hasty = bool(self.outbox.waiting) and self.waiters.hasty
         return Acquire(totals, resume=resume, sent=sent, hasty=hasty, again=again and not hasty)
@@ -530,6 +534,8 @@ class Account:
         if answer.code == "OK" and call.resume and not self._opened:
             self.resumed = answer.first
             self.outbox.next_seq = answer.first + 1
+        elif answer.code == "OK" and call.resume and not self.outbox.find(answer.first, call.totals.inc):
+            raise SessionExpired(self._name, self._session, "a later session resumed it")
         healing, waiting = self._ensure or self._claim, self.outbox.waiting
         was_asked = waiting and waiting[0] is self._asked_for and not self.credit.is_unsure(waiting[0].size)
         if self.open and not healing and not self.credit.frozen and was_asked and self._had_of_pools(answer, asked_at):
@@ -558,12 +564,15 @@ class Account:
         ============  =========================================  ====================================================
         """
         code, outbox = answer.code, self.outbox
+        if not answer.stored:
+            outbox.missed(batch, code, self.credit.inc)
         if code not in REFUSALS:
             self._apply(answer, asked_at, now)
         if code in ("OK", "DUPLICATE"):
             rest = answer.stored < len(batch.items)
             size = sum(item.size for item in batch.items[: answer.stored]) if rest else batch.size
-            self.credit.publish(size, answer.stored)
+            if not batch.found:
+                self.credit.publish(size, answer.stored)
             items = outbox.published(answer.stored)
             if (rest or self.waiters.rate_at) and self.waiters.hold_back(now, answer.again_ms if rest else 0):
                 self._destination.wait_begins(now)

@@ -1,0 +1,117 @@
+"""A copy of a call that comes late stores no message in the place of another one: P3 and P5.
+
+A call is made once more where its connection breaks, and the server may read the first copy long after the second.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import headgate
+from headgate import CreditTimeout, Receipt
+from tests.sdk.observing import GUARD, counts, drain
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+
+
+class Copies:
+    """Copies of a client's calls that published; while ``passes`` is not set, no call of an account is made."""
+
+    def __init__(self, client: headgate.Client) -> None:
+        self.passes = asyncio.Event()
+        self.passes.set()
+        self.stored: list[int] = []
+        self._made: list[tuple[Any, Any, list[Any]]] = []
+        server: Any = client.store.server
+        self._real = server.call
+        server.call = self._call
+
+    async def _call(self, script: Any, keys: Any, argv: Sequence[Any], **others: Any) -> Any:
+        if script.name in ("acquire", "publish"):
+            await self.passes.wait()
+        reply = await self._real(script, keys, argv, **others)
+        if script.name == "publish":
+            self._made.append((script, keys, list(argv)))
+            self.stored.append(int(reply[8]) if reply[0] == b"OK" else 0)
+        return reply
+
+    async def of(self, body: bytes) -> tuple[bytes, int]:
+        """Make the first call that had a message once more; returns the code, and how many that copy stored."""
+        script, keys, argv = next(
+            made for made in self._made if any(body in word for word in made[2] if isinstance(word, bytes))
+        )
+        reply = await self._real(script, keys, argv)
+        return reply[0], int(reply[8]) if reply[0] == b"OK" else 0
+
+    async def store(self, body: bytes) -> int:
+        """Make that call until a copy of it stored something; returns how many messages."""
+        stored = 0
+
+        async def some() -> bool:
+            nonlocal stored
+            stored = (await self.of(body))[1]
+            return stored > 0
+
+        await wait_until(some)
+        return stored
+
+
+async def _bodies(session: headgate.Session, count: int) -> list[bytes | str]:
+    return [message.body for message in await drain(await session.consumer("q"), count)]
+
+
+async def _given_up(client: headgate.Client, session: headgate.Session) -> tuple[headgate.Producer, Copies]:
+    """Return a producer whose second message was refused for the rate, and given up."""
+    await client.apply("q", limit=1000, send_rate="4/s", send_burst=1)
+    producer, copies = await session.producer("q", window=100), Copies(client)
+    await producer.send(b"first", timeout=GUARD)
+    with pytest.raises(CreditTimeout):
+        await producer.send(b"given up", timeout=0.05)
+    assert copies.stored == [1, 0]
+    return producer, copies
+
+
+async def test_a_copy_before_the_next_message_does_not_take_its_place(client: headgate.Client) -> None:
+    """Mutant: the next goes out under the number of the one that was given up, and is taken for it."""
+    async with client.session("s") as session:
+        producer, copies = await _given_up(client, session)
+        assert await copies.store(b"given up") == 1
+        assert (await producer.send(b"next", timeout=GUARD)).seq == 3
+        assert await _bodies(session, 3) == [b"first", b"given up", b"next"]
+
+
+async def test_a_copy_behind_the_next_message_stores_nothing(client: headgate.Client) -> None:
+    async with client.session("s") as session:
+        producer, copies = await _given_up(client, session)
+        await producer.send(b"next", timeout=GUARD)
+        assert (await copies.of(b"given up"))[1] == 0
+        assert await _bodies(session, 2) == [b"first", b"next"]
+    assert await counts(client, "q") == (0, 0)
+
+
+@pytest.mark.parametrize("allowed", [1, 3])
+async def test_what_a_copy_stored_gets_its_receipts_and_is_not_sent_again(
+    client: headgate.Client, allowed: int
+) -> None:
+    """One of three that were refused together is given up: a copy stores the first, or all of them."""
+    await client.apply("q", limit=1000, send_rate="4/s", send_burst=3)
+    async with client.session("s") as session:
+        producer, copies = await session.producer("q", window=200), Copies(client)
+        await asyncio.gather(*[producer.send(b"before", timeout=GUARD) for _ in range(3)])
+        sends = [asyncio.ensure_future(producer.send(b"m%d" % number, timeout=GUARD)) for number in (1, 2, 3)]
+        await wait_until(lambda: copies.stored[-1] == 0)
+        copies.passes.clear()
+        sends[1].cancel()
+        if allowed == 3:
+            await asyncio.sleep(0.8)  # until the rate allows as many
+        assert await copies.store(b"m1") >= allowed
+        copies.passes.set()
+        async with asyncio.timeout(GUARD):
+            ends = await asyncio.gather(*sends, return_exceptions=True)
+        assert [type(end) for end in ends] == [Receipt, asyncio.CancelledError, Receipt]
+        some = [b"m1", b"m2", b"m3"] if allowed == 3 else [b"m1", b"m3"]
+        assert (await _bodies(session, 3 + len(some)))[3:] == some
+    assert await counts(client, "q") == (0, 0)
