@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from headgate.client import Client
 from headgate.core.deadlock import Deadlock, Step
+from headgate.core.names import slice_name
 from headgate.explain.wait_edges import waiter
 from headgate.redis.keys import Address
 from headgate.redis.stores.notes import Tie
@@ -67,10 +68,15 @@ async def _fail_newest(client: Client, deadlock: Deadlock, sight: WaitGraph) -> 
         return ""
     tie, step = min(candidates, key=lambda one: (one[0].waited_ms, one[0].name))
     text = quote(json.dumps(deadlock.as_dict(), separators=(",", ":")), safe="")
-    address = Address.of(client.namespace, tie.at)
-    since = _since(step, sight)
-    code = await client.store.resolve(address, tie.session, since=since, mode="tell", wait=tie.wait, text=text)
-    return f"a send of {step.who} to {step.what} was made to fail" if code == "OK" else ""
+    snapshot, codes = sight.snapshots[tie.at], set[str]()
+    sinces = {int(record["since"]) for session, record in snapshot.waiters if session == tie.session}
+    for number in range(int(snapshot.fields.get("sliced") or 1)):  # records of waits do not name their slices
+        address = Address.of(client.namespace, slice_name(tie.at, number))
+        for since in sinces:
+            codes.add(
+                await client.store.resolve(address, tie.session, since=since, mode="tell", wait=tie.wait, text=text)
+            )
+    return f"a send of {step.who} to {step.what} was made to fail" if "OK" in codes else ""
 
 
 def _sends(deadlock: Deadlock) -> Iterator[Step]:

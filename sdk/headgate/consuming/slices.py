@@ -168,6 +168,7 @@ class Slices:
             if self.is_closed:
                 await feed.close()
                 return
+            feed.settlements.use = self.first.use.include(feed.use)
             feed.on_end = lambda _, error: self._end(error)
             feed.on_slow = lambda _: self.first.on_slow(self.first)
             self.feeds.append(feed)

@@ -22,7 +22,7 @@ class ConsumerUser:
 
     Args:
         loop: where the tasks run.
-        going_out: what is not empty while settlements are on their way out.
+        going_out: what is not empty while settlements are on their way out, those of feeds at all slices.
 
     Attributes:
         task: the one that used it; the one that made it, before anybody did. None once another one used it too: then
@@ -30,11 +30,11 @@ class ConsumerUser:
         on_change: called in the loop when :attr:`task` is another.
     """
 
-    __slots__ = ("_alone", "_by_threads", "_going_out", "_loop", "_used", "on_change", "task")
+    __slots__ = ("_alone", "_by_threads", "_loop", "_used", "going_out", "on_change", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *going_out: object) -> None:
         self._loop = loop
-        self._going_out = going_out
+        self.going_out = going_out
         self.task: Any = current(loop)
         self.on_change: Callable[[], None] | None = None
         self._used = False
@@ -44,7 +44,12 @@ class ConsumerUser:
     @property
     def is_settling(self) -> bool:
         """Whether settlements are on their way out."""
-        return any(self._going_out)
+        return any(self.going_out)
+
+    def include(self, other: "ConsumerUser") -> "ConsumerUser":
+        """Take in the user of the same consumer's feed at another slice, and return the one of all of them."""
+        self.going_out += other.going_out
+        return self
 
     def note(self) -> None:
         """Note that the task that runs uses it."""

@@ -13,6 +13,7 @@ from headgate._util.flag import Flag
 from headgate._util.tasks import stop
 from headgate.core.outbox import Outgoing
 from headgate.errors import HeadgateError
+from headgate.explain.self_wait import ConsumerUser
 from headgate.limiting.limiter import Limiter
 from headgate.redis.stores.notes import TELL_EVERY, AnnouncedTies, NoteStore, Tie
 from headgate.session.destination import SessionDestination
@@ -137,12 +138,13 @@ class Ties:
     def _find(self, now: float) -> list[Tie]:
         waits = {one.who: one for one in self._waits() if now - one.since >= TELL_AFTER}
         found: list[Tie] = []
+        uses: dict[tuple[str, str], set[ConsumerUser]] = {}
         for presence in self._destinations() if waits else ():
-            found += [
-                waits[consumer.use.task].tie(presence.address.shown, consumer.id, now)
-                for consumer in presence.consumers
-                if consumer.use.task in waits and not consumer.use.is_settling
-            ]
+            for consumer in presence.consumers:
+                uses.setdefault((presence.address.shown, consumer.id), set()).add(consumer.use)
+        for (name, holder), (use, *others) in uses.items():
+            if use.task in waits and not (others or use.is_settling):  # others: the id is another consumer's elsewhere
+                found.append(waits[use.task].tie(name, holder, now))
         holders = set()
         for name, holder, wait in holds_of(waits) if waits and self._holds else ():
             found.append(wait.tie(name, holder, now, held=True))

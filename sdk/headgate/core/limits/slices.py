@@ -15,7 +15,7 @@ _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
     "resume_messages": ("resume_at_messages", frozenset({""}), _LEVEL),
     "oversize": ("oversize", frozenset({"", "refuse"}), "give it a limit above its largest message"),
     "enforce": ("enforce", frozenset({"", "always", "off"}), "set it to always or off, which hold over all slices"),
-    "deadlock": ("deadlock", frozenset({"", "none", "alert"}), "leave it at alert"),
+    "deadlock": ("deadlock", frozenset({"", "none", "alert", "fail"}), "set it to fail, which holds over all slices"),
     "store": ("store", frozenset({""}), _STORE),
     "store_nonpersistent": ("store_nonpersistent", frozenset({""}), _STORE),
     "slow_multiple": ("slow_multiple", frozenset({""}), _ONE),
