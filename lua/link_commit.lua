@@ -19,23 +19,28 @@
   ARGV[11] segment  '-' or batch      '<name> <bytes> <messages>' of the segment that these bodies are references to, which
                                       cost no bytes of credit; '-' where they are messages
   ARGV[12] keys     text to 33024     as publish has them, of each entry
-  ARGV[13..] entries  up to 256 of total; 'never', 'skip', ms or life; text to 60000; bytes  number at the source, ms that it
+  ARGV[13] spread   '-' or total      '-' of a link that brings everything here; else it brings each message to the slice of its
+                                      value, as the queue is spread by that number
+  ARGV[14] done     total             then all up to that number is at one of the slices for good, or was skipped
+  ARGV[15..] entries  up to 256 of total; 'never', 'skip', ms or life; text to 60000; bytes  number at the source, ms that it
                                       lives or 'never' or 'skip', path, body; '<ms or never>+<ms>' where it is due that much later
   Returns {code, epoch, mark, held, held_m, place, blocked, again_ms}; mark: number of the last entry that is here, or was
-           skipped; held: bytes of credit; place: in line for more, 0 when not
+           skipped; held: bytes of credit; place: in line for more, 0 when not. With `spread` the mark is `done`,
+           or what it was if that is more, and numbers follow that are here above it
   Codes    OK, GAP (prev is above the mark), NOCREDIT (for the entry after the mark; it waits in line), RATE (no more until
            again_ms), TOO_LARGE (the entry after the mark, or need, exceeds the limit), STOPPED (by hand), UNKNOWN,
            KIND (it stores no messages; the kind follows), FENCED (a later lease; its number follows epoch),
-           STALE (the source is an earlier one than was here; its number follows epoch), FULL (no room for the reference
-           after the mark), BODY (a reference where there may be none, or the reverse; or this lease has not called before)
+           STALE (the source is an earlier one than was here, its number follows epoch; or the spread is), FULL (no room for the reference
+           after the mark, or more numbers above it than may be), BODY (a reference where there may be none, or the reverse; or this lease has not called before)
 ]]
 --- @include "lib/account"
 --- @include "lib/reap"
 --- @include "lib/brought"
+--- @include "lib/beyond"
 --- @include "lib/link"
 local run_id, link, fence, ttl_ms, from = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
 local prev, need = tonumber(ARGV[7]), tonumber(ARGV[9])
-local at = 12 -- the last of ARGV before the entries
+local at = 14 -- the last of ARGV before the entries
 local spools = ARGV[11] ~= '-'
 local NOTHING = { epoch = 0, granted = 0, granted_m = 0, used = 0, used_m = 0, returned = 0, returned_m = 0 }
 
@@ -55,7 +60,8 @@ elseif from < l.born and fence == l.fence then
 elseif spools and fence ~= l.fence then
   return { 'BODY' } -- segments of leases that are not known here belong to nobody, and are swept
 end
-
+local beyond, refusal = read_beyond(link, from, l, tonumber(ARGV[13]), tonumber(ARGV[14]), (#ARGV - at) / 4)
+if refusal then return refusal end
 redis.call('HSET', K_DESTINATION, 'kind', d.kind) -- no effect but this: under OOM nothing is applied
 d.grows, d.caller = true, link
 reap_leases()
@@ -71,7 +77,7 @@ if prev > l.mark and ARGV[8] == 'lost' then
 end
 
 local held_b, held_m = held(s)
-local code, puts, rate_again = 'OK', { sizes = {}, bytes = 0, mark = l.mark }
+local code, puts, rate_again = 'OK', { sizes = {}, bytes = 0, mark = math.max(l.mark, beyond and beyond.done or 0), here = beyond and beyond.is }
 if d.stopped then
   code = 'STOPPED'
 elseif prev > l.mark then
@@ -112,7 +118,7 @@ end
 if puts.mark > l.mark then
   note('committed', link, int(puts.mark))
 end
-l.mark = puts.mark
+l.mark = keep_beyond(link, l, beyond, puts) and l.mark or puts.mark
 save_target(link, l)
 
 if need then
@@ -121,7 +127,7 @@ if need then
   end
   local base, base_m = s.used + s.returned, s.used_m + s.returned_m
   s.need, s.need_m = need > 0 and base + need or s.granted, need > 0 and base_m + 1 or s.granted_m
-  s.want, s.want_m = math.max(base + tonumber(ARGV[10]), s.need), math.max(base_m + 512, s.need_m) -- two batches
+  s.want, s.want_m = math.max(base + tonumber(ARGV[10]), s.need), math.max(ARGV[10] ~= '0' and base_m + 512 or 0, s.need_m) -- two batches
 end
 renew(link, s, ttl_ms)
 ask(link, s)
@@ -132,4 +138,4 @@ end
 save_destination()
 local reply = credit_reply(code, link, s)
 held_b, held_m = held(s)
-return { code, reply[2], int(l.mark), int(held_b), int(held_m), reply[5], reply[6], rate_again and int(rate_again) or reply[7] }
+return { code, reply[2], int(l.mark), int(held_b), int(held_m), reply[5], reply[6], rate_again and int(rate_again) or reply[7], beyond }

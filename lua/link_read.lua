@@ -13,6 +13,8 @@
   ARGV[8] max_bytes     total  the same; a larger message is returned when it is the only one
   ARGV[9] how           'works' or 'ends'  'ends': the mark is the target's last, for it knows this lease and takes nothing
                                of an earlier one; so what the link gives back keeps its numbers, and its place
+  ARGV[10] beyond       text to 4608   numbers above the mark that the target has for good too, up to 255, growing, with blanks
+                                       between: accepted once nothing is left up to the mark; '-' for none
   Returns {code, epoch, released, again_ms, {id, ttl_ms, path, body, ...}, need, want}; again_ms: when there will be more, 0 when that
            is not known; ttl_ms: to the message's end, 'never' for none, and '+<ms>' behind it until it is due, where it is not; path: places that it came through; need, want: as of settle
   Codes    OK, MORE (some up to the mark are left: call again), UNKNOWN, CLOSED (open it first), FENCED (a later lease; its
@@ -22,12 +24,13 @@
 --- @include "lib/deliver"
 --- @include "lib/renumber"
 --- @include "lib/link"
-local run_id, link, fence, mark, after = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
+--- @include "lib/held_beyond"
+local link, fence, mark, after = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local most, most_b = math.min(tonumber(ARGV[7]), MAX_DELIVERED), tonumber(ARGV[8])
 local cid = link .. '.1'
 local BESIDE_MS = 1000 -- others hold what it waits for: it does not rest for longer, as it would at an empty source
 
-if not load_destination(run_id, 0) then
+if not load_destination(ARGV[1], 0) then
   return { 'UNKNOWN' }
 end
 local c, l = read_consumer(cid), read_source(link)
@@ -45,6 +48,7 @@ local reaped, ids = reap(), {}
 for i, entry in ipairs(redis.call('XPENDING', K_MESSAGES, c.sub, '-', int(mark), MAX_DELIVERED, cid)) do
   ids[i] = entry[1]
 end
+if #ids == 0 then ids = held_beyond(c.sub, cid, mark, ARGV[10]) end
 local code, settled, settled_b, freed, freed_b = 'OK', settle_ids(c.sub, ids, true)
 c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
 if #ids == MAX_DELIVERED then

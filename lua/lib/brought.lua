@@ -30,7 +30,7 @@ local function choose(puts, at, link, s, spools)
   local held_b, held_m = held(s)
   for i = at + 1, #ARGV, 4 do
     local seq, size = tonumber(ARGV[i]), payload_size(ARGV[i + 3])
-    if seq > puts.mark and ARGV[i + 1] ~= 'skip' then
+    if seq > puts.mark and ARGV[i + 1] ~= 'skip' and not (puts.here and puts.here[seq]) then
       local paid = spools or (puts.bytes + size <= held_b and #puts + 1 <= held_m)
       puts.above = paid and not spools and not is_covered(link, s, puts.bytes + size, #puts + 1, d.limit_bytes)
       if not paid or puts.above then

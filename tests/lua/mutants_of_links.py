@@ -3,7 +3,7 @@
 from typing import Final
 
 _L, _LEASE = "test_links", "test_lease"
-_SPOOLED = "test_spooled_commits"
+_SPOOLED, _BEYOND = "test_spooled_commits", "test_beyond"
 _NOTES, _RESOLVE = "test_notes", "test_resolve"
 _MODEL = "test_stateful::test_the_scripts_do_what_the_model_does"
 _STATEFUL = "test_links_stateful::test_links_do_what_their_model_does"
@@ -32,7 +32,7 @@ LINKS: Final = (
     ("P6", "lib/wake", " + math.max(0, d.subscriptions - 1)", "",
      f"{_L}::test_a_link_that_copies_is_woken_however_many_consumers_wait"),
     # At the target: in order, once, paid, by the latest lease.
-    ("P5", "lib/brought", "if seq > puts.mark and ARGV[i + 1] ~= 'skip' then", "if ARGV[i + 1] ~= 'skip' then",
+    ("P5", "lib/brought", "if seq > puts.mark and ARGV", "if ARGV",
      f"{_L}::test_a_commit_that_is_repeated_stores_and_pays_once"),
     ("P3", "link_commit", "elseif prev > l.mark then", "elseif false then",
      f"{_L}::test_a_batch_without_its_predecessor_is_refused_with_the_mark"),
@@ -80,6 +80,21 @@ LINKS: Final = (
      f"{_SPOOLED}::test_references_are_counted_where_messages_have_a_limit"),
     ("P8", "lib/brought", "tonumber(ARGV[i]), payload_size(ARGV[i + 3])", "tonumber(ARGV[i]), #ARGV[i + 3]",
      f"{_SPOOLED}::test_the_targets_rate_counts_payloads"),
+    # At a slice of a target whose values say the slice: once, however it was spread, and only what is its own.
+    ("P5", "lib/brought", " and not (puts.here and puts.here[seq])", "",
+     f"{_BEYOND}::test_what_is_here_above_the_mark_is_stored_once"),
+    ("P3", "lib/beyond", "if spread < tonumber(last or 0) then", "if false then",
+     f"{_BEYOND}::test_a_call_of_an_earlier_spread_stores_nothing"),
+    ("P3", "link_commit", "puts) and l.mark or puts.mark", "puts) and puts.mark or puts.mark",
+     f"{_BEYOND}::test_the_mark_says_nothing_of_what_other_slices_lack"),
+    ("P5", "lib/beyond", "tonumber(from) == born and numbers or ''", "''",
+     f"{_BEYOND}::test_what_is_here_above_the_mark_is_stored_once"),
+    ("P3", "lib/beyond", "tonumber(from) == born and numbers or ''", "numbers or ''",
+     f"{_BEYOND}::test_numbers_of_a_source_that_was_made_anew_are_its_own"),
+    ("P11", "lib/beyond", "> MAX_BEYOND and", "> 2 ^ 53 and",
+     f"{_BEYOND}::test_numbers_above_the_mark_are_bounded"),
+    ("P5", "lib/held_beyond", "if tonumber(number) > before and", "if false and",
+     f"{_BEYOND}::test_what_slices_have_leaves_the_source_and_what_lies_between_does_not"),
     # At the source: nothing is removed before its time, nothing given to others, nothing below the mark.
     ("P3", "link_read", "'XPENDING', K_MESSAGES, c.sub, '-', int(mark),", "'XPENDING', K_MESSAGES, c.sub, '-', '+',",
      f"{_L}::test_a_releases_repetition_settles_nothing_more"),

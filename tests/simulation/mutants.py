@@ -110,7 +110,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a link's target keeps how far it got", "P5", 0, scene="nodes",
-        script=_in("link_commit", ("l.mark = puts.mark", "l.mark = l.mark")),
+        script=_in("link_commit", ("or puts.mark\nsave_target", "or l.mark\nsave_target")),
     ),
     Mutant(
         "a link's source keeps what its target does not have yet", "P3", 1, scene="nodes", client=_releases_what_is_read

@@ -2,13 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
+from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
 from headgate.client import Client
 from headgate.core.links.link import STORES, Link
 from headgate.core.links.trouble import Trouble
-from headgate.core.names import encode_name
+from headgate.core.names import encode_name, slice_name
 from headgate.core.selector.parser import Selector
 from headgate.credit.spool_quota import SpoolQuota
 from headgate.errors import HeadgateError, PolicyError
@@ -18,13 +22,18 @@ from headgate.redis.stores.links import LinkStore
 from headgate.session.session import Session
 from headgate.spool.stores import Spool
 from headgate_coordinator.links.job import Job, LinkTotals
+from headgate_coordinator.links.lanes.copies import Copies
+from headgate_coordinator.links.lanes.split_worker import SplitWorker
+from headgate_coordinator.links.lanes.target_spread import TargetSpread
 from headgate_coordinator.links.rates import LinkRate, quantum
 from headgate_coordinator.links.rules import MAX_HOPS, Forwarding, judge_by
 from headgate_coordinator.links.sites import Sites
-from headgate_coordinator.links.slice_workers import SliceWorkers
+from headgate_coordinator.links.slice_workers import AnyWorker, SliceWorkers
 from headgate_coordinator.links.spooled_reads import SpooledReads
 from headgate_coordinator.links.spooled_writes import Segment, SpooledWrites
 from headgate_coordinator.links.worker import LinkSide, LinkWorker
+
+STOPPED: Final = Trouble.of("target", "STOPPED")
 
 
 class LinkJob(Job[Link]):
@@ -51,6 +60,8 @@ class LinkJob(Job[Link]):
         self._client, self._sites, self._ttl, self._on_wait = client, sites, ttl, on_wait
         self._beginning = beginning
         self._workers: SliceWorkers | None = None
+        self._spread: TargetSpread | None = None
+        self._before = LinkTotals()
         self._there = client
         self._kinds: tuple[str, ...] = STORES
         self._mending: asyncio.Task[None] | None = None
@@ -64,7 +75,7 @@ class LinkJob(Job[Link]):
     @property
     def carried(self) -> LinkTotals:
         """Messages and bytes forwarded so far; nothing until both ends are there."""
-        return self._workers.carried if self._workers else LinkTotals()
+        return self._workers.carried.after(self._before) if self._workers else self._before
 
     @property
     def waits(self) -> str:
@@ -74,14 +85,20 @@ class LinkJob(Job[Link]):
 
     def look_after(self) -> None:
         """Begin to make ends that are gone again, and to fetch what a target without room lacks from its pools."""
-        workers = tuple(self._workers or ())
-        missing = [worker for worker in workers if worker.forwarder.missing]
-        if missing and (self._mending is None or self._mending.done()):
-            self._mending = asyncio.create_task(self._mend(missing), name=f"headgate ends of {self.link.link}")
-        if workers and self.trouble is not None:
-            target, parts = workers[0].target.address, self._there.parts
-            if names := parts.registry.pools(target):
-                parts.pools.refill(target, names, lambda _name, _limit: None)
+        if self._workers is None:
+            return
+        is_missing = any(worker.missing for worker in self._workers.workers.values())
+        is_stopped = self._trouble is None and self.trouble == STOPPED
+        if (is_missing or is_stopped) and (self._mending is None or self._mending.done()):
+            self._mending = asyncio.create_task(self._mend(), name=f"headgate ends of {self.link.link}")
+        for lane in self._workers if self.trouble is not None else ():
+            if lane.trouble is not None:
+                self._refill(lane.target.address)
+
+    def _refill(self, target: Address) -> None:
+        parts = self._there.parts
+        if names := parts.registry.pools(target):
+            parts.pools.refill(target, names, lambda _name, _limit: None)
 
     async def stop(self, *, lost: bool = False) -> None:
         """Stop at once, as any job; its credit goes back."""
@@ -118,44 +135,125 @@ class LinkJob(Job[Link]):
                 session = await stack.enter_async_context(here.session(f"rate of {link.name}"))
                 rate = await LinkRate.open(session, link)
             room = _room(stack, there, link.name)
-
-            async def begin(part: Address, number: int) -> LinkWorker:
-                end = (await _end(here, part.name, (kind,)))[0] if number else source
-                worker = LinkWorker(
-                    forwarder_id(here.namespace, link.link), end, target, how, fence=self.fence, dead=dead,
-                    ttl=self._ttl, pace=rate.allow if rate else None, on_wait=self._on_wait,
-                    tracing=here.parts.tracing, part=number,
-                )  # fmt: skip
-                worker.rates, worker.source_rates = there.parts.rates, here.parts.rates
-                sent = self._sent.setdefault(number, [])
-                worker.spool = SpooledWrites(
-                    there.parts, target.address, worker.there, self.fence, room, worker.hear_store, sent,
-                    elsewhere=link.site is not None,
-                )  # fmt: skip
-                return worker
-
-            self._workers = workers = SliceWorkers(source.address, here.parts.registry, begin)
-            self._there, self._trouble = there, None
+            self._there, self._spread = there, TargetSpread(there, target.address)
+            ends = Ends(here, there, kind, source, target, dead, how, self._spread, rate, room)
             try:
-                return await workers.run()
+                while True:
+                    await self._spread.settle(self._waits_for_spread)
+                    await self._make_slices(ends)
+                    self._workers = SliceWorkers(source.address, here.parts.registry, partial(self._begin, ends))
+                    self._trouble = None
+                    if later := await self._spread.run(self._workers.run):
+                        return later
+                    await until_answered(lambda _: None)(self._leave)  # nobody may have credit until it has changed
+                    self._before, self._workers = self.carried, None
+                    await there.parts.registry.refresh(target.address)
             finally:
                 await stop(self._mending)
+
+    def _waits_for_spread(self) -> None:
+        self._trouble = Trouble.of("spreads")
+
+    async def _make_slices(self, ends: "Ends") -> None:
+        """Have all slices at hand to which values lead."""
+        now = ends.spread.now
+        names = [slice_name(self.link.target, number) for number in range(1, now.slices)] if now else []
+        await asyncio.gather(*(_end(ends.there, name, self._kinds) for name in names))
+
+    async def _begin(self, ends: "Ends", part: Address, number: int) -> AnyWorker:
+        """Return the worker at a slice of the source."""
+        end = (await _end(ends.here, part.name, (ends.kind,)))[0] if number else ends.source
+        link = forwarder_id(ends.here.namespace, self.link.link)
+        if ends.spread.now is None:
+            worker = self._lane(ends, link, end, ends.target, ends.how, number)
+            worker.copying = self._copies(ends, worker, lambda: worker.forwarder.released, in_order=True)
+            worker.spool = SpooledWrites(
+                ends.there.parts, ends.target.address, worker.there, self.fence, ends.room, worker.hear_store,
+                self._sent.setdefault(number, []), elsewhere=self.link.site is not None,
+            )  # fmt: skip
+            return worker
+
+        def lane(source: LinkSide, target: LinkSide, how: Forwarding) -> LinkWorker:
+            worker = self._lane(ends, link, source, target, how, number)
+            worker.copying = self._copies(ends, worker, lambda: split.splitter.done, in_order=False)
+            return worker
+
+        async def lacks(at: Address) -> None:
+            if not ends.there.parts.registry.pools(at):
+                await ends.there.parts.registry.refresh(at)
+            self._refill(at)
+
+        slices = ends.there.parts.registry.slices(ends.target.address)
+        split = SplitWorker(
+            link, end, ends.target, slices, ends.spread, ends.how, fence=self.fence, ttl=self._ttl, part=number,
+            make=lane, lacks=lacks,
+        )  # fmt: skip
+        return split
+
+    def _lane(
+        self, ends: "Ends", link: str, source: LinkSide, target: LinkSide, how: Forwarding, part: int
+    ) -> LinkWorker:
+        return LinkWorker(
+            link, source, target, how, fence=self.fence, dead=ends.dead, ttl=self._ttl,
+            pace=ends.rate.allow if ends.rate else None, on_wait=self._on_wait, tracing=ends.here.parts.tracing,
+            part=part,
+        )  # fmt: skip
+
+    def _copies(self, ends: "Ends", worker: LinkWorker, done: Callable[[], int], *, in_order: bool) -> Copies | None:
+        if ends.dead is None:
+            return None
+        return Copies(
+            ends.here, ends.how.source, worker.source.address.key, ends.dead.address, worker.there, fence=self.fence,
+            ttl_ms=worker.ttl_ms, done=done, in_order=in_order,
+        )  # fmt: skip
 
     async def _leave(self) -> None:
         for worker in self._workers or ():
             await worker.leave()
 
-    async def _mend(self, workers: Sequence[LinkWorker]) -> None:
-        link, here = self.link, self._client
-        missing = {end for worker in workers for end in worker.forwarder.missing}
+    async def _mend(self) -> None:
+        link, here, workers = self.link, self._client, self._workers
+        every = workers.workers.values() if workers is not None else ()
         with contextlib.suppress(HeadgateError):  # the worker's trouble tells it; it is tried again
-            for worker in workers:
-                if "source" in worker.forwarder.missing:
+            if self._spread is not None and self.trouble == STOPPED:
+                await self._spread.is_in_force()
+            for worker in every:
+                if "source" in worker.missing:
                     await _end(here, worker.source.address.name, recover=True)
-            if "target" in missing:
-                await _end(self._there, link.target, self._kinds, recover=True)
-            if "dead letters" in missing and link.dead_letters:
+                for lane in worker:
+                    if "target" in lane.missing:
+                        await _end(self._there, lane.target.address.name, self._kinds, recover=True)
+            if link.dead_letters and any("dead letters" in lane.missing for worker in every for lane in worker):
                 await _end(here, link.dead_letters, recover=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Ends are what the workers of a link are made of.
+
+    Attributes:
+        here: the client of the source's site.
+        there: of the target's.
+        kind: of the source.
+        source: its first slice.
+        target: the whole of the target.
+        dead: where copies go of what can never be delivered.
+        how: window, hops, replicas, filter.
+        spread: how the target is spread over its slices.
+        rate: that the link shares with others of its table.
+        room: returns the way to room at a store.
+    """
+
+    here: Client
+    there: Client
+    kind: str
+    source: LinkSide
+    target: LinkSide
+    dead: LinkSide | None
+    how: Forwarding
+    spread: TargetSpread
+    rate: LinkRate | None
+    room: Callable[[Spool], Awaitable[SpoolQuota]]
 
 
 def _room(stack: contextlib.AsyncExitStack, client: Client, name: str) -> Callable[[Spool], Awaitable[SpoolQuota]]:
@@ -182,5 +280,5 @@ async def _end(
     except PolicyError as error:
         raise PolicyError(f"{name!r} cannot be an end of a link: {error}") from None
     return LinkSide(
-        LinkStore(parts.store.server), address, parts.wake_ups, SpooledReads(parts.registry.spooling).whole
+        LinkStore(parts.store.server), address, parts.wake_ups, SpooledReads(parts.registry.spooling).whole, parts.rates
     ), kind

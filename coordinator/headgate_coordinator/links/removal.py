@@ -2,17 +2,20 @@
 
 import asyncio
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from headgate.client import Client
 from headgate.core.durability import MAX_REPLICAS, Durability
+from headgate.core.links.calls import Committed
 from headgate.core.links.channel import feed_of
 from headgate.core.links.link import ends_of
 from headgate.errors import CoordinatorUnavailable, PolicyError
 from headgate.redis.keys import Address, forwarder_id, link_at, owned_keys
 from headgate.redis.replies import Account
-from headgate.redis.stores.links import LinkStore
+from headgate.redis.stores.links import MAX_BEYOND, LinkStore, Spreading
 from headgate.redis.stores.sliced_reads import slices_of
+from headgate.redis.stores.spreads import SpreadStore
 from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.links.endpoints import LinkEndpoint
 from headgate_coordinator.links.routed import links_now
@@ -53,25 +56,52 @@ async def _end_part(
     link: str, part: int, source: LinkEndpoint, target: LinkEndpoint, fence: int, ttl_ms: int, *, copies: bool
 ) -> None:
     here, there = LinkStore(source.client.store.server), LinkStore(target.client.store.server)
-    name = link_at(link, part)
+    name, places = link_at(link, part), await _places(target)
     while True:
         opened = await here.open(source.address, link, fence=fence, window="1/1", copies=copies)
-        answer = await there.commit(target.address, name, fence=fence, born=opened.born, prev=0, ttl_ms=ttl_ms)
-        if not (later := max(opened.fence, answer.fence)):
+        answers = [
+            await there.commit(at, name, fence=fence, born=opened.born, prev=0, ttl_ms=ttl_ms, spread=spread)
+            for at, spread in places
+        ]
+        if not (later := max(opened.fence, *(answer.fence for answer in answers))):
             break
         fence = later + 1  # the leases were lost, and are numbered anew
-    await _secure(there, target, name, fence, opened.born, ttl_ms)
+    for at, spread in places:
+        await _secure(there, at, name, fence, opened.born, ttl_ms, spread)
     if opened.code in ("OK", "GONE"):  # gone: whoever began to end it died, and what the target has had left by then
-        code = "OK" if opened.code == "GONE" or answer.code in ("UNKNOWN", "KIND", "STALE") else "MORE"
-        while code == "MORE":
-            code = await here.close(source.address, link, fence=fence, born=opened.born, mark=answer.mark)
+        if opened.code == "OK" and not all(answer.code in ("UNKNOWN", "KIND", "STALE") for answer in answers):
+            await _let_go(here, source.address, link, fence, opened.born, answers)
         for member in (f"{link}.1", f"!{link}"):
             while await source.client.store.detach(source.address, link, member, failed=False) == "MORE":
                 pass
-    await target.client.store.acquire(target.address, Account(name, fence, 0, weight=0), ttl_ms=ttl_ms, leave=True)
+    for at, _ in places:
+        await target.client.store.acquire(at, Account(name, fence, 0, weight=0), ttl_ms=ttl_ms, leave=True)
 
 
-async def _secure(store: LinkStore, target: LinkEndpoint, link: str, fence: int, born: int, ttl_ms: int) -> None:
+async def _let_go(
+    store: LinkStore, source: Address, link: str, fence: int, born: int, answers: Sequence[Committed]
+) -> None:
+    """Accept at the source what the target has, and nothing that lies between where several slices have it."""
+    mark = max(answer.mark for answer in answers)
+    beyond = sorted({number for answer in answers for number in answer.beyond if number > mark})
+    for at in range(0, len(beyond) + 1, MAX_BEYOND):
+        some = beyond[at : at + MAX_BEYOND]
+        while await store.close(source, link, fence=fence, born=born, mark=mark, beyond=some) == "MORE":
+            pass
+
+
+async def _places(target: LinkEndpoint) -> list[tuple[Address, Spreading]]:
+    """Return where a link may have brought messages, and how the target is spread."""
+    server = target.client.store.server
+    now, _ = await SpreadStore(server).in_force(target.address)
+    if now is None:
+        return [(target.address, None)]
+    return [(part, (now.number, 0)) for part in await slices_of(server, target.address)]
+
+
+async def _secure(
+    store: LinkStore, target: Address, link: str, fence: int, born: int, ttl_ms: int, spread: Spreading
+) -> None:
     """Wait until every replica that the target has knows the mark: what is below it leaves the source.
 
     How safe the link was to be, no policy says any more.
@@ -82,8 +112,9 @@ async def _secure(store: LinkStore, target: LinkEndpoint, link: str, fence: int,
     if not durability:
         return
     answer, held = await store.barrier(
-        target.address, link, fence=fence, born=born, prev=0, ttl_ms=ttl_ms, durability=durability, timeout_ms=WITHIN_MS
-    )
+        target, link, fence=fence, born=born, prev=0, ttl_ms=ttl_ms, durability=durability, timeout_ms=WITHIN_MS,
+        spread=spread,
+    )  # fmt: skip
     if answer.code == "OK" and not durability.is_met(held):
         raise CoordinatorUnavailable(
             f"{held.replicas} of {durability.replicas} replicas of the target have what the link {link!r} committed; "

@@ -11,10 +11,12 @@ from headgate.core.links.trouble import STARTING, Trouble
 from headgate.namespace.registry import Registry
 from headgate.redis.keys import Address
 from headgate_coordinator.links.job import LinkTotals
+from headgate_coordinator.links.lanes.split_worker import SplitWorker
 from headgate_coordinator.links.rules import Phase
 from headgate_coordinator.links.worker import LinkWorker
 
-Make = Callable[[Address, int], Awaitable[LinkWorker]]
+AnyWorker = LinkWorker | SplitWorker
+Make = Callable[[Address, int], Awaitable[AnyWorker]]
 _IDLE: Final = (Phase.IDLE, Phase.RESERVED)
 
 
@@ -32,7 +34,7 @@ class SliceWorkers:
 
     def __init__(self, source: Address, registry: Registry, make: Make) -> None:
         self.source = source
-        self.workers: dict[int, LinkWorker] = {}
+        self.workers: dict[int, AnyWorker] = {}
         self._registry, self._make = registry, make
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ending: list[asyncio.Task[None]] = []
@@ -42,20 +44,21 @@ class SliceWorkers:
         self._done.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def __iter__(self) -> Iterator[LinkWorker]:
-        return iter(tuple(self.workers.values()))
+        """Return those that write: several at one slice whose target's values say the slice."""
+        return iter([lane for worker in self.workers.values() for lane in worker])
 
     @property
     def trouble(self) -> Trouble | None:
         """Why nothing moves at one of the slices, first what stalls it; None while all move."""
-        found = [worker.forwarder.trouble for worker in self if worker.forwarder.trouble is not None]
+        found = [trouble for worker in self.workers.values() if (trouble := worker.trouble) is not None]
         found += self._beginning.values()
         return next((trouble for trouble in found if trouble.stalls), found[0] if found else None)
 
     @property
     def carried(self) -> LinkTotals:
         """Messages and bytes forwarded so far."""
-        machines = [worker.forwarder for worker in self]
-        return LinkTotals(sum(one.committed for one in machines), sum(one.committed_bytes for one in machines))
+        every = [worker.carried for worker in self.workers.values()]
+        return LinkTotals(sum(messages for messages, _ in every), sum(size for _, size in every))
 
     @property
     def waits(self) -> str:
@@ -96,7 +99,7 @@ class SliceWorkers:
 
     async def _work(self, address: Address, number: int) -> None:
         try:
-            worker: LinkWorker = await until_answered(partial(self._missed, number))(self._make, address, number)
+            worker: AnyWorker = await until_answered(partial(self._missed, number))(self._make, address, number)
             self.workers[number] = worker
             del self._beginning[number]
             later = await worker.run()

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -56,17 +56,32 @@ class LinkSide:
         wake_ups: hints from that server; where they do not come for certain, the worker looks by itself, once a second.
         whole: returns what was read there with the payloads that are in spool stores, up to that many bytes; None where
             there are no such stores.
+        rates: lends it a rate that slices share.
     """
 
     store: LinkStore
     address: Address
     wake_ups: WakeUps | None = None
     whole: Whole | None = None
+    rates: SharedRates | None = None
+
+    async def read(self, link: str, fence: int, call: Fetch) -> Read:
+        """Return what is there for the link, and have a slice lent what it lacks of the rate of deliveries."""
+        read = await self.store.read(
+            self.address, link, fence=fence, born=call.born, mark=call.mark, after=call.after, messages=call.messages,
+            size=call.size,
+        )  # fmt: skip
+        if read.lacks and not read.entries and self.rates is not None:
+            again_ms = await self.rates.lend(self.address, "delivery", *read.lacks)
+            return replace(read, again_ms=max(1, again_ms))
+        if self.whole is not None and read.entries:
+            return replace(read, entries=await self.whole(self.address, read.entries, call.size))
+        return read
 
 
-async def _with_rate(rates: SharedRates | None, at: Address, sizes: Sequence[int], answer: Committed) -> Committed:
+async def _with_rate(end: LinkSide, sizes: Sequence[int], answer: Committed) -> Committed:
     """Fetch the rate for what is left of a call, where slices share it; returns the answer with when that may go."""
-    again_ms = await rates.fetch(at, sizes) if rates is not None else None
+    again_ms = await end.rates.fetch(end.address, sizes) if end.rates is not None else None
     return answer if again_ms is None else replace(answer, again_ms=max(1, again_ms))
 
 
@@ -90,6 +105,7 @@ class LinkWorker:
     Attributes:
         there: its id at the target, where each slice has a mark of its own.
         spool: writes what finds no room in the memory of a target that spools; None where no store is to be used.
+        copying: brings a copy to the dead letters, if several slices may have it; else its answer is None.
     """
 
     def __init__(
@@ -125,9 +141,25 @@ class LinkWorker:
         self._failure: BaseException | None = None
         """The error of a call that is not to be repeated: the work begins anew."""
         self.spool: SpooledWrites | None = None
-        self.rates: SharedRates | None = None
-        self.source_rates: SharedRates | None = None
-        """These lend the target, and the source and where dead letters go, a rate that slices share."""
+        self.copying: Callable[[Copy], Awaitable[Committed | None]] | None = None
+
+    def __iter__(self) -> Iterator["LinkWorker"]:
+        return iter((self,))
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why nothing moves, None while it does."""
+        return self.forwarder.trouble
+
+    @property
+    def missing(self) -> set[str]:
+        """Ends that are not there."""
+        return self.forwarder.missing
+
+    @property
+    def carried(self) -> tuple[int, int]:
+        """Messages and bytes that the target took."""
+        return self.forwarder.committed, self.forwarder.committed_bytes
 
     async def perform(self, call: Call) -> tuple[Opened | Read | Committed | NoStore | RateTaken, int]:
         """Make one call; returns its answer, and how many replicas have what the target has.
@@ -142,18 +174,8 @@ class LinkWorker:
                 copies, window = self.forwarder.how.copies, self._window
                 opened = source.store.open(source.address, self.link, fence=fence, window=window, copies=copies)
                 return await opened, 0
-            case Fetch(born, mark, after, messages, size):
-                reads = source.store.read(
-                    source.address, self.link, fence=fence, born=born, mark=mark, after=after, messages=messages,
-                    size=size,
-                )  # fmt: skip
-                read = await reads
-                if read.lacks and not read.entries and self.source_rates is not None:
-                    again_ms = await self.source_rates.lend(source.address, "delivery", *read.lacks)
-                    read = replace(read, again_ms=max(1, again_ms))
-                if source.whole is not None and read.entries:
-                    read = replace(read, entries=await source.whole(source.address, read.entries, size))
-                return read, 0
+            case Fetch():
+                return await source.read(self.link, fence, call), 0
             case Commit():
                 return await self._commit(call), 0
             case Secure(born=born):
@@ -194,7 +216,7 @@ class LinkWorker:
         )  # fmt: skip
         if answer.code == "RATE":
             left = [len(put.body) for put in call.entries if isinstance(put, Put) and put.seq > answer.mark]
-            answer = await _with_rate(self.rates, target.address, left, answer)
+            answer = await _with_rate(target, left, answer)
         if self._tracing is not None:
             self._trace(call, answer.mark, began)
         if spool is not None and written is not None:
@@ -216,6 +238,8 @@ class LinkWorker:
         """Put a copy among the dead letters: a second target of the same link, with a mark of its own."""
         if self.dead is None:
             return Committed("UNKNOWN")
+        if self.copying is not None and (answer := await self.copying(call)) is not None:
+            return answer
         entry, dead = call.entry, self.dead
         put = Put(entry.seq, entry.body, entry.ttl_ms, (*entry.path, self.forwarder.how.source))
         size = len(entry.body)
@@ -227,7 +251,7 @@ class LinkWorker:
             )  # fmt: skip
             if answer.code != "OK" or answer.mark >= entry.seq:
                 break
-        return await _with_rate(self.source_rates, dead.address, [size], answer) if answer.code == "RATE" else answer
+        return await _with_rate(dead, [size], answer) if answer.code == "RATE" else answer
 
     async def leave(self) -> None:
         """Give the credit at the target back."""
@@ -257,6 +281,11 @@ class LinkWorker:
             if self.spool is not None:
                 self.spool.leave()
             await self._listen(stop=True)
+
+    def hear_source(self) -> None:
+        """Take the hint that its source has something."""
+        self.forwarder.woken(source=True)
+        self._event.set()
 
     def hear_store(self) -> None:
         """Take the hint that a store of the target has room again."""
@@ -322,8 +351,7 @@ class LinkWorker:
 
     def _hear_source(self, words: list[str]) -> None:
         if words[0] in ("ready", "settings", "removed", AGAIN):
-            self.forwarder.woken(source=True)
-            self._event.set()
+            self.hear_source()
 
     def _hear_target(self, words: list[str]) -> None:
         self._recalled = self._recalled or words[0] == "recall"

@@ -245,6 +245,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/spooled": "for i = 1, count do|for i = 1, fits do",
         "lib/tried": "for _, amount in ipairs(amounts) do|for i = 1, count do",
         "lib/brought": "for i = 1, #puts do",
+        "lib/beyond": "for _, i in ipairs(puts) do",
         "settle": "for i = at + 1, at + tonumber(n) do|for _, id in ipairs(back) do",
         "lib/mine": "for _, id in ipairs(ids) do|for _, entry in ipairs(look) do",
     },
@@ -295,6 +296,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for _, entry in ipairs(redis.call('XPENDING', K_MESSAGES, sub, ids[1], ids[#ids], int(#ids))) do",
     },
     "the entries of a text that a header bounds": {
+        "lib/held_beyond": "for number in string.gmatch(numbers, '%d+') do",
         "lib/sites": "for site, most, weight in string.gmatch(text or '', '([a-z0-9-]+)=(%d+)%*?(%d*)') do",
         "lib/pool": "for _, m in pairs(p.sites) do",
         "pool_set": "for member, m in pairs(p.sites) do",
@@ -430,6 +432,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/rules": "for _, name in ipairs(read.pools) do|for word in string.gmatch(text, '%S+') do",
         "lib/lent": "for _, name in ipairs(d.pools or {}) do",
         "slice": "for _, name in ipairs(d.pools or {}) do",
+    },
+    "at most MAX_BEYOND, which is asked before": {
+        "lib/beyond": "for number in string.gmatch(tonumber(from) == born and numbers or '', '%d+') do",
     },
     "at most MAX_LEASES, which is asked before": {
         "lib/destination": "for _, record in ipairs(redis.call('HVALS', K_SESSIONS)) do",

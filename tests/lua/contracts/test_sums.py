@@ -26,7 +26,7 @@ _WHOLE: Final = re.compile(r"-?\d+")
 _RECORD: Final = re.compile(r"=(-?\d+(?:\.\d+)?(?:e\+?\d+)?)(?= |$)")
 _LATE: Final = [
     ("attach", ["", "bob~1", 1, 0, "orders", 0, "10/unlimited/0.5", ""]),
-    *[("link_read", ["", "bob~1", 0, 0, 0, 0, 0, 0, "works"])] * 3,
+    *[("link_read", ["", "bob~1", 0, 0, 0, 0, 0, 0, "works", "-"])] * 3,
 ]
 """A link of a session's name reads while that session's lease is over: whom a call is for is not ended by it."""
 _number = itertools.count()

@@ -98,6 +98,7 @@ class Committed:
         blocked: sessions in that line.
         again_ms: when to ask again where it has no room.
         fence: with ``FENCED``, the lease that is in force.
+        beyond: numbers above the mark of messages that are there, of a link that brings others to other slices.
     """
 
     code: str
@@ -108,6 +109,11 @@ class Committed:
     blocked: int = 0
     again_ms: int = 1000
     fence: int = 0
+    beyond: tuple[int, ...] = ()
+
+    def has(self, number: int) -> bool:
+        """Return whether it has the message of that number, or one of the other slices has it."""
+        return number <= self.mark or number in self.beyond
 
 
 @dataclass(frozen=True, slots=True)

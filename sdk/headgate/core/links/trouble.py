@@ -7,6 +7,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "starting": "it begins",
     "rate": "its rate is used up",
     "no-room": "the target has no room",
+    "spreads": "the target's messages are about to go to other slices",
     "spools": "the target has no room in memory, so what it brings goes to its store",
     "no-source": "there is no such source",
     "subscriptions": "the source has as many subscriptions as it may, by its max_subscriptions",

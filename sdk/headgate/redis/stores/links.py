@@ -12,6 +12,9 @@ from headgate.redis.replies import record
 from headgate.redis.scripts import script
 
 _LINKS: Final = 1 + PARTS.index("links")
+Spreading = tuple[int, int] | None
+MAX_BEYOND: Final = 255
+"""Numbers in one call that closes a link."""
 
 
 class Named(Protocol):
@@ -69,7 +72,7 @@ class LinkStore:
         """
         reply = await call(
             self.server, "link_read", source.keys(link), link=link, fence=fence, born=born, mark=mark, after=after,
-            max_messages=messages, max_bytes=size, how="works",
+            max_messages=messages, max_bytes=size, how="works", beyond="-",
         )  # fmt: skip
         code = reply[0].decode()
         if code not in ("OK", "MORE"):
@@ -79,7 +82,9 @@ class LinkStore:
         entries = (entry_of(*flat[i : i + 4]) for i in range(0, len(flat), 4))
         return Read(code, int(reply[2]), tuple(entries), int(reply[3]) or None, lacks=tuple(map(int, reply[5:])))
 
-    async def close(self, source: Address, link: str, *, fence: int, born: int, mark: int) -> str:
+    async def close(
+        self, source: Address, link: str, *, fence: int, born: int, mark: int, beyond: Sequence[int] = ()
+    ) -> str:
         """Accept all up to the last mark of a link that ends; returns a code, MORE asks to be called again.
 
         Args:
@@ -88,15 +93,19 @@ class LinkStore:
             fence: number of a lease that the target knows: nothing of an earlier one can raise its mark.
             born: as :meth:`open` answered.
             mark: number of the last message that the target has.
+            beyond: numbers above it that the target has too, in order, at most :data:`MAX_BEYOND`.
         """
         reply = await call(
             self.server, "link_read", source.keys(link), link=link, fence=fence, born=born, mark=mark, after=mark,
-            max_messages=0, max_bytes=1, how="ends",
+            max_messages=0, max_bytes=1, how="ends", beyond=" ".join(map(str, beyond)) or "-",
         )  # fmt: skip
         return str(reply[0].decode())
 
     async def mark(self, namespace: str, ends: Named, link: str, *, here: bool, slices: int = 1) -> int | None:
         """Return how far a link got, all slices of its source together; None where nothing is known of it.
+
+        Where values say to which slice of the target a message goes, each of these knows of its own alone, and the
+        source says what it has let go of.
 
         Args:
             namespace: of its source.
@@ -105,10 +114,11 @@ class LinkStore:
             here: whether the target can be asked; else the source's last knowledge of it is returned.
             slices: that its source has.
         """
+        at = Address.of(namespace, ends.target).shared
+        here = here and not await self.server.command(at[0], "HGET", at[0], "spread")
         if here:
-            at = Address.of(namespace, ends.target)
             names = [f"to:{link_at(link, number)}" for number in range(slices)]
-            found = [await self.server.command(at.shared[0], "HGET", at.shared[_LINKS], name) for name in names]
+            found = [await self.server.command(at[0], "HGET", at[_LINKS], name) for name in names]
         else:
             found = await self._begun(namespace, ends, link, slices)
         return sum(int(record(one or b"").get("mark" if here else "released", 0)) for one in found) or None
@@ -134,11 +144,11 @@ class LinkStore:
     @staticmethod
     def _target(
         *, fence: int, born: int, prev: int, lost: bool, need: int | str, want: int, ttl_ms: int, weight: int,
-        keys: str = "", segment: str = "-",
+        keys: str = "", segment: str = "-", spread: Spreading = None,
     ) -> dict[str, Any]:  # fmt: skip
-        chain = "lost" if lost else "keep"
+        chain, (number, done) = "lost" if lost else "keep", ("-", 0) if spread is None else spread
         values = {"fence": fence, "ttl_ms": ttl_ms, "weight": weight, "born": born, "prev": prev, "chain": chain}
-        return {**values, "need": need, "want": want, "segment": segment, "keys": keys}
+        return {**values, "need": need, "want": want, "segment": segment, "keys": keys, "spread": number, "done": done}
 
     async def commit(
         self,
@@ -156,6 +166,7 @@ class LinkStore:
         weight: int = 1,
         keys: str = "",
         segment: str = "-",
+        spread: Spreading = None,
     ) -> Committed:
         """Put entries into the target once and in order, as far as credit goes, and ask for more. Without any: reserve.
 
@@ -173,10 +184,12 @@ class LinkStore:
             weight: share among producers.
             keys: that take turns, of each entry.
             segment: ``<name> <bytes> <messages>`` of the segment, where the entries are references to one.
+            spread: of a link that brings each message to the slice of its value: the number of the spread in force,
+                and up to which number all is at one of the slices for good.
         """
         values = self._target(
             fence=fence, born=born, prev=prev, lost=lost, need=need, want=want, ttl_ms=ttl_ms, weight=weight,
-            keys=keys, segment=segment,
+            keys=keys, segment=segment, spread=spread,
         )  # fmt: skip
         return _committed(
             await call(self.server, "link_commit", target.keys(link), _flat(entries), link=link, **values)
@@ -184,7 +197,7 @@ class LinkStore:
 
     async def barrier(
         self, target: Address, link: str, *, fence: int, born: int, prev: int, ttl_ms: int, durability: Durability,
-        timeout_ms: int, weight: int = 1,
+        timeout_ms: int, weight: int = 1, spread: Spreading = None,
     ) -> tuple[Committed, WriteProgress]:  # fmt: skip
         """Say the mark again and wait until it is as safe as that; returns the target's answer, and how far that came.
 
@@ -193,8 +206,9 @@ class LinkStore:
         """
         op = script("link_commit")
         values = self._target(
-            fence=fence, born=born, prev=prev, lost=False, need="same", want=0, ttl_ms=ttl_ms, weight=weight
-        )
+            fence=fence, born=born, prev=prev, lost=False, need="same", want=0, ttl_ms=ttl_ms, weight=weight,
+            spread=spread,
+        )  # fmt: skip
         argv = op.argv({"run_id": None, "link": link, **values})
         reply, held = await self.server.secure(op, target.keys(link), argv, durability, timeout_ms)
         return _committed(reply), held
@@ -223,5 +237,6 @@ def _committed(reply: list[Any]) -> Committed:
     code = reply[0].decode()
     if len(reply) < 8:
         return Committed(code, fence=int(reply[2]) if code == "FENCED" else 0)
-    mark, held, held_m, place, blocked, again_ms = (int(n) for n in reply[2:])
-    return Committed(code, mark, held, held_m, place, blocked, again_ms)
+    mark, held, held_m, place, blocked, again_ms = (int(n) for n in reply[2:8])
+    beyond = tuple(int(n) for n in reply[8]) if len(reply) > 8 else ()
+    return Committed(code, mark, held, held_m, place, blocked, again_ms, beyond=beyond)
