@@ -127,7 +127,7 @@ if need then
   end
   local base, base_m = s.used + s.returned, s.used_m + s.returned_m
   s.need, s.need_m = need > 0 and base + need or s.granted, need > 0 and base_m + 1 or s.granted_m
-  s.want, s.want_m = math.max(base + tonumber(ARGV[10]), s.need), math.max((need == 0 or ARGV[10] ~= '0') and base_m + 512 or 0, s.need_m) -- two batches
+  s.want, s.want_m = math.max(base + tonumber(ARGV[10]), s.need), math.max((ARGV[13] == '-' or ARGV[10] ~= '0') and base_m + 512 or 0, s.need_m) -- two batches
 end
 renew(link, s, ttl_ms)
 ask(link, s)

@@ -321,7 +321,11 @@ class Oracle:
             if self.loop.now > since + within:
                 self.breaks("P6", f"{head} is in line for {self.loop.now - since:.2f} s, with room for it, at {name}")
         for place, sid in enumerate(before.line if before.opens and sight.opens else ()):
-            passed = [one for one in before.line[:place] if one in sight.line]
+            passed = [  # whoever begins anew has left the line
+                one
+                for one in before.line[:place]
+                if one in sight.line and before.incarnations[one] == sight.incarnations[one]
+            ]
             if (
                 passed
                 and before.granted[sid] < sight.granted.get(sid, 0)
