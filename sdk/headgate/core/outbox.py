@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from headgate.core.account.late_copies import STORED_LATER, Tried
 from headgate.core.credit import CreditLine
 from headgate.core.deadlines import Deadlines
 from headgate.core.when_full import WhenFull
 
 MAX_BATCH: Final = 256
 MAX_BATCH_BYTES: Final = 1 << 20
-STORED_LATER: Final = frozenset({"OK", "STOPPED", "ABOVE", "OVERUSE"})
-"""Answers to a batch of which nothing was stored, and of which a late copy of the call may."""
 
 
 @dataclass(eq=False)
@@ -104,8 +103,8 @@ class Outbox:
     """An outbox keeps the line of messages of one account: in flight, ready, spooling, waiting, the oldest first.
 
     ``holds_messages`` is False for a gate: whoever is paid there has what he waits for, and nothing is to be sent.
-    ``served`` hears of each message that waited and is paid, where somebody times waits. Nothing of the batch ``tried``
-    was stored, but a late copy of its call, by the incarnation ``tried_by``, might store it yet under ``next_seq``.
+    ``served`` hears of each message that waited and is paid, where somebody times waits. ``tried`` is the last batch
+    under ``next_seq`` that is not known to be stored, and might be yet.
     """
 
     credit: CreditLine
@@ -114,8 +113,7 @@ class Outbox:
     spooling: list[Outgoing] = field(default_factory=list)
     ready: deque[Outgoing] = field(default_factory=deque)
     flight: Batch | None = None
-    tried: Batch | None = None
-    tried_by: int = 0
+    tried: Tried | None = None
     next_seq: int = 1
     served: Callable[[Outgoing], None] | None = None
     deadlines: Deadlines[Outgoing] = field(default_factory=Deadlines)
@@ -228,25 +226,26 @@ class Outbox:
                 self.flight = Batch(self.next_seq, items, size)
         return self.flight
 
-    def missed(self, batch: Batch, code: str, inc: int) -> None:
-        """Note that nothing of a batch was stored, by a call of incarnation ``inc`` of the account."""
+    def not_stored(self, batch: Batch, code: str) -> None:
+        """Note that nothing of a batch was stored, as a call was answered with that code."""
         if code in STORED_LATER and not (batch.found or batch.beyond):
-            self.tried, self.tried_by = batch, inc
+            self.tried = Tried(batch.items, self.credit.inc)
 
-    def repeats(self, batch: Batch) -> bool:
-        """Return whether a batch may have the number of the one that was tried: Redis knows them by that alone."""
-        if self.tried is None or batch.found or batch.beyond:
-            return True
-        before, items = self.tried.items, batch.items
-        return len(before) <= len(items) and all(one is other for one, other in zip(before, items, strict=False))
+    def go_on_for(self, before: "Outbox") -> None:
+        """Go on with the numbers of one that was cleared, of the same session."""
+        self.next_seq, self.tried = before.next_seq, before.tried
+
+    def may_go(self, batch: Batch) -> bool:
+        """Return whether a batch may have its number, whatever else was tried under that."""
+        return self.tried is None or batch.found or batch.beyond or self.tried.begins(batch.items)
 
     def find(self, last: int, inc: int) -> bool:
         """Put in flight what a late copy has stored, once account ``inc`` bars copies; False: others have stored it."""
-        if self.tried is None or inc <= self.tried_by:
+        if self.tried is None or inc <= self.tried.inc:
             return True
         tried, self.tried, stored = self.tried, None, last - self.next_seq + 1
         if stored > 0:
-            items = tried.items[:stored]
+            items = list(tried.items[:stored])
             found = set(map(id, items))
             self.waiting = deque(item for item in self.waiting if id(item) not in found)
             self.flight = Batch(self.next_seq, items, sum(item.size for item in items), found=True)
@@ -391,6 +390,8 @@ class Outbox:
             tell(item, False)
         for item in self.flight.items if self.flight else ():
             tell(item, True)
+        if self.flight and not (self.flight.segment or self.flight.found):
+            self.tried = Tried(self.flight.items, self.credit.inc)
         self.ready.clear()
         self.spooling = []
         self.waiting.clear()

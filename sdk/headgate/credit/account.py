@@ -130,7 +130,8 @@ class CreditAccount:
 
     def follow(self, before: "CreditAccount") -> None:
         """Go on with the numbers of an account of the same session that was closed."""
-        self.outbox.next_seq, self.state.stored_at = before.outbox.next_seq, before.state.stored_at
+        self.outbox.go_on_for(before.outbox)
+        self.state.stored_at = before.state.stored_at
 
     def spool(self, writer: Writer | NodeWriter, *, topic: bool) -> None:
         """Let that write what finds no room in memory, where the destination has a spool store."""

@@ -18,11 +18,15 @@ pytestmark = pytest.mark.one_server
 
 
 class Copies:
-    """Copies of a client's calls that published; while ``passes`` is not set, no call of an account is made."""
+    """Copies of a client's calls that published; while ``passes`` is not set, no call of an account is made.
+
+    While ``loses``, they are made, and not answered.
+    """
 
     def __init__(self, client: headgate.Client) -> None:
         self.passes = asyncio.Event()
         self.passes.set()
+        self.loses = False
         self.stored: list[int] = []
         self._made: list[tuple[Any, Any, list[Any]]] = []
         server: Any = client.store.server
@@ -36,6 +40,8 @@ class Copies:
         if script.name == "publish":
             self._made.append((script, keys, list(argv)))
             self.stored.append(int(reply[8]) if reply[0] == b"OK" else 0)
+            if self.loses:
+                raise headgate.CoordinatorUnavailable("its answer is lost")
         return reply
 
     async def of(self, body: bytes) -> tuple[bytes, int]:
@@ -114,4 +120,42 @@ async def test_what_a_copy_stored_gets_its_receipts_and_is_not_sent_again(
         assert [type(end) for end in ends] == [Receipt, asyncio.CancelledError, Receipt]
         some = [b"m1", b"m2", b"m3"] if allowed == 3 else [b"m1", b"m3"]
         assert (await _bodies(session, 3 + len(some)))[3:] == some
+    assert await counts(client, "q") == (0, 0)
+
+
+async def test_a_producer_that_is_opened_again_finds_what_a_copy_stored_meanwhile(client: headgate.Client) -> None:
+    """Mutant: the account that goes on for a closed one forgets what was tried; its first message is lost."""
+    async with client.session("s") as session:
+        producer, copies = await _given_up(client, session)
+        assert await copies.store(b"given up") == 1
+        await producer.close()
+        producer = await session.producer("q", window=100)
+        await producer.send(b"next", timeout=GUARD)
+        assert await _bodies(session, 3) == [b"first", b"given up", b"next"]
+    assert await counts(client, "q") == (0, 0)
+
+
+async def test_a_session_that_resumes_loses_nothing_to_a_late_copy(client: headgate.Client) -> None:
+    async with client.session("r", resume="work") as session:
+        producer, copies = await _given_up(client, session)
+        assert await copies.store(b"given up") == 1
+        await producer.send(b"next", timeout=GUARD)
+        assert await _bodies(session, 3) == [b"first", b"given up", b"next"]
+
+
+async def test_what_was_on_its_way_as_its_producer_closed_has_its_number_for_good(client: headgate.Client) -> None:
+    """Mutant: the producer that is opened next gives that number to its first message, which then is not stored."""
+    await client.apply("q", limit=1000)
+    async with client.session("s") as session:
+        producer, copies = await session.producer("q", window=100), Copies(client)
+        copies.loses = True
+        sends = asyncio.ensure_future(producer.send(b"unknown", timeout=GUARD))
+        await wait_until(lambda: bool(copies.stored))
+        await producer.close()
+        with pytest.raises(headgate.HeadgateError):
+            await sends
+        copies.loses = False
+        producer = await session.producer("q", window=100)
+        await producer.send(b"next", timeout=GUARD)
+        assert await _bodies(session, 2) == [b"unknown", b"next"]
     assert await counts(client, "q") == (0, 0)

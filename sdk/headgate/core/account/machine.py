@@ -422,7 +422,7 @@ class Account:
 
     def _send(self, batch: Batch) -> "Call | bool":
         # For another account no copy of an older call is good; the call that opens it says what a copy has stored.
-        if self.outbox.tried is not None and not self.outbox.repeats(batch):
+        if self.outbox.tried is not None and not self.outbox.may_go(batch):
             self._start_anew()
             return True
         return Publish(self._totals(self.weight, paid=batch.size, paid_m=len(batch.items)), batch)
@@ -531,9 +531,9 @@ class Account:
     def _acquired(self, call: Acquire, answer: Credit, asked_at: float, now: float) -> None:
         self._claim = False
         self._apply(answer, asked_at, now)
-        if answer.code == "OK" and call.resume and not self._opened:
+        if answer.code == "OK" and self.resumed is not None and not self._opened:
             self.resumed = answer.first
-            self.outbox.next_seq = answer.first + 1
+            self.outbox.next_seq, self.outbox.tried = answer.first + 1, None
         elif answer.code == "OK" and call.resume and not self.outbox.find(answer.first, call.totals.inc):
             raise SessionExpired(self._name, self._session, "a later session resumed it")
         healing, waiting = self._ensure or self._claim, self.outbox.waiting
@@ -565,7 +565,7 @@ class Account:
         """
         code, outbox = answer.code, self.outbox
         if not answer.stored:
-            outbox.missed(batch, code, self.credit.inc)
+            outbox.not_stored(batch, code)
         if code not in REFUSALS:
             self._apply(answer, asked_at, now)
         if code in ("OK", "DUPLICATE"):

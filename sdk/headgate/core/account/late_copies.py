@@ -1,0 +1,28 @@
+"""A copy of a call may come late: then no other batch may have the number of what it stores."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+STORED_LATER: Final = frozenset({"OK", "STOPPED", "ABOVE", "OVERUSE"})
+"""Answers to a batch of which nothing was stored, and of which a late copy of the call may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A batch was tried under the number that comes next, and a copy of its call may store it yet.
+
+    Redis knows batches by their numbers alone, and takes another one with that number for this one. No copy is good
+    any more once the account has a higher incarnation.
+
+    Attributes:
+        items: of the batch.
+        inc: incarnation of the account whose call it was.
+    """
+
+    items: Sequence[Any]
+    inc: int
+
+    def begins(self, items: Sequence[object]) -> bool:
+        """Return whether a batch begins with all of this one, so that it may have its number."""
+        return len(self.items) <= len(items) and all(a is b for a, b in zip(self.items, items, strict=False))
