@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import redis
@@ -14,6 +15,7 @@ from headgate.core.outbox import Outgoing
 from headgate.message import decode, encode
 from headgate.redis.keys import Address
 from headgate.redis.replies import Snapshot
+from tests.sdk.workers import Worker
 from tests.support.waiting import wait_until
 
 GUARD = 40.0
@@ -115,3 +117,32 @@ def feed_of(consumer: headgate.Consumer) -> Feed:
         feed = feed.first
     assert isinstance(feed, Feed)
     return feed
+
+
+async def take_turns(
+    begin: Callable[[int], Worker], count: Callable[[], Awaitable[int]], seed: int, *, still: bool = False
+) -> None:
+    """Have two workers at work, and three times end one and begin another, each time once some more was counted.
+
+    They are killed; with ``still`` every other one is stopped instead.
+    """
+    with ExitStack() as stack:
+
+        async def ready(number: int) -> Worker:
+            worker = stack.enter_context(begin(number))
+            await asyncio.to_thread(worker.ready)
+            return worker
+
+        workers = [await ready(number) for number in range(2)]
+        for round_ in range(3):
+            until = await count() + 10 + seed % 7
+
+            async def more(until: int = until) -> bool:
+                return await count() > until
+
+            await wait_until(more, timeout=GUARD)
+            gone = workers.pop(0)
+            (gone.sigstop if still and (seed + round_) % 2 == 0 else gone.kill9)()
+            workers.append(await ready(10 + round_))
+        for worker in workers:
+            worker.kill9()

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.lua.route import Route
 from tests.support.rewriting import RewritingServer, virtual_clock
 
 
@@ -13,3 +14,11 @@ async def server(redis_url: str) -> AsyncIterator[RewritingServer]:
     await server.open()
     yield server
     await server.close()
+
+
+@pytest.fixture
+async def route(server: RewritingServer, namespace: str) -> AsyncIterator[Route]:
+    route = await Route.make(server, namespace)
+    yield route
+    await route.check()
+    await route.close()

@@ -1,24 +1,13 @@
 """Where values say the slice, it keeps the numbers of what a link brought above its mark, and stores each once."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from headgate.core.links.calls import Committed, Put
 from headgate.redis.stores.links import MAX_BEYOND
 from tests.lua.place import TTL_MS
 from tests.lua.route import LINK, Route, puts
-from tests.support.rewriting import RewritingServer
 
 pytestmark = pytest.mark.docker
-
-
-@pytest.fixture
-async def route(server: RewritingServer, namespace: str) -> AsyncIterator[Route]:
-    route = await Route.make(server, namespace)
-    yield route
-    await route.check()
-    await route.close()
 
 
 async def commit(

@@ -17,14 +17,6 @@ pytestmark = pytest.mark.docker
 
 
 @pytest.fixture
-async def route(server: RewritingServer, namespace: str) -> AsyncIterator[Route]:
-    route = await Route.make(server, namespace)
-    yield route
-    await route.check()
-    await route.close()
-
-
-@pytest.fixture
 async def topic_route(server: RewritingServer, namespace: str) -> AsyncIterator[Route]:
     route = await Route.make(server, namespace, "topic")
     yield route

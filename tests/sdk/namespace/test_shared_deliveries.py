@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 
 import pytest
 
@@ -10,7 +9,7 @@ import headgate
 from headgate.core.names import slice_name
 from headgate.redis.keys import Address
 from tests.lua.promises.test_p8_rates import most_beyond
-from tests.sdk.observing import GUARD
+from tests.sdk.observing import GUARD, take_turns
 from tests.sdk.workers import Worker
 from tests.support.waiting import wait_until
 
@@ -138,25 +137,8 @@ async def test_no_consumer_that_is_killed_or_stands_still_has_more_delivered_or_
     async def count() -> int:
         return sum(one for _, one in await delivered(cluster, 6))
 
-    with ExitStack() as stack:
+    def begin(_number: int) -> Worker:
+        return Worker("takes", cluster_url, cluster.namespace, "orders", 1)
 
-        def begin() -> Worker:
-            return stack.enter_context(Worker("takes", cluster_url, cluster.namespace, "orders", 1))
-
-        workers = [begin() for _ in range(2)]
-        for worker in workers:
-            await asyncio.to_thread(worker.ready)
-        for round_ in range(3):
-            until = await count() + 10 + seed % 7
-
-            async def more(until: int = until) -> bool:
-                return await count() > until
-
-            await wait_until(more, timeout=GUARD)
-            gone = workers.pop(0)
-            (gone.kill9 if (seed + round_) % 2 else gone.sigstop)()
-            workers.append(begin())
-            await asyncio.to_thread(workers[-1].ready)
-        for worker in workers:
-            worker.kill9()
+    await take_turns(begin, count, seed, still=True)
     assert within(await delivered(cluster, 6), rate, burst)

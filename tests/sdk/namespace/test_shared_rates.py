@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from headgate import CreditTimeout
 from headgate.core.names import slice_name
 from headgate.redis.keys import Address
 from tests.lua.promises.test_p8_rates import most_beyond
-from tests.sdk.observing import GUARD
+from tests.sdk.observing import GUARD, take_turns
 from tests.sdk.workers import Worker
 from tests.support.waiting import wait_until
 
@@ -155,24 +155,8 @@ async def test_no_kill_at_any_moment_sends_more_than_the_rate(
     async def count() -> int:
         return sum(one for _, one in await stored(cluster, 6))
 
-    with ExitStack() as stack:
+    def begin(number: int) -> Worker:
+        return Worker("sliced", cluster_url, cluster.namespace, "orders", 1, 4, seed * 100 + number)
 
-        def begin(number: int) -> Worker:
-            return stack.enter_context(Worker("sliced", cluster_url, cluster.namespace, "orders", 1, 4, number))
-
-        workers = [begin(seed * 100 + number) for number in range(2)]
-        for worker in workers:
-            await asyncio.to_thread(worker.ready)
-        for round_ in range(3):
-            until = await count() + 10 + seed % 7
-
-            async def more(until: int = until) -> bool:
-                return await count() > until
-
-            await wait_until(more, timeout=GUARD)
-            workers.pop(0).kill9()
-            workers.append(begin(seed * 100 + 10 + round_))
-            await asyncio.to_thread(workers[-1].ready)
-        for worker in workers:
-            worker.kill9()
+    await take_turns(begin, count, seed)
     assert within(await stored(cluster, 6), rate, burst)

@@ -30,20 +30,26 @@ async def none_is_left(client: headgate.Client) -> None:
     await wait_until(there_is_none, timeout=GUARD)
 
 
-async def test_a_consumer_of_a_slice_that_is_being_opened_goes_with_its_session(
-    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mutant: the slice's consumer attaches behind the session's end, and keeps what it is given."""
-    await client.apply("orders", kind="queue", slices=1)
+def attach_late(monkeypatch: pytest.MonkeyPatch, *, but: str = "") -> tuple[asyncio.Event, asyncio.Event]:
+    """Have feeds, but for one, attach once the second event is set; the first says that one is about to."""
     attaches, goes, attach = asyncio.Event(), asyncio.Event(), Feed._attach
 
     async def attaches_late(feed: Feed) -> Any:
-        if feed.address.name != "orders":
+        if feed.address.name != but:
             attaches.set()
             await goes.wait()
         return await attach(feed)
 
     monkeypatch.setattr(Feed, "_attach", attaches_late)
+    return attaches, goes
+
+
+async def test_a_consumer_of_a_slice_that_is_being_opened_goes_with_its_session(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: the slice's consumer attaches behind the session's end, and keeps what it is given."""
+    await client.apply("orders", kind="queue", slices=1)
+    attaches, goes = attach_late(monkeypatch, but="orders")
     session = client.session("ends")
     await session.consumer("orders")
     await client.apply("orders", slices=3)
@@ -60,14 +66,7 @@ async def test_a_consumer_that_is_being_opened_goes_with_its_session(
 ) -> None:
     """Mutant: it goes on, and renews its lease as long as the process lives."""
     await client.apply("orders", kind="queue", slices=2)
-    attaches, goes, attach = asyncio.Event(), asyncio.Event(), Feed._attach
-
-    async def attaches_late(feed: Feed) -> Any:
-        attaches.set()
-        await goes.wait()
-        return await attach(feed)
-
-    monkeypatch.setattr(Feed, "_attach", attaches_late)
+    attaches, goes = attach_late(monkeypatch)
     session = client.session("ends")
     opening = asyncio.create_task(session.consumer("orders"))
     await attaches.wait()
