@@ -50,11 +50,13 @@ class Scene:
         servers: the kind of deployment.
         nodes: through which all goes; 0 for clients that come to Redis themselves.
         holds: whether there is a limiter, and nothing else.
+        rated: whether the queue has a rate of sends.
     """
 
     servers: str = "alone"
     nodes: int = 0
     holds: bool = False
+    rated: bool = False
 
 
 SCENES: Final = {
@@ -65,6 +67,7 @@ SCENES: Final = {
     "nodes of a cluster": Scene("cluster", nodes=2),
     "sites": Scene("sites"),
     "limiters of a cluster": Scene("cluster", holds=True),
+    "rates of a cluster": Scene("cluster", rated=True),
 }
 
 
@@ -106,6 +109,8 @@ def drawn(seed: int, scene: Scene) -> list[Event]:
     if scene.servers == "cluster":
         calls += some(chance.randint(1, 3), ("slices",), lambda: chance.choice((1, 2, 3, 4, 6)))
         calls += some(chance.randint(0, 2), ("order",), lambda: chance.choice((0, 1)))
+    if scene.rated:
+        calls += some(chance.randint(12, 24), ("send",), lambda: 12)
     if scene.holds:
         calls = [event for event in calls if event.what == "slices"]
         calls += some(chance.randint(12, 24), ("take",), lambda: chance.randrange(TAKES))

@@ -15,6 +15,7 @@ from tests.simulation.drawing import FAULTS, OF_SERVERS, PROCESSES, SCENES, SITE
 from tests.simulation.holders import Holder
 from tests.simulation.judge.holdings import Holdings
 from tests.simulation.judge.oracle import TTL, Oracle
+from tests.simulation.judge.rates import RATE, Rates
 from tests.simulation.loop import Process, Stuck
 from tests.simulation.nodes import NODE_FAULTS, Nodes, doors
 from tests.simulation.server import Backing, Rewrite
@@ -47,12 +48,15 @@ class History:
         self.slices: dict[str, dict[str, Any]] = {}
         if self.scene.servers == "cluster":
             self.slices[QUEUE] = {"slices": 3, "order_by": ORDER_BY if seed % 2 else None}
+        if self.scene.rated:
+            self.slices[QUEUE] |= {"send_rate": f"{RATE.rate:g}/s", "send_burst": RATE.burst}
         self.letters = Letters(self.world) if self.scene.servers == "sites" else None
         self.destinations = DESTINATIONS | (BRIDGED if self.nodes else {})
         if self.letters:
             del self.destinations[QUEUE]  # which is as the policy says
         self._kind = Holder if self.scene.holds else Application
-        self.oracle = Holdings(self.world.loop, seed) if self.scene.holds else Oracle(self.world.loop)
+        loop = self.world.loop
+        self.oracle = Rates(loop) if self.scene.rated else Holdings(loop, seed) if self.scene.holds else Oracle(loop)
         self.world.deployment.oracle = self.oracle
         self.world.deployment.later = self._later
         for server in self.world.deployment.servers:
