@@ -11,6 +11,7 @@ from unittest import mock
 from headgate.core.account.machine import Account
 from headgate.core.limits.spread import Spread
 from headgate.redis.handover import Handovers
+from headgate.redis.stores.rates import Hand, RateStore
 from headgate_coordinator.links.forwarder import Forwarder
 from tests.simulation.server import Rewrite
 
@@ -99,6 +100,17 @@ def _goes_by_who_sends() -> AbstractContextManager[Any]:
     return mock.patch.object(Spread, "slice_of", slice_of)
 
 
+def _speaks_for_slices() -> AbstractContextManager[Any]:
+    """Have a client say that a slice gave back what it has in hand of a rate, and not ask the slice."""
+    take = RateStore.take
+
+    async def take_nothing_back(store: RateStore, *args: Any, back: bool = False, **totals: Any) -> Hand:
+        hand = await take(store, *args, **totals)
+        return replace(hand, back=hand.granted - hand.spent) if back else hand
+
+    return mock.patch.object(RateStore, "take", take_nothing_back)
+
+
 MUTANTS: Final = (
     Mutant(
         "a batch that comes again is known by its number", "P5", 15,
@@ -151,5 +163,13 @@ MUTANTS: Final = (
     Mutant(
         "what a key owes of a rate goes along with it", "P8", 21, scene="limiters of a cluster",
         script=_in("join", ("math.max(tat, now_us + value)", "tat")),
+    ),
+    Mutant(
+        "what other slices have in hand of a rate is not lent", "P8", 0, scene="rates of a cluster",
+        script=_in("rate_lend", ("left = left - has - (", "left = left - (")),
+    ),
+    Mutant(
+        "a slice itself gives back what it has in hand of a rate", "P8", 16, scene="rates of a cluster",
+        client=_speaks_for_slices,
     ),
 )  # fmt: skip

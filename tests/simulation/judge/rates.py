@@ -33,11 +33,11 @@ class Rates(Oracle):
             self._ahead.append(self.loop.now)
 
     def saw(self, call: Call) -> None:
-        """Judge one script, and each window that ends with what it stores, as long as nothing written is lost."""
+        """Judge one script, and each window that ends with what it stores; what is lost since counts, too."""
         before = len(self.stored)
         super().saw(call)
         more = len(self.stored) - before
-        if more <= 0 or call.script != "publish" or self.lost_writes:
+        if more <= 0 or call.script != "publish":
             return
         self._published += [self.loop.now] * more
         for number, begin in enumerate(self._published):
