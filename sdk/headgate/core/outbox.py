@@ -210,8 +210,7 @@ class Outbox:
         """Return the batch to publish: the one whose fate is unknown, else the next."""
         if self.flight is None:
             ready = self.ready
-            items: list[Outgoing] = []
-            size = 0
+            items, size = list[Outgoing](), 0
             while ready and len(items) < MAX_BATCH:
                 item = ready[0]
                 if items and (size + item.size > MAX_BATCH_BYTES or item.ttl_ms != items[0].ttl_ms):
@@ -237,7 +236,8 @@ class Outbox:
 
     def may_go(self, batch: Batch) -> bool:
         """Return whether a batch may have its number, whatever else was tried under that."""
-        return self.tried is None or batch.found or batch.beyond or self.tried.begins(batch.items)
+        exceeds = batch.beyond and not batch.segment
+        return self.tried is None or batch.found or exceeds or self.tried.begins(batch.items, batch.segment)
 
     def find(self, last: int, inc: int) -> bool:
         """Put in flight what a late copy has stored, once account ``inc`` bars copies; False: others have stored it."""
@@ -245,10 +245,10 @@ class Outbox:
             return True
         tried, self.tried, stored = self.tried, None, last - self.next_seq + 1
         if stored > 0:
-            items = list(tried.items[:stored])
+            items, segment = list(tried.items[:stored]), tried.segment
             found = set(map(id, items))
             self.waiting = deque(item for item in self.waiting if id(item) not in found)
-            self.flight = Batch(self.next_seq, items, sum(item.size for item in items), found=True)
+            self.flight = Batch(self.next_seq, items, sum(i.size for i in items), bool(segment), segment, found=True)
         return stored <= len(tried.items)
 
     def exceed(self) -> None:
@@ -390,8 +390,8 @@ class Outbox:
             tell(item, False)
         for item in self.flight.items if self.flight else ():
             tell(item, True)
-        if self.flight and not (self.flight.segment or self.flight.found):
-            self.tried = Tried(self.flight.items, self.credit.inc)
+        if self.flight and not self.flight.found:
+            self.tried = Tried(self.flight.items, self.credit.inc, self.flight.segment)
         self.ready.clear()
         self.spooling = []
         self.waiting.clear()

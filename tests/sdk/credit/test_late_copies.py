@@ -5,6 +5,7 @@ A call is made once more where its connection breaks, and the server may read th
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,4 +159,31 @@ async def test_what_was_on_its_way_as_its_producer_closed_has_its_number_for_goo
         producer = await session.producer("q", window=100)
         await producer.send(b"next", timeout=GUARD)
         assert await _bodies(session, 2) == [b"unknown", b"next"]
+    assert await counts(client, "q") == (0, 0)
+
+
+@pytest.mark.parametrize("spools", [True, False])
+async def test_references_on_their_way_as_their_producer_closed_have_their_number_for_good(
+    client: headgate.Client, tmp_path: Path, spools: bool
+) -> None:
+    """The next goes to the store too, or to memory. Mutants: that is forgotten; another segment has its number."""
+    await client.set_store("disk", f"file://{tmp_path}", limit="1MB")
+    await client.apply("q", limit=1000, when_full="spool", store="disk")
+    full, unknown, following = b"m" * 900, b"u" * 300, b"n" * 300
+    async with client.session("s") as session, client.session("t") as taker:
+        producer, copies = await session.producer("q", window=100), Copies(client)
+        await producer.send(full, timeout=GUARD)
+        copies.loses = True
+        sends = asyncio.ensure_future(producer.send(unknown, timeout=GUARD))
+        await wait_until(lambda: len(copies.stored) > 1)
+        await producer.close()
+        with pytest.raises(headgate.HeadgateError):
+            await sends
+        copies.loses = False
+        consumer = await taker.consumer("q")
+        got = [] if spools else await drain(consumer, 2)
+        producer = await session.producer("q", window=100)
+        await producer.send(following, timeout=GUARD)
+        got += await drain(consumer, 3 - len(got))
+        assert [message.body for message in got] == [full, unknown, following]
     assert await counts(client, "q") == (0, 0)

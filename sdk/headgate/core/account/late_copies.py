@@ -18,11 +18,14 @@ class Tried:
     Attributes:
         items: of the batch.
         inc: incarnation of the account whose call it was.
+        segment: that it refers to.
     """
 
     items: Sequence[Any]
     inc: int
+    segment: str = ""
 
-    def begins(self, items: Sequence[object]) -> bool:
+    def begins(self, items: Sequence[object], segment: str) -> bool:
         """Return whether a batch begins with all of this one, so that it may have its number."""
-        return len(self.items) <= len(items) and all(a is b for a, b in zip(self.items, items, strict=False))
+        same = all(one is other for one, other in zip(self.items, items, strict=False))
+        return same and len(self.items) <= len(items) and not (self.segment or segment)

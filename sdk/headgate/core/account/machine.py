@@ -335,9 +335,7 @@ class Account:
 
     def _take_prepared(self, now: float) -> "Call | bool | None":
         outbox, writer = self.outbox, self.waiters.writer
-        if writer is None or writer.prepared is None or outbox.flight is not None:
-            return None
-        if outbox.ready or now < self.waiters.rate_at:
+        if writer is None or writer.prepared is None or outbox.flight or outbox.ready or now < self.waiters.rate_at:
             return None
         if not self.open:
             return self._acquire(now)
@@ -423,6 +421,7 @@ class Account:
     def _send(self, batch: Batch) -> "Call | bool":
         # For another account no copy of an older call is good; the call that opens it says what a copy has stored.
         if self.outbox.tried is not None and not self.outbox.may_go(batch):
+            self._drop_segment(batch)
             self._start_anew()
             return True
         return Publish(self._totals(self.weight, paid=batch.size, paid_m=len(batch.items)), batch)
@@ -478,10 +477,8 @@ class Account:
             used = used_m = 0  # what is in hand is too little for the first in line, and of use to others
         spare = min(line.in_hand, max(line.in_hand - used, line.held - share))
         spare_m = min(line.in_hand_m, max(line.in_hand_m - used_m, line.held_m - share_m))
-        if max(spare, spare_m) <= 0:
-            return False
-        line.give_back(spare, spare_m)
-        return True
+        line.give_back(spare, spare_m)  # nothing, where these are below 0
+        return max(spare, spare_m) > 0
 
     # What was answered.
 
