@@ -198,6 +198,18 @@ def test_who_waits_alone_gives_back_what_others_wait_for_at_another_destination(
     assert call.totals.returned == call.totals.granted > 0
 
 
+def test_who_waits_beside_others_gives_back_what_is_too_little_without_being_asked() -> None:
+    """Else two that each hold what the other lacks wait until somebody looks, for recalls are few."""
+    ann = paid(world := World())
+    ann.send(900)
+    ask = ann.account.call(world.now)
+    assert isinstance(ask, Acquire)
+    ann.account.hear(ask, Credit("OK", ann.account.credit.epoch, 500, 500, place=2, blocked=2), world.now)
+    back = ann.account.call(world.now)
+    assert isinstance(back, Acquire)
+    assert (back.totals.returned, back.totals.need - back.totals.granted) == (500, 900)
+
+
 def test_what_goes_back_in_a_new_epoch_is_claimed_first() -> None:
     """Else nobody could tell it from what was given back, and granted to others, at a server that is gone."""
     ann = paid(world := World())

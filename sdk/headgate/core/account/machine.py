@@ -662,6 +662,8 @@ class Account:
         asked = head is self._asked_for or self._spools  # not one that came during the call
         again_at = now + answer.again_ms / 1000
         if answer.place:
+            if answer.blocked > 1 and line.in_hand > 0 and head is not None and not self.waiters.may_exceed(head):
+                self._give_back = True  # two that wait, each with what the other lacks, are recalled much later
             if answer.again_ms == PAUSE_MS:
                 latest = min(asked_at + LONG_PAUSE, self.lease.renew_at) if answer.place > 1 else again_at
                 again_at, self._sweeps = self._effects.turn(again_at, latest)
