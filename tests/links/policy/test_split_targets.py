@@ -392,3 +392,19 @@ async def test_people_see_one_link_that_waits_for_room(
         got = await drained(client, "billing", 40)
         await settled(client, "orders", "billing")
     assert got == {value: list(range(value, 40, VALUES)) for value in range(VALUES)}
+
+
+async def test_a_link_goes_into_a_queue_of_values_that_has_one_slice_yet(client: headgate.Client) -> None:
+    """Mutant: it takes that for another spread than its own, again and again."""
+    await client.apply("billing", **BY_VALUE | {"slices": 1})
+    await client.apply_policy(loads(LINK))
+    async with working(client):
+        await send(client, "orders", range(40))
+        assert set(next(iter((await came(client, "billing", 40)).values()))) == {"0"}
+        await client.apply("billing", slices=4)
+        got = await drained(client, "billing", 40)
+        await in_force(client, "billing", 4)
+        await send(client, "orders", range(40, 80))
+        await came(client, "billing", 40)
+        rest = await drained(client, "billing", 40)
+    assert {value: got[value] + rest[value] for value in got} == {v: list(range(v, 80, VALUES)) for v in range(VALUES)}

@@ -83,5 +83,6 @@ class TargetSpread:
             await self._spreads.release(part)
 
     def _hear(self, fields: Mapping[str, str]) -> None:
-        if fields and (fields.get("spread_to") or Spread.read(fields.get("spread", "")) != self.now):
+        now, to = (Spread.read(fields.get("spread", "")), fields.get("spread_to")) if is_spread(fields) else (None, "")
+        if fields and (to or now != self.now):
             self.changed.set()
