@@ -132,11 +132,11 @@ if need then
 end
 renew(link, s, ttl_ms)
 ask(link, s)
+held_b, held_m = keep_nothing_in_line(link, s)
 save_session(link, s)
 if #puts > 0 or #notes > 0 then
   write_ledger('publish', link, bytes, #puts, first)
 end
 save_destination()
 local reply = credit_reply(code, link, s)
-held_b, held_m = held(s)
 return { code, reply[2], int(l.mark), int(held_b), int(held_m), reply[5], reply[6], rate_again and int(rate_again) or reply[7], beyond }

@@ -94,7 +94,7 @@ local function give_back(s, claim)
   return true
 end
 
--- What is left of credit from before the limit is of no use: its holder waits in line for other credit.
+-- What is in hand and of no use: its holder waits in line for all that it needs, this as well.
 local function void_credit(s)
   local bytes, messages = held(s)
   s.returned, s.returned_m = s.returned + bytes, s.returned_m + messages

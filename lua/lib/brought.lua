@@ -70,3 +70,17 @@ local function charge_rate(puts)
     charge_send_rate(#puts, puts.bytes)
   end
 end
+
+-- Gives back what is in hand where the link waits, or may bring nothing, and has it ask for all that it needs: two that wait,
+-- each with what the other lacks, would do so for ever. Returns what it holds.
+local function keep_nothing_in_line(link, s)
+  local bytes, messages = held(s)
+  if (s.since > 0 or d.stopped) and bytes + messages > 0 then
+    void_credit(s)
+    if s.since > 0 then
+      s.need, s.need_m, s.want, s.want_m = s.need + bytes, s.need_m + messages, s.want + bytes, s.want_m + messages
+    end
+    hand_over(link, s)
+  end
+  return held(s)
+end

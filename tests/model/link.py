@@ -207,3 +207,5 @@ class ModelTarget:
         if self.waits_for - self.held <= room:
             self.held += max(0, min(self.wants - self.held, room))
             self.waits_for = 0
+        else:
+            self.held = 0  # whoever waits keeps nothing that others may wait for

@@ -92,7 +92,7 @@ class Forwarder:
             return Phase.COMMITTED
         if self._hand.head:
             return Phase.LOADED
-        return Phase.RESERVED if self.held else Phase.IDLE
+        return Phase.RESERVED if self.held or self.held_m else Phase.IDLE
 
     @property
     def in_hand(self) -> int:

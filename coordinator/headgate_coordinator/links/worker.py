@@ -311,7 +311,7 @@ class LinkWorker:
             self.forwarder.left()  # where it could not be given back, it ends with its lease
             return
         wake_at = self.forwarder.wake_at
-        if self.forwarder.held:
+        if self.forwarder.phase == Phase.RESERVED:
             wake_at = min(wake_at, self._busy_at + IDLE)
         until = None if self._tasks else max(wake_at - now, SOON)
         with contextlib.suppress(TimeoutError):

@@ -125,10 +125,24 @@ async def test_a_barrier_leaves_the_link_in_line(route: Route) -> None:
     answer, _ = await route.store.barrier(
         route.target.address, LINK, fence=1, born=route.born, prev=0, ttl_ms=TTL_MS, durability=MEMORY, timeout_ms=1
     )
-    assert (answer.mark, answer.held, answer.place) == (1, 40, 1)
+    assert (answer.mark, answer.held, answer.place) == (1, 0, 1)
     bob = await route.target.consumer("bob")
     await bob.accept(*await bob.fetch(1))
     assert (await route.target.look()).leased.bytes == 50, "it was handed over what bob freed"
+
+
+async def test_a_link_that_waits_keeps_nothing_that_others_wait_for(route: Route) -> None:
+    """Else it and a sender before it in line, each with what the other lacks, wait for ever; so does one of a pool."""
+    one, two = await filled(route, 60, 600)
+    bob = route.target.producer("bob")
+    assert (await bob.ask(900)).place == 1
+    waits = await route.commit(one, two)
+    assert (waits.code, waits.mark, waits.held, waits.place) == ("NOCREDIT", 1, 0, 1), "bob had his turn"
+    seen = await route.target.look()
+    assert (seen.pending.bytes, seen.leased.bytes, seen.number("blocked")) == (60, 900, 1)
+    await bob.leave()
+    assert (await route.target.look()).leased.bytes == 600, "it asked for all that it needs"
+    assert (await route.commit(two, prev=1)).mark == 2
 
 
 async def test_a_message_above_the_limit_is_named_and_skipped_on_request(route: Route) -> None:
@@ -408,8 +422,12 @@ async def test_the_targets_rate_holds_for_links(server: RewritingServer, namespa
 async def test_a_stopped_target_takes_nothing(route: Route) -> None:
     one = (await filled(route, 10))[0]
     await route.target.change(stopped="for a while")
-    assert (await route.commit(one)).code == "STOPPED"
+    stopped = await route.commit(one)
+    assert (stopped.code, stopped.held, stopped.held_m, stopped.place) == ("STOPPED", 0, 0, 0), (
+        "others have a use for it"
+    )
     await route.target.change(stopped="")
+    assert (await route.commit(one)).code == "NOCREDIT"
     assert (await route.commit(one)).mark == 1
 
 

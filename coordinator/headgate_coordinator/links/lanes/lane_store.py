@@ -7,8 +7,6 @@ from typing import Any, Final
 from headgate.core.durability import Durability, WriteProgress
 from headgate.core.links.calls import Committed, Opened, Put, Read, Skip
 from headgate.redis.keys import Address
-from headgate.redis.replies import Account
-from headgate.redis.store import Store
 from headgate.redis.stores.links import LinkStore, Spreading
 from headgate_coordinator.links.lanes.splitter import Splitter
 from headgate_coordinator.links.lanes.target_spread import TargetSpread
@@ -20,9 +18,8 @@ REFUSED: Final = frozenset({"FENCED", "UNKNOWN", "KIND", "STALE", "BODY", "FULL"
 class LaneStore(LinkStore):
     """A lane store reads what the splitter has for one lane, and writes to the slice of that lane.
 
-    A lane that waits for room gives back what it has in hand, and asks for all that it needs: another lane may wait for
-    just that, and hold what this one waits for. A grant to a lane that had nothing counts only once it has looked
-    whether the target is still spread so: that changes when nobody has credit.
+    A grant to a lane that had nothing, as one that waits has, counts only once it has looked whether the target is
+    still spread so: that changes when nobody has credit.
 
     Args:
         at: the slice.
@@ -85,12 +82,6 @@ class LaneStore(LinkStore):
         self._is_sure, before = False, self._is_sure  # where no answer comes
         more |= {"prev": self._known.mark, "lost": True, "spread": self._splitter.spreading}
         answer = await super().commit(target, link, puts, fence=fence, born=born, **more)
-        if answer.code not in REFUSED and answer.place and (answer.held or answer.held_m):
-            await Store(self.server).acquire(
-                target, Account(link, fence, 0, weight=0), ttl_ms=more["ttl_ms"], leave=True
-            )
-            left = next((len(put.body) for put in puts if not answer.has(put.seq)), more.get("need", 0))
-            answer = await super().commit(target, link, fence=fence, born=born, **more | {"need": left})
         if answer.code in REFUSED:
             self._known = Committed("OK") if answer.code == "UNKNOWN" else self._known
             return answer
