@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.files import DEPLOY, document
+from tests.deploy.files import document
 from tests.deploy.test_prometheus import PANELS
 
 CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "alerts.yml").read_text(encoding="utf-8"))
 RULES = {rule["alert"]: rule for group in document("prometheus/alerts.yml")["groups"] for rule in group["rules"]}
-ALERTS = DEPLOY / "prometheus" / "alerts.yml"
 
 
 def minutes(span: str) -> float:
@@ -38,17 +37,19 @@ def of_promtool(name: str, case: dict[str, Any], at: float, *, quiet: bool) -> d
     }
 
 
-def promtool(what: str, file: Path, content: Any) -> "subprocess.CompletedProcess[str]":
-    """Have promtool look at a file of this content; the test is skipped where there is none."""
+def promtool(what: str, *files: Path) -> "subprocess.CompletedProcess[str]":
+    """Have promtool look at files; the test is skipped where there is none."""
     if (command := shutil.which("promtool")) is None:
         pytest.skip("there is no promtool (Debian: the package prometheus)")
-    file.write_text(yaml.safe_dump(content))
-    return subprocess.run([command, what, "rules", str(file)], capture_output=True, text=True, check=False)
+    return subprocess.run([command, what, "rules", *map(str, files)], capture_output=True, text=True, check=False)
 
 
-def run(folder: Path, tests: list[dict[str, Any]]) -> "subprocess.CompletedProcess[str]":
-    content = {"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests}
-    return promtool("test", folder / "tests.yml", content)
+def written(folder: Path, name: str, tests: list[dict[str, Any]]) -> Path:
+    """Return a file with the tests of an alert. It has that rule alone: each test works out all rules, every minute."""
+    rules, file = folder / f"{name}.rules.yml", folder / f"{name}.yml"
+    rules.write_text(yaml.safe_dump({"groups": [{"name": name, "rules": [RULES[name]]}]}))
+    file.write_text(yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": tests}))
+    return file
 
 
 def test_every_alert_has_a_case() -> None:
@@ -56,18 +57,19 @@ def test_every_alert_has_a_case() -> None:
 
 
 def test_an_alert_fires_at_what_it_is_about_and_nowhere_else(tmp_path: Path) -> None:
-    tests = []
+    files = []
     for name, case in CASES.items():
         at = minutes(case["at"]) if "at" in case else minutes(RULES[name].get("for", "0s")) + 1
-        tests += [of_promtool(name, case, at, quiet=False), of_promtool(name, case, at, quiet=True)]
-    tried = run(tmp_path, tests)
+        files.append(written(tmp_path, name, [of_promtool(name, case, at, quiet=quiet) for quiet in (False, True)]))
+    tried = promtool("test", *files)
     assert tried.returncode == 0, tried.stdout + tried.stderr
 
 
 def test_what_panels_ask_for_is_promql(tmp_path: Path) -> None:
     asked = [target["expr"] for panel in PANELS for target in panel["targets"]]
     rules = [{"record": f"panel:{at}", "expr": one.replace("$__rate_interval", "1m")} for at, one in enumerate(asked)]
-    looked = promtool("check", tmp_path / "rules.yml", {"groups": [{"name": "panels", "rules": rules}]})
+    (file := tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    looked = promtool("check", file)
     assert looked.returncode == 0, looked.stderr
 
 
@@ -75,4 +77,5 @@ def test_a_case_that_does_not_fit_its_alert_is_told(tmp_path: Path) -> None:
     case = CASES["HeadgateStopped"]
     swapped = {**case, "series": case["quiet"], "quiet": case["series"]}
     for quiet in (False, True):
-        assert run(tmp_path, [of_promtool("HeadgateStopped", swapped, 61, quiet=quiet)]).returncode == 1
+        file = written(tmp_path, "HeadgateStopped", [of_promtool("HeadgateStopped", swapped, 61, quiet=quiet)])
+        assert promtool("test", file).returncode == 1
