@@ -33,8 +33,8 @@ def holdings(ledgers: Sequence[tuple[DataFrame, str]], *, skew_ms: int = 0) -> D
     order = (
         Window.partitionBy(F.lit(0)).orderBy("at", "change", *PLACE, "seq").rowsBetween(Window.unboundedPreceding, 0)
     )
-    known = changes.withColumn("held", F.sum("change").over(order))
-    return known.withColumn("lost", F.max("begins_anew").over(order)).drop("begins_anew")
+    sums = {"held": F.sum("change").over(order), "lost": F.max("begins_anew").over(order)}
+    return changes.withColumns(sums).drop("begins_anew")
 
 
 def _changes(rows: DataFrame, pool: str, number: int, skew_ms: int) -> DataFrame:
@@ -46,22 +46,20 @@ def _changes(rows: DataFrame, pool: str, number: int, skew_ms: int) -> DataFrame
     read = (
         rows.where(F.col("problem").isNull())
         .select("namespace", "destination", "epoch", "seq", F.unix_millis("time").alias("ms"), _slice(pool))
-        .withColumn("begins", ~F.coalesce(follows, no))
-        .withColumn("begins_anew", F.coalesce(later, no))
+        .withColumns({"begins": ~F.coalesce(follows, no), "begins_anew": F.coalesce(later, no)})
         .withColumn("run", F.sum(F.col("begins").cast("int")).over(ledger))
-        .withColumn("first", F.first("seq").over(run))
-        .withColumn("last", F.lead("seq").over(run).isNull())
+        .withColumns({"first": F.first("seq").over(run), "last": F.lead("seq").over(run).isNull()})
         .where(F.col("slice").isNotNull() | F.col("last") | F.col("begins_anew"))
     )
     before = F.coalesce(
         F.last("slice", ignorenulls=True).over(run.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0)
     )
     knows = F.count("slice").over(run.rowsBetween(Window.unboundedPreceding, -1)) > 0
-    steps = read.withColumn("before", before).withColumn("granted", knows | (F.col("first") == 1))
+    steps = read.withColumns({"before": before, "granted": knows | (F.col("first") == 1)})
     same = F.coalesce("slice", "before")
     parts = [
         steps.withColumn("change", same - F.col("before")),
-        steps.where("last").withColumn("change", -same).withColumn("granted", no),
+        steps.where("last").withColumns({"change": -same, "granted": no}),
     ]
     at = F.col("ms") + F.when(F.col("change") > 0, skew_ms).otherwise(-skew_ms)
     both = parts[0].unionByName(parts[1]).where((F.col("change") != 0) | F.col("begins_anew"))

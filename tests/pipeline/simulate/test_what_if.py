@@ -117,7 +117,7 @@ def test_what_is_replayed_together_begins_together(spark: SparkSession) -> None:
         entry(1, 30, "publish", "b", session="a", bytes=20, messages=2, pending_bytes=50),
         entry(2, 199, "settle", "b", session="c", bytes=10, messages=1, pending_bytes=40),
     ]
-    prepared = events.prepare(frame(spark, rows))
+    prepared = events.prepare(frame(spark, rows)).localCheckpoint()  # else its plan stands eight times in what follows
     told: Any = time_bins.binned(prepared, events.waits(prepared), {"a": "p", "b": "p"}).toPandas()
     a, b = (time_bins.period_of(told[told["destination"] == name]) for name in "ab")
     assert a.sends.shape == b.sends.shape == (1, 200)
