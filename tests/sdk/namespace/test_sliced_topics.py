@@ -17,6 +17,7 @@ from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.pools import PoolStore
 from headgate.redis.stores.sliced_reads import every_slice
 from tests.sdk.observing import GUARD, drain, field
+from tests.support.extent import share_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -142,7 +143,7 @@ async def test_more_and_fewer_while_it_runs_and_nobody_misses_anything(
         await asyncio.gather(*(consumer.close() for consumer in (*consumers, late)), *consuming)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", share_of(range(3), 3))
 async def test_who_subscribes_as_slices_are_made_misses_nothing_that_is_sent_afterwards(
     client: headgate.Client, other: headgate.Client, seed: int
 ) -> None:
