@@ -77,7 +77,7 @@ test-docker: redis ## Run the tests of failures and scripts on servers in contai
 check: $(STAMP) ## Lint, format, types and import rules
 	@echo "check: ruff";    $(BIN)/ruff check $(CODE)
 	@echo "check: format";  $(BIN)/ruff format --check $(CODE)
-	@echo "check: types";   $(BIN)/mypy $(CODE)
+	@echo "check: types";   $(BIN)/mypy --num-workers 2 $(CODE)
 	@echo "check: imports"; $(BIN)/lint-imports
 	@echo "check: PASSED"
 
