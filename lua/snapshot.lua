@@ -8,7 +8,8 @@
   ARGV[4] entries    0 to 100  how many of the newest ledger entries to return
   Returns {code, now_ms, {field, value, ...}, {session, record, ...}, place, sessions, {consumer, record, ...},
            {subscription, record, ...}, record, {pool, record, ...}, {{subscription, unsettled, last delivered id}, ...},
-           {entry, ...}, {} or {messages in turn, keys in turn, {key, its messages, ...}}}; keys are listed in nobody's view only
+           {entry, ...}, {} or {messages in turn, keys in turn, {key, its messages, ...}}}; keys are listed in nobody's view only;
+           where consumers of slices are judged, `slow` of its pace follows in the record of each
   Codes    OK, UNKNOWN
 ]]
 --- @include "lib/keys"
@@ -31,6 +32,11 @@ end
 local place = (redis.call('ZRANK', K_WAITERS, ARGV[2]) or -1) + 1
 -- HSCAN reads a bounded piece, whatever the number of consumers.
 local consumers = redis.call('HSCAN', K_CONSUMERS, 0, 'COUNT', at_most_100(math.max(1, tonumber(ARGV[3]))))[2]
+local rules = redis.call('HMGET', K_DESTINATION, 'sliced', 'slow_rate', 'slow_multiple')
+for i = 1, rules[1] and (rules[2] or rules[3]) and #consumers or 0, 2 do
+  local slow = string.match(redis.call('HGET', K_PACE, consumers[i]) or '', ' slow=(%d)')
+  consumers[i + 1] = consumers[i + 1] .. ' slow=' .. (slow or '0')
+end
 local subscriptions = redis.call('HSCAN', K_SUBSCRIPTIONS, 0, 'COUNT', 100)[2]
 local groups, entries = {}, {}
 if ARGV[1] ~= '0' and #subscriptions > 0 and redis.call('HLEN', K_SUBSCRIPTIONS) <= 100

@@ -266,3 +266,45 @@ async def test_a_master_that_hangs_is_no_trouble_to_those_who_wait_at_other_slic
                 for future in waiting:
                     future.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def send_on(client: headgate.Client, sender: str) -> None:
+    async with client.session(sender, ttl=3) as session:
+        producer, number = await session.producer("orders"), 0
+        while True:
+            number += 1
+            with suppress(headgate.HeadgateError):
+                await producer.send(str(number), headers={"from": sender}, timeout=GUARD)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(6))
+async def test_who_keeps_up_is_not_slow_for_a_master_that_is_lost(
+    cluster: Replicated, cleanup_namespace: str, seed: int
+) -> None:
+    dice, seen = random.Random(seed), Seen()
+    rule = {"slow_rate": 1, "slow_period": "500ms", "slow_action": "detach"}
+    async with headgate.connect(cluster.url, namespace=cleanup_namespace) as client, client.session("in") as session:
+        await client.apply("orders", kind="queue", limit=LIMIT, slices=SLICES, **rule)  # type: ignore[arg-type]
+        consumer = await session.consumer("orders", window=5)
+        working = [asyncio.ensure_future(seen.consume(consumer))]
+        working += [asyncio.ensure_future(send_on(client, f"p{number}")) for number in range(SLICES)]
+        pairs = list(zip(cluster.masters, cluster.replicas, strict=True))
+        dice.shuffle(pairs)
+        for master, replica in pairs[:2]:
+            await seen.more(dice.randrange(100, 300))
+            await wait_until(partial(is_linked, replica), timeout=GUARD)
+            master.kill9()
+            await wait_until(partial(is_master, replica), timeout=GUARD)
+            await seen.more(dice.randrange(100, 300))
+        async with client.session("bad") as other:
+            slow = await other.consumer("orders", window=3)
+            async with asyncio.timeout(GUARD):
+                with pytest.raises(headgate.SlowConsumer):
+                    async for _ in slow:
+                        pass
+            await seen.more(100)
+        assert not consumer.is_slow
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)

@@ -24,6 +24,14 @@ _GIVEN: Final = "test_p8_shared_deliveries"
 _LACKS: Final = f"{_GIVEN}::test_a_slice_delivers_what_it_has_in_hand_and_tells_what_it_lacks"
 _BACK: Final = f"{_GIVEN}::test_what_came_back_is_there_too"
 _TOPIC: Final = f"{_GIVEN}::test_each_subscription_of_a_topic_lacks_what_is_there_for_it"
+_PACED: Final = "test_slow_over_slices"
+_ALONE: Final = f"{_PACED}::test_no_slice_judges_alone_who_is_served_by_others_too"
+_SETTLED: Final = f"{_PACED}::test_what_it_settles_at_all_slices_counts"
+_WAITING: Final = f"{_PACED}::test_what_waits_at_all_slices_counts"
+_EMPTY: Final = f"{_PACED}::test_a_period_begins_anew_after_a_time_without_messages"
+_PARTS: Final = f"{_PACED}::test_a_period_begins_anew_where_totals_are_of_other_parts"
+_READING: Final = f"{_PACED}::test_nobody_is_slow_for_how_long_the_reading_takes"
+_LEAVES: Final = f"{_PACED}::test_who_is_detached_hears_of_it_and_others_get_what_it_held"
 RULES: Final = (
     ("P1", "lib/rules", "read.enforce == 'off' or", "false or",
      f"{_RULES}::test_without_enforcement_the_limit_does_not_bind"),
@@ -150,4 +158,23 @@ RULES: Final = (
     ("P7", "lib/consumer", "sub == 'queue' and 'read_to' or", "true and 'read_to' or", _TOPIC),
     ("P7", "link_read", "out, unpack(d.lacks or {})", "out",
      f"{_GIVEN}::test_a_link_is_told_what_its_slice_lacks"),
+    # Slow consumers over slices.
+    ("F05", "lib/pace", " and not d.of_slices", "", _ALONE),
+    ("F05", "judge", "local few = d.slow_rate and", "local few = false and", _SETTLED),
+    ("F05", "judge", "settled < p.settled or idle then", "settled < p.settled or idle or true then", _SETTLED),
+    ("F05", "judge", "held + waiting\n", "held\n", _WAITING),
+    ("F05", "pace", "d.slow_multiple and waiting_for(c.sub) or 0", "0", _WAITING),
+    ("F05", "pace", "int(c.delivered - c.settled)", "'0'", _EMPTY),
+    ("F05", "lib/backlog", "d.pending_messages - delivered + returned\n", "d.pending_messages\n", _WAITING),
+    ("F05", "judge", " or busy_ms < now_ms - (p and p.since or now_ms)", "", _EMPTY),
+    ("F05", "judge", "local idle = held == 0 or", "local idle = ", _EMPTY),
+    ("F05", "judge", "p.of ~= parts or ", "", _PARTS),
+    ("F05", "judge", "slow = idle and 0 or before", "slow = 0", _PARTS),
+    ("F05", "judge", "settled < p.settled or idle then", "idle then", _PARTS),
+    ("F05", "judge", "math.min(began, now_ms) - p.since", "now_ms - p.since", _READING),
+    ("F05", "judge", " and began < p.since then", " and false then", _READING),
+    ("F05", "judge", "  detach_slow(cid, c)\n", "", _LEAVES),
+    ("F05", "judge", "was_detached(cid) and 'SLOW' or 'EXPIRED'", "'EXPIRED'", _LEAVES),
+    ("F05", "judge", "  detach = save_verdict(cid, p, before)\nelseif", "  save_verdict(cid, p, before)\nelseif",
+     f"{_PACED}::test_a_rule_to_detach_that_comes_later_is_for_who_is_slow_by_then"),
 )  # fmt: skip

@@ -42,6 +42,8 @@ ADMITTED: dict[str, set[str]] = {
     "drop": SENDERS,
     "hold_off": SENDERS,
     "join": SENDERS | MANAGERS,
+    "judge": TAKERS,
+    "pace": TAKERS,
     "parted": SENDERS | MANAGERS,
     "pause": SENDERS,
     "pin": SENDERS | MANAGERS,

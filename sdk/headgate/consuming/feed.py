@@ -48,7 +48,9 @@ class Feed:
         shared: the window that it shares with others; None for one of its own.
 
     Attributes:
+        machine: decides which call is due.
         settlements: what it delivered, until that is settled.
+        steps: callbacks after each call.
         is_slow: whether it settles too little of what there is for it, by the destination's rules.
         lost_since: the time of the loop since when Redis does not answer; None while it does.
         on_end: called with the error with which it ends.
@@ -68,23 +70,23 @@ class Feed:
         self.on_slow: Callable[[Feed], None] = _unheard
         self._store, self._wake_ups, self._tracing = context.store, context.wake_ups, context.tracing
         self._owner, self._sink = owner, sink(self)
-        self._loop, self._wake, self._steps = asyncio.get_running_loop(), Flag(), StepCallbacks()
+        self._loop, self._wake, self.steps = asyncio.get_running_loop(), Flag(), StepCallbacks()
         self._lease = Lease(context.options.ttl)
         self._recall = RecallQueue(context.spooling, address, self._recalled)
         holding: Allowance = WindowUse(terms.window) if shared is None else Share(shared, self._wake.set)
-        self._machine: Fetching[Message] = Fetching(holding, self._lease, self._sink, self._recall.line)
+        self.machine: Fetching[Message] = Fetching(holding, self._lease, self._sink, self._recall.line)
         self.settlements = Settlements(
-            context, address, terms, self._machine, self._recall, self._sink, owner.ensure_at, self._wake.set
+            context, address, terms, self.machine, self._recall, self._sink, owner.ensure_at, self._wake.set
         )
         self._strays = StrayDeliveries(context.store, context.losses, address, self.encoded_subscription)
         self._number, self._received_before = 0, -1
         self._task: asyncio.Task[None] | None = None
         self._running: Running = {}
-        self._lent = LentDeliveries(context.rates, address, self._machine, self._sink, self._wake.set, self._running)
+        self._lent = LentDeliveries(context.rates, address, self.machine, self._sink, self._wake.set, self._running)
         watch(self)
 
     def __repr__(self) -> str:
-        holding = self._machine.holding
+        holding = self.machine.holding
         held = f"{holding.messages} messages held, {holding.window!r}"
         return f"Feed({self.address.shown!r}, {'closed' if self.closed else held})"
 
@@ -121,18 +123,18 @@ class Feed:
     @property
     def window(self) -> Window:
         """The window in force."""
-        window: Window = self._machine.holding.window
+        window: Window = self.machine.holding.window
         return window
 
     @property
     def held_messages(self) -> int:
         """Messages delivered and not settled, those not yet received included."""
-        return self._machine.holding.messages
+        return self.machine.holding.messages
 
     @property
     def held_bytes(self) -> int:
         """Their bytes."""
-        return self._machine.holding.bytes
+        return self.machine.holding.bytes
 
     @property
     def recalls(self) -> int:
@@ -142,7 +144,7 @@ class Feed:
     @property
     def seeks(self) -> bool:
         """Whether a look may bring something, by the window and the sink."""
-        return self._machine.free()[0] > 0
+        return self.machine.free()[0] > 0
 
     async def start(self) -> None:
         """Attach, and begin to fetch.
@@ -164,15 +166,15 @@ class Feed:
     def configure(self, *, window: Window) -> Awaitable[None]:
         """Change the window, effective at once; see :meth:`Consumer.configure`."""
         self.check_open()
-        self._machine.holding.configure(window)
-        self._machine.look_at = 0.0
+        self.machine.holding.configure(window)
+        self.machine.look_at = 0.0
         self._wake.set()
         return in_background(self._tell_window(), self._running, f"headgate {self.id}")
 
     def share(self, takers: WindowUsers) -> SharedWindow:
         """Let others have parts of its window from now on; returns it."""
-        shared = SharedWindow(self.window, takers, self._machine.holding)
-        self._machine.leads = lambda held: FirstShare(shared, self._wake.set, held)
+        shared = SharedWindow(self.window, takers, self.machine.holding)
+        self.machine.leads = lambda held: FirstShare(shared, self._wake.set, held)
         return shared
 
     def check_open(self) -> None:
@@ -182,12 +184,12 @@ class Feed:
 
     def look(self) -> None:
         """Fetch now; an answer that is under way does not count as the last that there is."""
-        self._machine.look()
+        self.machine.look()
         self._wake.set()
 
     def resume(self) -> None:
         """Look what is due, for more may be asked for; fetch again, if it had handed back what others wait for."""
-        self._machine.resume()
+        self.machine.resume()
         self._wake.set()
 
     async def flush(self, *, timeout: float | str = 5.0) -> None:
@@ -195,23 +197,23 @@ class Feed:
         await self.settlements.flush(timeout=timeout)
 
     @carried_through
-    async def close(self) -> None:
-        """Settle what was settled, give the rest back; never longer than 1 s."""
+    async def close(self, *, failed: bool = False) -> None:
+        """Settle what was settled, give the rest back, as failed attempts or untried; never longer than 1 s."""
         if self.closed:
             return
-        machine = self._machine
+        machine = self.machine
         self.settlements.closed = machine.closing = True
         self._sink.close()
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 self._wake.set()
-                await self._steps.until(lambda: self.lost_since is not None or not machine.outcomes, self._task)
+                await self.steps.until(lambda: self.lost_since is not None or not machine.outcomes, self._task)
         await asyncio.gather(*map(stop, (self._task, *self._running)))
         await asyncio.gather(self._recall.close(), self.settlements.close())
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 while self._number:
-                    if await self._store.detach(self.address, self.session, self.id, failed=False) != "MORE":
+                    if await self._store.detach(self.address, self.session, self.id, failed=failed) != "MORE":
                         break
         await self._wake_ups.unsubscribe(self.address.channels(self.session), self._hear)
         self._sink.clear()
@@ -222,12 +224,12 @@ class Feed:
 
     def forked(self) -> None:
         """Refuse from now on: what is here was delivered to the parent process."""
-        self.settlements.closed = self._machine.closing = True
+        self.settlements.closed = self.machine.closing = True
         self.settlements.failure = Closed(f"the consumer of {self.address.shown!r} cannot be used: {FORKED}")
         self._sink.clear()
 
     def _hear(self, words: list[str]) -> None:
-        machine = self._machine
+        machine = self.machine
         if words[0] == "removed":
             self._removed = True
             self._strays.forget()
@@ -250,13 +252,13 @@ class Feed:
 
     def _hand_back(self, keep: int) -> None:
         """Release what nobody has begun, for others wait: what is above ``keep``, or all if nobody asks here."""
-        sink, held = self._sink, self._machine.holding.messages
+        sink, held = self._sink, self.machine.holding.messages
         idle = sink.received == self._received_before and not sink.asked
         self._received_before = sink.received
         back = sink.take_back(self.settlements, held if idle else max(1, held - keep))
         for message in back:
             self.settlements.give_back(message)
-        self._machine.resting = self._machine.resting or bool(back)
+        self.machine.resting = self.machine.resting or bool(back)
 
     async def _keep(self) -> None:
         while True:
@@ -266,9 +268,9 @@ class Feed:
                 self._missing(error)
                 worked = await until_answered(self._missing)(self._step)
             self.lost_since = self.settlements.trouble = self.settlements.denied = None
-            if self._steps:
-                self._steps.made()
-            until = self._machine.wake_at() if not worked else 0.0
+            if self.steps:
+                self.steps.made()
+            until = self.machine.wake_at() if not worked else 0.0
             if until > self._loop.time() and not self._wake.is_set():
                 timer = self._loop.call_at(until, self._wake.set)
                 await self._wake.wait()
@@ -282,7 +284,7 @@ class Feed:
             _log.error("consumer %s of %r ends: %s", self.id, self.address.shown, error)
             raise error
         self.lost_since, self.settlements.trouble = self.lost_since or self._loop.time(), error
-        self._steps.made()
+        self.steps.made()
         if isinstance(error, AccessDenied):
             self.settlements.deny(error)
             self._sink.stir()
@@ -290,7 +292,7 @@ class Feed:
     async def _step(self) -> bool:
         """Make the one call that is due, if any is; returns whether one was."""
         self._wake.clear()
-        machine = self._machine
+        machine = self.machine
         machine.window_known = not (self._attached_paused and self._sink.started)
         call = machine.next(self._loop.time(), doubts=self._strays.after is not None)
         if call is None:
@@ -308,7 +310,7 @@ class Feed:
         return True
 
     async def _read_settings(self) -> None:
-        self._machine.settings_changed = False
+        self.machine.settings_changed = False
         if snapshot := await self._store.snapshot(self.address, waiters=0, consumers=1, alone=True):
             self.settlements.adopt(snapshot.fields, self._store)
 
@@ -326,7 +328,7 @@ class Feed:
     async def _attach(self) -> None:
         self._number = self._owner.number()
         self.settlements.generation += 1
-        self._machine.begin()
+        self.machine.begin()
         self._recall.clear()
         self._sink.clear()
         while True:
@@ -335,7 +337,7 @@ class Feed:
             if code == "OK":
                 self._lease.renewed(asked_at)
                 self._strays.attached(int(kind))
-                self._machine.attached()
+                self.machine.attached()
                 return
             if refused := refusal(code, kind, self.address.shown, self.subscription):
                 raise refused
@@ -355,7 +357,7 @@ class Feed:
                 if outcome != "accepted":
                     ids[outcome].append(message.raw_id if outcome == "rejected" else message.given_back_id)
         began = time.time_ns() if self._tracing is not None else 0
-        again = not call.going and self._machine.look_at > 0  # nothing was heard: one look beside those of others
+        again = not call.going and self.machine.look_at > 0  # nothing was heard: one look beside those of others
         answer = await self._store.settle(
             self.address, self.session, self.id, ttl_ms=self._lease.ttl_ms, fetch=call.fetch, again=again,
             max_messages=call.messages, max_bytes=call.size, after=call.after, waits=call.waits, **ids,
@@ -364,25 +366,25 @@ class Feed:
         if answer.code in ("OK", "AGAIN"):
             if answer.epoch != self._strays.epoch:
                 self._strays.answered(answer.epoch)
-            brought = self._machine.answered(call, now)  # first: what is delivered finds the room that these leave
+            brought = self.machine.answered(call, now)  # first: what is delivered finds the room that these leave
             if self._tracing is not None and call.going:
                 self._tracing.settled(self.address.shown, call.going, began)
             self.settlements.made(call, answer.epoch, answer.stale)
             if not brought:
                 return
             self.settlements.deliver(messages := answer.messages)
-            found_all = self._machine.fetched(
+            found_all = self.machine.fetched(
                 call, now, len(messages), messages[-1][0] if messages else b"",
                 again_ms=answer.again_ms, beside=answer.beside, repeated=answer.code == "AGAIN",
             )  # fmt: skip
-            if found_all and self._machine.look_at and not answer.again_ms:
+            if found_all and self.machine.look_at and not answer.again_ms:
                 calm = not answer.beside and self._wake_ups.sure(self.address.channels(self.session))
-                self._machine.look_at = beat(self._machine.look_at + (CALM if calm else 0.0))
+                self.machine.look_at = beat(self.machine.look_at + (CALM if calm else 0.0))
             lent = self._lent.draw(answer.lacks)
             self._sink.delivered(found_all=found_all and not lent)  # last: it may ask for more at once
             return
         # UNKNOWN, EXPIRED, SLOW: what it held is others' now
-        self._machine.refused(now)
+        self.machine.refused(now)
         self.settlements.expire()
         self._recall.clear()
         self._sink.expired()

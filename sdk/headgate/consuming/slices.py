@@ -10,6 +10,7 @@ from headgate._util.reconnect import until_answered
 from headgate._util.tasks import carried_through, stop
 from headgate.consuming.consumer import MessageSource
 from headgate.consuming.feed import Feed
+from headgate.consuming.shared_pace import SharedPace
 from headgate.core.sharing import SharedWindow, WindowUsers
 from headgate.core.window import Window
 from headgate.errors import Closed, CoordinatorUnavailable, HeadgateError
@@ -37,10 +38,14 @@ class Slices:
         takers: those who receive.
         registry: says how many slices there are.
         open_feed: opens the feed of another slice.
+        pace: returns what has its pace judged over all slices, where there are several.
         gone: called once it is closed.
     """
 
-    __slots__ = ("_gone", "_open", "_registry", "_shared", "_takers", "_task", "feeds", "first", "is_closed")
+    __slots__ = (
+        "_gone", "_make_pace", "_open", "_pace", "_registry", "_shared", "_takers", "_task", "feeds", "first",
+        "is_closed",
+    )  # fmt: skip
 
     id = InnerProperty(MessageSource.id, "first")
     address = InnerProperty(MessageSource.address, "first")
@@ -58,6 +63,7 @@ class Slices:
         takers: SliceReceivers,
         registry: Registry,
         open_feed: Open,
+        pace: Callable[["Slices"], SharedPace],
         gone: Callable[["Slices"], object],
     ) -> None:
         self.first = first
@@ -66,6 +72,8 @@ class Slices:
         self._takers, self._registry, self._open, self._gone = takers, registry, open_feed, gone
         self._shared: SharedWindow | None = None
         self._task: asyncio.Task[None] | None = None
+        self._make_pace = pace
+        self._pace: SharedPace | None = None
 
     async def start(self, *, everywhere: bool) -> None:
         """Open the feeds of the slices that there are, and follow how many that is.
@@ -134,6 +142,8 @@ class Slices:
             return
         self.is_closed = True
         await stop(self._task)
+        if self._pace is not None:
+            await self._pace.close()
         await self._registry.unfollow(self.first.address, self._changed)
         await asyncio.gather(*(feed.close() for feed in self.feeds))
         self._gone(self)
@@ -141,6 +151,12 @@ class Slices:
     def _changed(self, _fields: Mapping[str, str]) -> None:
         if len(self._missing()) and (self._task is None or self._task.done()) and not self.is_closed:
             self._task = asyncio.create_task(self._keep_up(), name=f"headgate slices {self.first.id}")
+        self._look_at_pace()
+
+    def _look_at_pace(self) -> None:
+        if self._shared is not None:
+            self._pace = self._pace or self._make_pace(self)
+            self._pace.look()
 
     def _missing(self) -> list[Address]:
         there = {feed.address for feed in self.feeds}
@@ -172,6 +188,7 @@ class Slices:
             feed.on_end = lambda _, error: self._end(error)
             feed.on_slow = lambda _: self.first.on_slow(self.first)
             self.feeds.append(feed)
+        self._look_at_pace()
         if away is not None:
             raise away
 

@@ -12,6 +12,7 @@ from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered
 from headgate._util.tasks import Running, carried_through, in_background, stop
 from headgate.consuming.feed import Feed
+from headgate.consuming.shared_pace import SharedPace
 from headgate.consuming.terms import ConsumerTerms
 from headgate.consuming.topic_receivers import TopicReceivers
 from headgate.context import Context
@@ -26,6 +27,7 @@ from headgate.explain.self_wait import ConsumerUser
 from headgate.namespace.registry import Follower
 from headgate.namespace.topics import WildcardSubscription
 from headgate.redis.keys import Address, namespace_channel
+from headgate.redis.stores.paces import PaceStore
 
 _log = logging.getLogger("headgate")
 LOOK_EVERY: Final = 5.0
@@ -89,6 +91,7 @@ class PatternFeeds:
         self._on_close = on_close
         self._ended_feeds: list[Feed] = []
         self._followers: dict[str, Follower] = {}
+        self._paces: dict[str, SharedPace] = {}
         self._opened = self._made = False
         self._full: set[str] = set()
         self._lease = Lease(context.options.ttl)
@@ -181,6 +184,7 @@ class PatternFeeds:
         self.closed = True
         self.receivers.closing()
         await asyncio.gather(*map(stop, (self._task, *self._configuring)))
+        await asyncio.gather(*(pace.close() for pace in self._paces.values()))
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 await self._index.leave(self.address.namespace, self.entry, self._holder)
@@ -231,6 +235,20 @@ class PatternFeeds:
         if more := [name for name in self._slices(address.name) if name not in self.feeds]:
             self.created.update(more)
             self._wake.set()
+        self._pace(address.name)
+
+    def _pace(self, name: str) -> None:
+        """Have the pace at a topic with slices judged over all of them."""
+        feeds, context = self.feeds, self._context
+        if name not in self._paces and name in feeds and self._slices(name):
+            self._paces[name] = SharedPace(
+                PaceStore(context.store.server),
+                context.registry,
+                feeds[name],
+                lambda: [feeds[one] for one in (name, *self._slices(name)) if one in feeds],
+            )
+        if name in self._paces:
+            self._paces[name].look()
 
     def feed_ended(self, feed: Feed, error: BaseException) -> None:
         """Note that a feed cannot go on; waiters hear of it unless its topic is just not there any more."""
@@ -349,11 +367,14 @@ class PatternFeeds:
         """Open a feed, and note it before anybody can end this: what is noted is closed with the whole."""
         self.feeds[name] = feed = await self._open_feed(self, name)
         self.receivers.joined(feed)
+        self._pace(whole_name(name))
 
     async def _leave(self, feed: Feed) -> None:
         if self.feeds.get(feed.address.name) is feed:
             del self.feeds[feed.address.name]
             if (follower := self._followers.pop(feed.address.name, None)) is not None:
                 await self._context.registry.unfollow(feed.address, follower)
+            if (pace := self._paces.pop(feed.address.name, None)) is not None:
+                await pace.close()
         await feed.close()
         self.receivers.left(feed)

@@ -270,7 +270,7 @@ def _holder(cid: str, record: Mapping[str, str], fields: Mapping[str, str], pace
     size = int(record["delivered_b"]) - int(record["settled_b"])
     most, most_bytes = _window(record["window"])
     rate = pace.settled.get(cid, 0.0) if pace else None
-    slow = _is_slow(fields, messages, most, rate)
+    slow = record.get("slow") == "1" if "sliced" in fields else _is_slow(fields, messages, most, rate)
     full = record["window"] != "paused" and (messages >= most or size >= most_bytes)
     return Holder(cid, record["sub"], messages, size, record["window"], rate, full, slow)
 

@@ -11,6 +11,7 @@ from headgate._util.pacing import Pacing
 from headgate.consuming.consumer import Consumer, MessageSource
 from headgate.consuming.feed import Feed
 from headgate.consuming.inbox import Inbox, InboxSink
+from headgate.consuming.shared_pace import SharedPace
 from headgate.consuming.sink import Sink
 from headgate.consuming.slices import SliceReceivers, Slices
 from headgate.consuming.terms import ConsumerTerms, FeedOwner
@@ -28,6 +29,7 @@ from headgate.errors import HeadgateError, PolicyError
 from headgate.message import Message
 from headgate.namespace.topics import WildcardSubscription, is_pattern, read_pattern
 from headgate.redis.keys import Address
+from headgate.redis.stores.paces import PaceStore
 from headgate.session.destination import SessionDestination
 from headgate.session.destinations import SessionDestinations
 from headgate.units import parse_rate
@@ -185,7 +187,8 @@ class ConsumerOpener:
             return feed
 
         kind = destinations.at(first.address.name).kind
-        feeds = Slices(first, takers, destinations.context.registry, open_feed, lambda gone: self._open.pop(gone, None))
+        registry = destinations.context.registry
+        feeds = Slices(first, takers, registry, open_feed, self._pace, lambda gone: self._open.pop(gone, None))
         self._open[feeds] = None
         await feeds.start(everywhere=kind == "topic")
         return feeds
@@ -258,6 +261,10 @@ class ConsumerOpener:
                 await feed.close()  # it may have attached; a subscription must not stay because of it
                 raise
         return feed
+
+    def _pace(self, slices: Slices) -> SharedPace:
+        context = self._destinations.context
+        return SharedPace(PaceStore(context.store.server), context.registry, slices.first, lambda: slices.feeds)
 
     def _tell_slow(self, consumer: Consumer) -> None:
         for callback in self.on_slow:

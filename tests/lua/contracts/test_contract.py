@@ -316,12 +316,12 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     },
     "the fields of one record or entry": {
         "lib/account": "for name, value in pairs(claim) do|for name, value in pairs(with_claim(s, s.inc, claim)) do",
-        "lib/pace": "for i = 1, #group, 2 do",
+        "lib/backlog": "for i = 1, #group, 2 do",
         "lib/renumber": "for i = 1, #entry[2], 2 do",
         "lib/aside": "for i = 3, #fields, 2 do",
         "lib/index": "for word in string.gmatch(words, '([^.]*)%.') do",
         "lib/link": "for i = 3, #fields, 2 do",
-        "snapshot": "for j = 1, #info, 2 do",
+        "snapshot": "for j = 1, #info, 2 do|for i = 1, rules[1] and (rules[2] or rules[3]) and #consumers or 0, 2 do",
     },
     "the letters of a key, 800 at the most": {
         "lib/pinned": "for i = 1, (key == '*' or pinned.is_part(key)) and 0 or #key do",
@@ -463,14 +463,14 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/alone": "for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do",
         "lib/expiry": "for _, sub in ipairs(subs) do",
         "lib/promote": "for _, sub in ipairs(subs) do",
-        "lib/pace": "for _, group in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do",
+        "lib/backlog": "for _, group in ipairs(redis.call('XINFO', 'GROUPS', K_MESSAGES)) do",
         "remove": "for _, sub in ipairs(redis.call('HKEYS', K_SUBSCRIPTIONS)) do",
     },
     "by the links that are or were here, which no constant bounds; and the fields of one message": {
         "lib/moved": "for _, name in ipairs(names) do|for i = 1, #entry[2], 2 do",
     },
     "by the consumers of one subscription, which no constant bounds": {
-        "lib/pace": "for _, holder in ipairs(summary[4] or {}) do",
+        "lib/backlog": "for _, holder in ipairs(summary[4] or {}) do",
     },
 }
 """Why each other loop is bounded, as it was reviewed: file -> loops."""

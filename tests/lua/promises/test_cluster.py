@@ -14,6 +14,7 @@ from headgate.redis.scripts import parse, script_names
 from headgate.redis.stores.limiters import LimiterStore
 from headgate.redis.stores.links import LinkStore
 from headgate.redis.stores.moves import MoveStore
+from headgate.redis.stores.paces import Pace, PaceStore
 from headgate.redis.stores.pools import PoolStore, Slice
 from headgate.redis.stores.rates import Hand, RateStore
 from headgate.redis.stores.spools import SpoolStore
@@ -228,6 +229,10 @@ async def test_every_script_says_unknown_of_what_is_not_there(places: list[Place
     replies["move"] = (await MoveStore(place.server).begin(place.address, "x")).code
     replies["rate_take"] = (await RateStore(place.server).take(place.address, "send")).code
     replies["rate_lend"] = (await RateStore(place.server).lend(place.address, "send", 1, Hand("OK"))).code
+    paces = PaceStore(place.server)
+    replies["pace"] = (await paces.look(place.address, "bob", 1)).code
+    judged = await paces.judge(place.address, "bob", 1, began=0, busy_ms=0, total=Pace("OK"), parts="x")
+    replies["judge"] = judged.code
     replies["secure"] = (await secure(place.server, place.address, "ann", MEMORY, 1)).code
     spool = SpoolStore(place.server)
     replies["hold"] = await spool.hold(place.address, ann.account(), "orders/x", 1, ttl_ms=TTL_MS)

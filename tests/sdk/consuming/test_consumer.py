@@ -240,7 +240,7 @@ async def test_a_waiting_consumer_gets_a_message_as_soon_as_it_is_sent(
 
 def found_nothing(consumer: headgate.Consumer) -> bool:
     """Whether it has looked, and now waits to be told."""
-    return feed_of(consumer)._machine.look_at > asyncio.get_running_loop().time()
+    return feed_of(consumer).machine.look_at > asyncio.get_running_loop().time()
 
 
 async def test_a_consumer_that_was_just_opened_misses_no_hint(

@@ -188,7 +188,7 @@ async def test_a_consumer_looks_later_where_hints_are_certain_and_nobody_holds_a
     feed = feed_of(await there.consumer("orders"))
 
     def looks_after(least: float, most: float) -> Callable[[], bool]:
-        return lambda: least < feed._machine.look_at - feed._machine._looked_at < most
+        return lambda: least < feed.machine.look_at - feed.machine._looked_at < most
 
     await wait_until(lambda: feed._wake_ups.sure(feed.address.channels(feed.session)), timeout=GUARD)
     feed.look()

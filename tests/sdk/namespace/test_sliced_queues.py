@@ -338,7 +338,7 @@ async def test_no_kill_at_any_moment_overdraws_the_limit_or_leaks_of_it(
     "setting",
     [
         {"resume_at_messages": 5}, {"hard_limit": "1MiB"}, {"resume_at": "50%"}, {"oversize": "allow-one"},
-        {"enforce": "with-consumers"}, {"deadlock": "ticket"}, {"slow_rate": 5},
+        {"enforce": "with-consumers"}, {"deadlock": "ticket"},
         {"fair_by": "producer"}, {"shadow": {"bytes": 5}},
     ],
     ids=lambda setting: next(iter(setting)),

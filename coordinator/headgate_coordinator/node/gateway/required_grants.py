@@ -28,6 +28,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "hold": NOBODY,
     "hold_off": frozenset({SENDS}),  # as long as the limiter's settings allow
     "join": frozenset({SENDS, MANAGES}),  # who does not manage the namespace has the node do it, as parted and pin
+    "judge": frozenset({TAKES}),  # of its own consumers
     "lease": NOBODY,
     "levels": ANY,  # who does not manage sees neither holds nor keys
     "link_commit": NOBODY,
@@ -37,6 +38,7 @@ RIGHTS: Final[Mapping[str, frozenset[Action]]] = {
     "move": NOBODY,
     "node": NOBODY,
     "note": frozenset({SENDS, TAKES}),  # of waits, and of its own consumers, where it takes, or holds
+    "pace": frozenset({TAKES}),  # likewise
     "parted": frozenset({SENDS, MANAGES}),
     "pause": frozenset({SENDS}),  # as hold_off
     "pin": frozenset({SENDS, MANAGES}),

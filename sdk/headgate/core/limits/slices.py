@@ -18,8 +18,6 @@ _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
     "deadlock": ("deadlock", frozenset({"", "none", "alert", "fail"}), "set it to fail, which holds over all slices"),
     "store": ("store", frozenset({""}), _STORE),
     "store_nonpersistent": ("store_nonpersistent", frozenset({""}), _STORE),
-    "slow_multiple": ("slow_multiple", frozenset({""}), _ONE),
-    "slow_rate": ("slow_rate", frozenset({""}), _ONE),
     "fair_by": ("fair_by", frozenset({""}), "give each key a queue of its own, or all of them one slice"),
     "confirm": ("confirm", frozenset({""}), _ONE),
     "shadow": ("shadow", frozenset({""}), "try the limit in a namespace beside, with one slice"),
