@@ -12,6 +12,8 @@ import pytest
 
 import headgate
 from headgate.policy import loads
+from headgate.redis.keys import Address, link_at, link_id
+from headgate.redis.replies import Account
 from headgate_coordinator.fleet.leases import LeaseStore
 from headgate_coordinator.fleet.node_facts import BridgeFacts
 from headgate_coordinator.fleet.registry import NodeRegistry
@@ -42,6 +44,12 @@ def refused(answer: httpx.Response, status: int, word: str) -> Any:
     assert problem["type"] == f"urn:headgate:problem:{word}"
     assert problem["detail"]
     return problem
+
+
+async def wait_at(client: headgate.Client, name: str, session: str) -> None:
+    """Have a session stand in line, as a lane of a link."""
+    account = Account(session, 1, 0, 0, 0, 0, 0, 0, 0, 10, 1, 10, 1, 1, 10)
+    assert (await client.store.acquire(Address.of(client.namespace, name), account, ttl_ms=60_000)).code == "OK"
 
 
 @asynccontextmanager
@@ -277,7 +285,17 @@ class TestLinks:
         assert overview["policy_links"]["links"][0]["link"] == link
         by_name = {one["name"]: one["reason"] for one in overview["page"]["destinations"]}
         assert "bridge orders/eu>billing waits" in by_name["orders/eu"]
-        assert {one["link"] for one in overview["waiting"]} == {"bridge orders/eu>billing"}
+        (lane,) = overview["waiting"]
+        assert (lane["link"], lane["session"]) == ("bridge orders/eu>billing", link_id(link))
+        await wait_at(client, "billing", link_at(lane["session"], 3))
+
+        async def both_lanes() -> Any:
+            overview = await told(http, "/api/v1/overview")
+            (billing,) = (one for one in overview["page"]["destinations"] if one["name"] == "billing")
+            return overview["waiting"] if billing["blocked"] == 2 else None
+
+        (found,) = await wait_until(both_lanes)
+        assert (found["link"], found["place"]) == ("bridge orders/eu>billing", 1)
         await registry.leave(node.id)
 
     async def test_one_is_explained_and_another_is_not_found(self, http: Http, client: headgate.Client) -> None:

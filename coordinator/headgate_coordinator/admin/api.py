@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -21,7 +21,8 @@ from headgate import (
 )
 from headgate import policy as documents
 from headgate.explain.link_view import LinkEnds
-from headgate.redis.keys import Address
+from headgate.explain.views import Waiter
+from headgate.redis.keys import Address, link_of
 from headgate_coordinator.admin import models
 from headgate_coordinator.admin.answers import limiters, pools, stores
 from headgate_coordinator.admin.destination_state import DestinationState, from_fields
@@ -283,10 +284,16 @@ def _waiting(explained: dict[str, Explanation]) -> list[models.WaitingSender]:
     found = [
         models.WaitingSender.read(waiter, one, link=_title(one.upstream, waiter.session))
         for one in explained.values()
-        for waiter in one.waiters
+        for waiter in _first_of_links(one.waiters)
     ]
     found.sort(key=lambda one: (-one.seconds, one.destination, one.place))
     return found[:MOST_WAITING]
+
+
+def _first_of_links(waiters: Iterable[Waiter]) -> Iterable[Waiter]:
+    """Return those who wait, each link once, however many of its lanes do: as the one that has waited longest."""
+    longest = sorted(waiters, key=lambda one: one.seconds)
+    return {link_of(one.session): one for one in longest}.values()
 
 
 def _consumers(explained: dict[str, Explanation]) -> list[models.Consumer]:
@@ -301,7 +308,7 @@ def _consumers(explained: dict[str, Explanation]) -> list[models.Consumer]:
 
 
 def _title(links: Sequence[LinkEnds], session: str) -> str:
-    return next((link.title for link in links if link.id == session), "")
+    return next((link.title for link in links if link.id == link_of(session)), "")
 
 
 @contextlib.contextmanager
