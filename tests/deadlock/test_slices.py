@@ -86,31 +86,29 @@ async def test_figure_14_over_slices_goes_on_as_sends_fail(client: headgate.Clie
     assert set(await done(client)) == {*bodies("x"), *bodies("y")}
 
 
-async def test_a_send_is_told_at_its_slice_where_its_session_waits_at_several(
-    client: headgate.Client, other: headgate.Client
-) -> None:
-    """Mutant: only the first slice is told, where none of them waits."""
+async def rings_of_two(owner: headgate.Client, one: headgate.Client, two: headgate.Client) -> None:
+    """Have the sessions of two wait for each other at several slices; some of their sends fail, and no other ends."""
     ring = (("x", "y"), ("y", "x"))
     for name in ("x", "y"):
-        await client.apply(name, kind="queue", limit=1000, slices=SLICES, order_by="header:of", deadlock="fail")
-        async with client.session("before") as before:
+        await owner.apply(name, kind="queue", limit=1000, slices=SLICES, order_by="header:of", deadlock="fail")
+        async with owner.session("before") as before:
             producer = await before.producer(name)
             for value in VALUES:
                 await producer.send(BODY, headers={"of": value}, timeout=GUARD)
-    async with client.session("a") as a, other.session("b") as b:
+    async with one.session("a") as a, two.session("b") as b:
         tasks = []
         for session, (reads, writes) in zip((a, b), ring, strict=True):
             producer = await session.producer(writes)
             tasks += [asyncio.create_task(one_of(session, reads, producer, value)) for value in VALUES]
-        notes = NoteStore(client.store.server, client.namespace)
+        notes = NoteStore(owner.store.server, owner.namespace)
 
         async def tied() -> bool:
             return len(await notes.ties()) >= len(tasks)
 
         await wait_until(tied)
         for name in ("x", "y"):
-            assert await waiting(client, name, at_least=2)
-        detector = Detector(client, "n1", ttl=5.0)
+            assert await waiting(owner, name, at_least=2)
+        detector = Detector(owner, "n1", ttl=5.0)
 
         async def failed() -> bool:
             await detector.round()
@@ -122,6 +120,21 @@ async def test_a_send_is_told_at_its_slice_where_its_session_waits_at_several(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_send_is_told_at_its_slice_where_its_session_waits_at_several(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    """Mutant: only the first slice is told, where none of them waits."""
+    await rings_of_two(client, client, other)
+
+
+async def test_a_send_is_told_at_its_slice_at_three_masters(cluster_url: str, cleanup_namespace: str) -> None:
+    async with (
+        headgate.connect(cluster_url, namespace=cleanup_namespace) as one,
+        headgate.connect(cluster_url, namespace=cleanup_namespace) as two,
+    ):
+        await rings_of_two(one, one, two)
 
 
 async def one_of(session: headgate.Session, reads: str, producer: headgate.Producer, value: str) -> None:
