@@ -196,6 +196,8 @@ def _unknown(key: str, table: Path) -> str:
     known = keys_at(table)
     if within := [name for name in known if key in keys_at((*table, name))]:
         return f"unknown key; did you mean {' or '.join(repr(f'{name}.{key}') for name in within)}?"
+    if table[-1:] == ("rate",) and key.startswith("deliver"):  # that one is of senders alone
+        return f"unknown key; did you mean 'consumer.shared_{'burst' if key.endswith('burst') else 'rate'}'?"
     return f"unknown key; {hint(key, 'policy', known)}"
 
 

@@ -36,6 +36,12 @@ def test_a_setting_as_it_is_called_by_hand_is_told_its_place(setting: str) -> No
     assert f"did you mean '{'.'.join(map(str, PATHS[setting]))}'?" in str(caught.value)
 
 
+@pytest.mark.parametrize(("key", "ours"), [("deliveries", "shared_rate"), ("delivery_burst", "shared_burst")])
+def test_the_rate_of_deliveries_is_told_its_place_where_that_of_senders_is(key: str, ours: str) -> None:
+    with pytest.raises(BadDocument, match=rf"rate.{key}: unknown key; did you mean 'consumer.{ours}'\?"):
+        loads(f"{RULE}rate = {{ messages = 9, {key} = 5 }}\n")
+
+
 @pytest.mark.parametrize(
     ("text", "place", "key", "said"),
     [
