@@ -20,7 +20,7 @@ from headgate.consuming.wildcard import PatternFeeds
 from headgate.core.addresses.pattern import with_parent
 from headgate.core.addresses.url_options import split_address
 from headgate.core.durability import MEMORY, Durability
-from headgate.core.names import encode_name
+from headgate.core.names import encode_name, is_slice
 from headgate.core.selector.messages import Matcher
 from headgate.core.selector.wanted import word_of
 from headgate.core.sharing import RoundRobin, SharedWindow
@@ -246,7 +246,8 @@ class ConsumerOpener:
     async def _feed_of(self, topics: PatternFeeds, topic: str, slow: Callable[[Feed], None]) -> Feed:
         destinations = self._destinations
         presence = destinations.at(topic)
-        ensure = topics.ensure(presence.address, destinations.ensure(presence.address, ("topic",)))
+        make = destinations.ensure(presence.address, ("topic",))
+        ensure = topics.ensure(presence.address, make)
         owner = FeedOwner(presence.next_number, ensure, destinations.ensure_messages, self._closes(presence))
         feed = Feed(
             destinations.context, presence.address, topics.terms, owner, topics.receivers.sink, shared=topics.shared
@@ -255,6 +256,8 @@ class ConsumerOpener:
         async with destinations.opening(topic):
             presence.join(feed)
             try:
+                if is_slice(topic) and await destinations.context.registry.index.has(presence.address.whole):
+                    await make(False)  # nobody may have used it yet
                 await feed.start()
                 await topics.began(feed)
             except BaseException:

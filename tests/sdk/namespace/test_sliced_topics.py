@@ -11,6 +11,7 @@ import pytest
 
 import headgate
 from headgate.consuming.feed import Feed
+from headgate.consuming.wildcard import PatternFeeds
 from headgate.core.names import slice_name
 from headgate.namespace.topics import PLACEHOLDER, TopicIndex
 from headgate.redis.keys import Address, PoolAddress
@@ -283,3 +284,12 @@ async def attached(client: headgate.Client, slices: int) -> bool:
         key = f"{part.key}:consumers".encode()
         found.append([name.decode() for name in await client.store.server.command(key, "HKEYS", key)])
     return all(names and not any(name.startswith(PLACEHOLDER) for name in names) for names in found)
+
+
+async def test_a_pattern_is_at_slices_that_nobody_has_used_yet_as_soon_as_it_is_open(client: headgate.Client) -> None:
+    """Mutant: it waits for others to make them, and looks for them a quarter of its lease later."""
+    await client.apply("a.1", kind="topic", slices=3)
+    async with client.session("s") as session:
+        topics = (await session.consumer("a.*"))._supply
+        assert isinstance(topics, PatternFeeds)
+        assert set(topics.feeds) == {slice_name("a.1", number) for number in range(3)}
