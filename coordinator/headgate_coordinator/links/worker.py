@@ -57,6 +57,7 @@ class LinkSide:
         whole: returns what was read there with the payloads that are in spool stores, up to that many bytes; None where
             there are no such stores.
         rates: lends it a rate that slices share.
+        tells: whether whoever puts messages there tells its worker at once, without wake-ups.
     """
 
     store: LinkStore
@@ -64,6 +65,7 @@ class LinkSide:
     wake_ups: WakeUps | None = None
     whole: Whole | None = None
     rates: SharedRates | None = None
+    tells: bool = False
 
     async def read(self, link: str, fence: int, call: Fetch) -> Read:
         """Return what is there for the link, and have a slice lent what it lacks of the rate of deliveries."""
@@ -296,7 +298,7 @@ class LinkWorker:
         loop = asyncio.get_running_loop()
         self._event.clear()
         now, hints = loop.time(), self.source.wake_ups
-        self.forwarder.hinted = hints is not None and hints.sure(self._source_channels)
+        self.forwarder.hinted = self.source.tells or (hints is not None and hints.sure(self._source_channels))
         self.forwarder.stores.spools = self.spool is not None and self.spool.spools
         for call in self.forwarder.calls(now):
             task = asyncio.create_task(self._make(call), name=f"headgate {self.link} {type(call).__name__}")

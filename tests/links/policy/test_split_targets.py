@@ -21,8 +21,11 @@ from headgate.policy import loads
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.links import LinkStore
 from headgate.redis.stores.spreads import SpreadStore
+from headgate_coordinator.links.forwarder import LOOK_AGAIN
 from headgate_coordinator.links.lanes.lane_store import LaneStore
+from headgate_coordinator.links.lanes.split_worker import SplitWorker
 from headgate_coordinator.links.listing import list_links
+from headgate_coordinator.links.worker import LinkWorker
 from tests.amqp.node_processes import nodes
 from tests.links.policy.test_bridges import bridges, fields, rule, settled
 from tests.links.policy.test_sliced_sources import working
@@ -408,3 +411,23 @@ async def test_a_link_goes_into_a_queue_of_values_that_has_one_slice_yet(client:
         await came(client, "billing", 40)
         rest = await drained(client, "billing", 40)
     assert {value: got[value] + rest[value] for value in got} == {v: list(range(v, 80, VALUES)) for v in range(VALUES)}
+
+
+async def test_lanes_that_have_nothing_to_bring_look_ever_more_rarely(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node has many of them. Mutant: each looks once a second, as if it might not be told."""
+    lanes, begin = list[LinkWorker](), SplitWorker._begin_lane
+
+    def begun(split: SplitWorker, number: int) -> None:
+        begin(split, number)
+        lanes[:] = split
+
+    monkeypatch.setattr(SplitWorker, "_begin_lane", begun)
+    await client.apply("billing", **BY_VALUE)
+    await client.apply_policy(loads(LINK))
+    async with working(client):
+        now = asyncio.get_running_loop().time
+        await wait_until(lambda: len(lanes) == 4 and all(one.forwarder.wake_at > now() + LOOK_AGAIN for one in lanes))
+        await send(client, "orders", range(VALUES))
+        await came(client, "billing", VALUES)

@@ -167,7 +167,8 @@ class SplitWorker:
         at = Address.of(target.address.namespace, slice_name(target.address.name, number))
         store = LaneStore(target.store, at, number, self.splitter, self._spread, self._event.set, self._lacks)
         share = replace(how, window=max(1, how.window // lanes), messages=max(1, how.messages // lanes))
-        source, there = LinkSide(store, self.source.address), LinkSide(store, at, target.wake_ups, rates=target.rates)
+        source = LinkSide(store, self.source.address, tells=True)
+        there = LinkSide(store, at, target.wake_ups, rates=target.rates)
         lane = self._make(source, there, share)
         self._lanes[number] = lane
         self._tasks[number] = asyncio.create_task(lane.run(), name=f"headgate {self.link} to {at.name}")

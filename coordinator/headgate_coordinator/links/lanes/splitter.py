@@ -132,10 +132,10 @@ class Splitter:
     def heard(self, number: int, answer: Committed, skipped: Collection[int]) -> int:
         """Take in what a slice has, and what a lane skipped; returns up to which number the lane's own are there."""
         lane = self.lanes[number]
-        mark, is_gap = lane.safe, False
+        mark, is_gap, there = lane.safe, False, set(answer.beyond)
         for item in lane.items:
             item.is_skipped = item.is_skipped or item.entry.seq in skipped
-            item.is_done = item.is_skipped or answer.has(item.entry.seq)
+            item.is_done = item.is_skipped or item.entry.seq <= answer.mark or item.entry.seq in there
             if not item.is_done and not is_gap:
                 mark, is_gap = max(mark, item.entry.seq - 1), True
         return mark if is_gap else lane.last
