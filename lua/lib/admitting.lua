@@ -9,7 +9,7 @@ local MAX_WAITING = 100000
 local function may_pass(key, amounts)
   if first_waiter(unit_of(key, amounts)) then
     return false
-  elseif d.tickets ~= looked_at then
+  elseif d.tickets ~= looked_at or limiter.stirred then
     serve_line()
     if what_binds(key, amounts) ~= 0 then return false end -- others were let in
   end

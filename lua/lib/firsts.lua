@@ -13,7 +13,8 @@ local function first_of(line)
   -- Of the units of a key that has limits the one to be looked at first.
   local function earliest_of(unit)
     local key, first = key_of(unit), nil
-    for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do
+    local units = next(read_key(key).forms) and units_of(key) or {}
+    for _, other in ipairs(#units > 1 and units or {}) do
       local score = tonumber(redis.call('ZSCORE', K_LINE, other) or 0)
       local id = score >= NEW * SPAN and score < PARKED and first_waiter(other)
       local h = id and read_hold(id)
@@ -40,9 +41,9 @@ local function first_of(line)
       unit = redis.call('ZRANGEBYSCORE', K_SHARES, int(from * TICKETS), '(' .. int((from + SHARES) * TICKETS), 'LIMIT', 0, 1)[1] or unit
       score = unit == first[1] and score or redis.call('ZSCORE', K_LINE, unit)
     end
-    if line == NEW and limiter.banded then
+    if line == NEW then
       unit = earliest_of(unit)
-      score = redis.call('ZSCORE', K_LINE, unit)
+      score = unit == first[1] and score or redis.call('ZSCORE', K_LINE, unit)
     end
     local id, ticket = first_waiter(unit)
     local h = id and read_hold(id)

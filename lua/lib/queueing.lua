@@ -88,7 +88,7 @@ local function serve_line()
   end
   keep_all_turns() -- before anybody is let in
   local line, fronts = 0, {}
-  is_cut, looked_at = true, d.tickets
+  is_cut, looked_at, limiter.stirred = true, d.tickets, false
   for _ = 1, MAX_SERVED do
     local first = next_kept(line) or first_of(NEW)
     line = first and look_at(first, fronts)

@@ -26,7 +26,7 @@ local function units_of(key)
   return units
 end
 
--- What the key holds became more or less. Where something came back, what was parked is looked at again.
+-- What the key holds became more or less. Where something came back, what was parked is looked at again, before anybody is let in.
 local function shift_key(key, came_back)
   for _, unit in ipairs(d.blocked > 0 and units_of(key) or {}) do
     local score = tonumber(redis.call('ZSCORE', K_LINE, unit) or PARKED)
@@ -34,6 +34,7 @@ local function shift_key(key, came_back)
       place_share(unit, math.floor(score / SPAN))
     elseif score >= PARKED and came_back then
       place_unit(unit, NEW)
+      limiter.stirred = true
     end
   end
 end
@@ -88,6 +89,7 @@ local function leave_line(id, h)
     return false
   elseif tonumber(redis.call('ZSCORE', K_LINE, unit) or PARKED) >= PARKED then
     place_unit(unit, NEW)
+    limiter.stirred = true
   elseif d.order then
     place_anew(unit)
   end

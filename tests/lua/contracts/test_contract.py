@@ -396,8 +396,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     },
     "at most MAX_UNITS": {
         "lib/waiters": "for _, unit in ipairs(d.blocked > 0 and units_of(key) or {}) do",
-        "lib/in_turn_of_key": "for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do",
-        "lib/firsts": "for _, other in ipairs(next(read_key(key).forms) and units_of(key) or {}) do",
+        "lib/in_turn_of_key": "for _, other in ipairs(next(k.forms) and units_of(key) or {}) do|"
+        "for _, amount in ipairs(amounts_of(h.amounts)) do",
+        "lib/firsts": "for _, other in ipairs(#units > 1 and units or {}) do",
         "lib/listing": "for _, unit in ipairs(units_of(of)) do",
         "lib/estimate": "for _, unit in ipairs(units_of(key)) do",
     },

@@ -133,6 +133,23 @@ async def test_within_a_key_too_only_those_who_need_what_it_waits_for_wait(limit
     assert await limiter.admit("dan.2", "slots=1,tokens=1", key="t1", wait_ms=9000) == "held"
 
 
+@pytest.mark.parametrize("much", [2, 3], ids=["would fit", "would not"])
+async def test_calls_of_a_key_that_ask_for_other_limits_too_go_in_order(limiter: Limiter, much: int) -> None:
+    """Mutant: whoever comes after one that was let in loses its place among those who ask for more, or less."""
+    await limiter.create("slots at_once 9;tokens rate 1000 1000", "slots at_once 3")
+    assert await limiter.admit("ann.1", "slots=3", key="a") == "held"
+    waits = {"bob.1": "slots=1", "bob.2": f"slots={much}", "cid.1": "slots=2,tokens=1"}
+    for hold, amounts in waits.items():
+        assert (await limiter.admit(hold, amounts, key="a", wait_ms=9000)).startswith("wait ")
+    order = []
+    for gone in ("ann.1", "bob.1", "bob.2"):
+        await limiter.release(gone)
+        events = [text.split(":")[1] for _, text in await limiter.events() if text.startswith("held:")]
+        order.append([hold for hold in events if hold in waits])
+    assert order[0] == (["bob.1", "bob.2"] if much == 2 else ["bob.1"])
+    assert order[-1] == ["bob.1", "bob.2", "cid.1"]
+
+
 async def test_who_waits_for_more_than_there_is_any_more_is_refused(limiter: Limiter) -> None:
     """Mutant: it waits on, and keeps others waiting."""
     await limiter.create("slots at_once 4")
@@ -176,3 +193,33 @@ async def test_new_keys_do_not_come_before_one_that_waits(limiter: Limiter) -> N
     assert (await limiter.admit("cid.1", "tokens=1", key="a", wait_ms=9000)).startswith("wait ")
     await limiter.wait(1000)
     assert await limiter.admit("bob.1", "tokens=1", key="z", wait_ms=9000) == "held"
+
+
+async def test_a_call_that_waits_for_its_key_and_for_all_is_not_passed_by_its_key(limiter: Limiter) -> None:
+    """Mutant: only what waits for a limit of its key for the longest keeps its place in the key."""
+    await limiter.create("slots at_once 5;tokens rate 1000 1000", "slots at_once 3")
+    assert await limiter.admit("ann.1", "slots=2", key="a") == "held"
+    assert (await limiter.admit("bob.1", "slots=2", key="a", wait_ms=9000)).endswith(" slots key")
+    assert await limiter.admit("cid.1", "slots=2", key="c") == "held"
+    assert (await limiter.admit("bob.1", "slots=2", key="a", wait_ms=9000)).startswith("wait "), "two of five are left"
+    assert (await limiter.admit("dan.1", "slots=1,tokens=1", key="a", wait_ms=9000)).endswith(" slots all")
+    assert await limiter.admit("eve.1", "slots=1", key="e") == "held", "whom no other key keeps waiting"
+    await limiter.release("ann.1")
+    assert await limiter.admit("bob.1", "slots=2", key="a", wait_ms=9000) == "held"
+    assert (await limiter.admit("dan.1", "slots=1,tokens=1", key="a", wait_ms=9000)).startswith("wait ")
+    await limiter.release("cid.1")
+    assert await limiter.admit("dan.1", "slots=1,tokens=1", key="a", wait_ms=9000) == "held"
+
+
+async def test_what_one_call_brings_back_and_asks_for_again_goes_to_those_of_the_key_who_wait(limiter: Limiter) -> None:
+    """Mutant: who waits for a limit of a key is looked at again only at the end of the call that brings it back."""
+    await limiter.create("slots at_once 9;tokens rate 1000 1000", "slots at_once 3")
+    assert await limiter.admit("ann.1", "slots=2", key="a") == "held"
+    assert (await limiter.admit("bob.1", "slots=2", key="a", wait_ms=9000)).endswith(" slots key")
+    answers = await limiter.call(
+        "ann",
+        HoldCall("release", "ann.1", "a", "-", TTL_MS, 0),
+        HoldCall("admit", "ann.2", "a", "slots=2,tokens=1", TTL_MS, 9000),
+    )
+    assert [answer.split()[0] for answer in answers.answers] == ["ok", "wait"]
+    assert await limiter.admit("bob.1", "slots=2", key="a", wait_ms=9000) == "held"
