@@ -48,8 +48,9 @@ local function first_of(line)
     local id, ticket = first_waiter(unit)
     local h = id and read_hold(id)
     if h then
-      return { line = line, unit = unit, key = key_of(unit), start = (score - line * SPAN) % BETWEEN, id = id, ticket = ticket, h = h,
-        is_aged = is_aged, yields = yields }
+      local start = d.order and ticket or (score - line * SPAN) % BETWEEN -- lines that begin anew know no deadlines
+      return { line = line, unit = unit, key = key_of(unit), start = start, id = id, ticket = ticket, h = h, is_aged = is_aged,
+        yields = yields }
     end
     forget_unit(unit)
   end

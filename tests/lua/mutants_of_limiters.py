@@ -264,6 +264,8 @@ LIMITERS: Final = (
      f"{_PASSING}::test_whoever_has_the_line_served_gets_what_is_left_of_it"),
     ("P7", "lib/admitting", "d.tickets ~= looked_at or limiter.stirred then", "d.tickets ~= looked_at then",
      f"{_PASSING}::test_what_one_call_brings_back_and_asks_for_again_goes_to_those_of_the_key_who_wait"),
+    ("P7", "lib/firsts", "d.order and ticket or (score", "(score",
+     "test_terms::test_whoever_was_the_first_to_wait_is_passed_by_earlier_deadlines"),
     ("P7", "lib/firsts", "if line == NEW then", "if line == NEW and limiter.banded then",
      f"{_PASSING}::test_calls_of_a_key_that_ask_for_other_limits_too_go_in_order"),
     ("P7", "lib/admitting", "(d.blocked == 0 or may_pass(key, amounts))", "true",

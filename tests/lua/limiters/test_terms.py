@@ -300,6 +300,21 @@ async def test_the_earliest_deadline_goes_first_within_a_band(limiter: Limiter) 
     assert order == ["bob.4", "bob.5", "bob.2", "bob.3", "bob.1"]
 
 
+async def test_whoever_was_the_first_to_wait_is_passed_by_earlier_deadlines(limiter: Limiter) -> None:
+    """Lines are numbered as somebody waits for the first time, and again where limits change."""
+    await limiter.create("slots at_once 1", order="deadline")
+    assert await limiter.admit("ann.1", "slots=1") == "held"
+    waits = {"bob.1": 50_000, "cid.1": 20_000, "dan.1": 90_000, "eve.1": 70_000}
+    for number, (hold, wait_ms) in enumerate(waits.items()):
+        if number == 3:
+            await limiter.change(limits="more at_once 9;slots at_once 1")
+        assert (await limiter.admit(hold, "slots=1", key=hold[:3], wait_ms=wait_ms)).startswith("wait ")
+    for before in ("ann.1", *sorted(waits, key=waits.__getitem__)):
+        await limiter.release(before)
+    order = [text.split(":")[1] for _, text in await limiter.events() if text.startswith("held:")]
+    assert order == ["ann.1", "cid.1", "bob.1", "eve.1", "dan.1"]
+
+
 async def test_who_waited_by_deadline_goes_before_those_who_come_once_that_is_switched_off(limiter: Limiter) -> None:
     await limiter.create("slots at_once 1", order="deadline")
     assert await limiter.admit("ann.1", "slots=1") == "held"
