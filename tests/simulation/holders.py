@@ -13,7 +13,7 @@ LIMITER: Final = "l"
 UNLIMITED: Final = {"slots": {"at_once": "unlimited"}, "tokens": {"rate": "unlimited"}}
 HOLDS: Final = 2.0
 """Seconds for which something is held at the most."""
-PATIENCE: Final = 4.0
+LEAST_PATIENCE, PATIENCE = 1.0, 4.0
 LEARNS: Final = 25.0
 """Seconds after which a slice that may have lost something has long learnt what is held."""
 
@@ -37,8 +37,14 @@ class Holder(Application):
 
     async def make(self) -> None:
         of_all = UNLIMITED if self.oracle.of_all is None else limits_of(self.oracle.of_all)
+        rule = self.oracle.rule
+        turns: dict[str, Any] = (
+            {"order": "deadline"} if rule.by_deadline else {"aging": rule.aging} if rule.bands else {}
+        )
         await self.patiently(
-            lambda: self.client.apply(LIMITER, kind="limiter", limits=of_all, key_limits=limits_of(KEY), slices=3)
+            lambda: self.client.apply(
+                LIMITER, kind="limiter", limits=of_all, key_limits=limits_of(KEY), slices=3, **turns
+            )
         )
 
     async def work(self) -> None:
@@ -67,12 +73,16 @@ class Holder(Application):
     async def _take(self, asked: float, key: str, amounts: dict[str, int]) -> float:
         """Hold something for a while; returns when it was no longer."""
         assert self.limiter
+        rule, patience = self.oracle.rule, PATIENCE
+        band = self.chance.choice(rule.bands) if rule.bands else None
+        if rule.by_deadline:
+            patience = self.chance.uniform(LEAST_PATIENCE, PATIENCE)
         if self.chance.random() < 0.25:
-            found = await self.limiter.attempt(key=key, **amounts)
+            found = await self.limiter.attempt(key=key, band=band, **amounts)
             if not isinstance(found, headgate.Hold):
                 return asked
         else:
-            found = await self.limiter.admit(key=key, timeout=PATIENCE, **amounts)
+            found = await self.limiter.admit(key=key, timeout=patience, band=band, **amounts)
         with found as hold:
             held = self.oracle.begins(self.process, hold, key, amounts, asked)
             await asyncio.sleep(self.chance.uniform(0.0, HOLDS))

@@ -161,8 +161,16 @@ MUTANTS: Final = (
         script=_in("join", ("= (levels.held[name] or 0) + value", "= levels.held[name] or 0")),
     ),
     Mutant(
-        "what a key owes of a rate goes along with it", "P8", 21, scene="limiters of a cluster",
+        "what a key owes of a rate goes along with it", "P8", 36, scene="limiters of a cluster",
         script=_in("join", ("math.max(tat, now_us + value)", "tat")),
+    ),
+    Mutant(
+        "nobody is let in at a limiter before those who wait", "P7", 53, scene="limiters of a cluster",
+        script=_in("admit", ("(d.blocked == 0 or may_pass(key, amounts))", "true")),
+    ),
+    Mutant(
+        "the best band that waits at a limiter goes first", "P7", 21, scene="limiters of a cluster",
+        script=_everywhere("return found or bands[1], found ~= nil", "return found or bands[#bands], found ~= nil"),
     ),
     Mutant(
         "what other slices have in hand of a rate is not lent", "P8", 0, scene="rates of a cluster",

@@ -1,18 +1,21 @@
 """An oracle of a limiter with slices: what of it is held, as it lies there and as applications were told."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import headgate
 from headgate.core.credit import USE_UNTIL
 from tests.simulation.judge.oracle import TTL, Oracle
 from tests.simulation.judge.sight import Sight
+from tests.simulation.judge.turns import HoldSight, Rule, Turns, read
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.server import Call
 
 KEYS: Final = ("a", "b", "c")
 ALL: Final = "all keys"
 
+REMEMBERS: Final = 30.0
+"""Seconds for which somebody may wait that came before a clock was set."""
 LOOKS: Final = 0.3 * TTL + 1
 """Seconds between the call that finds a lease over and the one that ends it, where calls are few."""
 
@@ -27,15 +30,9 @@ class Limit:
 
 
 KEY: Final = Limit(3, 0.2, 4)
-OF_ALL: Final = Limit(5, 0.5, 9)
-
-
-@dataclass(slots=True)
-class HoldSight(Sight):
-    """What lay at a slice after a script; ``leased`` are the slots of holds."""
-
-    keys: dict[str, str] = field(default_factory=dict)
-    """Hold -> its key."""
+OF_ALL, FEW_OF_ALL = Limit(5, 0.5, 9), Limit(3, 0.5, 9)
+RULES: Final = {0: Rule(by_deadline=True), 1: Rule(bands=(0, 1, 2))}
+"""By what calls take turns in fifths of all histories; in the others by what is held."""
 
 
 @dataclass(eq=False, slots=True)
@@ -70,8 +67,10 @@ class Holdings(Oracle):
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         super().__init__(loop)
-        self.of_all = OF_ALL if seed % 2 else None
+        self.of_all = (FEW_OF_ALL if seed % 5 < 3 else OF_ALL) if seed % 2 else None
         self.in_hand = bool(seed // 2 % 2)
+        self.rule = RULES.get(seed % 5, Rule())
+        self._turns = Turns(self.rule, self.of_all.slots if self.of_all else None)
         self._held: list[Held] = []
         self._of_ghosts: dict[str, float] = {}
         """Process -> when it was answered last by a server that was in charge no more."""
@@ -142,15 +141,8 @@ class Holdings(Oracle):
             self._ahead.append(self.loop.now)
 
     def _read(self, name: str, call: Call) -> Sight:
-        flat, holds, *_ = call.seen
-        fields = {key.decode(): value.decode() for key, value in zip(flat[::2], flat[1::2], strict=True)}
-        sight = HoldSight(epoch=fields["epoch"], sliced=True)
-        for hold, text in zip(holds[::2], holds[1::2], strict=True):
-            state, _, _, _, key, _, amounts, _ = text.decode().split(" ")
-            slots = next((part[6:] for part in amounts.split(",") if part.startswith("slots:")), "0")
-            if state == "H":
-                sight.leased[hold.decode()], sight.keys[hold.decode()] = int(slots), key
-        return sight
+        before = self.last.get(name)
+        return read(call, before if isinstance(before, HoldSight) else None)
 
     def _stored(self, name: str, before: Any, sight: Sight) -> None:
         if before is None or before.epoch != sight.epoch:
@@ -162,7 +154,7 @@ class Holdings(Oracle):
             return
         parts = [one for one in self._parts(name) if isinstance(one, HoldSight)]
         for key in KEYS:
-            slots = sum(one.leased[hold] for one in parts for hold in one.leased if one.keys[hold] == key)
+            slots = sum(one.slots_of(key) for one in parts)
             if slots > KEY.slots:
                 self.breaks("P1", f"{call.script} at {name} left {slots} of {KEY.slots} slots of {key} held")
         if self.of_all and "%" not in name and sight.total > self.of_all.slots:
@@ -178,4 +170,9 @@ class Holdings(Oracle):
                 self.breaks("P4", f"{hold}, whose session died {self.loop.now - died:.2f} s ago, is held at {name}")
 
     def _line(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
-        """Judge no order: tests of limiters do."""
+        """Judge who was let in, and whose turn it was."""
+        assert isinstance(before, HoldSight)
+        assert isinstance(sight, HoldSight)
+        clock_was_set = bool(self._jumps) and self.loop.now < self._jumps[-1] + REMEMBERS
+        for what in self._turns.broken(call, before, sight, clock_was_set=clock_was_set):
+            self.breaks("P7", f"{call.script} let in {what} at {name}")
