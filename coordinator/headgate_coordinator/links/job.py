@@ -93,6 +93,9 @@ class Job(ABC, Generic[_Kind]):
                 if self._trouble != trouble:
                     _log.warning("%s %s (%s) does not work: %s", link.kind, link.name, link.link, trouble.text)
                 self._trouble = trouble
+            except Exception as error:  # noqa: BLE001 -- a defect ends no link for good
+                _log.exception("%s %s (%s) failed, and begins anew", self.link.kind, self.link.name, self.link.link)
+                self._trouble = Trouble.of("error", f"an unexpected {type(error).__name__}, which its node's log has")
             if not self.later:
                 await asyncio.sleep(AGAIN)
 
