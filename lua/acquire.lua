@@ -111,7 +111,7 @@ if ARGV[18] == 'resume' or not known then
   lost = known and 0 or count_lost(tonumber(last), receipt)
 end
 enrol(s, weight)
-s.need, s.need_m, s.want, s.want_m = need, need_m, math.max(want, need), math.max(want_m, need_m)
+set_needs(s, need, need_m, want, want_m, size)
 renew(sid, s, ttl_ms)
 local leased, leased_m, lacks, lacks_m = d.leased_bytes, d.leased_messages, s.need - s.granted, s.need_m - s.granted_m
 ask(sid, s)

@@ -38,6 +38,7 @@
 --- @include "lib/reap"
 --- @include "lib/sendrate"
 --- @include "lib/append"
+--- @include "lib/covered"
 --- @include "lib/spooled"
 --- @include "lib/tried"
 --- @include "lib/selecting"
@@ -130,8 +131,7 @@ end
 if count > 0 then
   redis.call('SET', K_RECEIPT, int(seq + count - 1) .. ' ' .. ARGV[6] .. ' ' .. int(first), 'PX', 3600000)
 end
-s.need, s.need_m = tonumber(ARGV[7]), tonumber(ARGV[8])
-s.want, s.want_m = math.max(tonumber(ARGV[9]), s.need), math.max(tonumber(ARGV[10]), s.need_m)
+set_needs(s, tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]))
 renew(sid, s, ttl_ms)
 ask(sid, s)
 save_session(sid, s)

@@ -90,6 +90,7 @@ if epoch > 0 then
 end
 if slice.epoch == d.epoch then
   local anew = known > 0 and known < slice.epoch -- what was given back before may be forgotten here and at the pool
+  anew = anew or (pool == d.slices_pool and has_gone_alone(slice.granted))
   local held, most = anew and 0 or held_for_first(), anew and slice.granted or target
   local free = slice.granted - used() - held
   if debt == 'owe' then

@@ -1,6 +1,7 @@
 --- @include "lib/account"
 --- @include "lib/sendrate"
 --- @include "lib/append"
+--- @include "lib/covered"
 --- @include "lib/spooled"
 -- What a link brings: which of its entries are stored, as far as credit goes, the rate, and room for references. `puts` are
 -- their places among ARGV, with the bytes of the payload of each, of all, and the number of the last entry that is done with.

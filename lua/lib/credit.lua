@@ -36,6 +36,9 @@ local function hand_over(caller, caller_record)
     else
       local served, bytes = grant(sid, s)
       if not served then
+        if sid ~= caller then
+          tell_if_all_is_free(sid, s)
+        end
         return
       end
       leave_line(sid)
@@ -64,16 +67,6 @@ local function recall()
   end
   wake_all('recall ' .. int(math.min(share(shadow_most('bytes', bytes), 1), most)) .. ' '
     .. int(math.min(share(shadow_most('messages', messages), 1), most)) .. ' ' .. int(d.epoch) .. (d.owes and ' owed' or ''))
-end
-
--- Of credit that was granted before a limit bound, or was lowered: whether it covers that much more. All that is stored
--- stays within the limit, but for a message that goes above it alone, or with a ticket.
-local function is_covered(sid, s, bytes, count, limit_bytes)
-  local fits = d.pending_messages + count <= math.min(d.limit_messages, d.pool_messages)
-  if fits and (d.oversize == 'allow-one' and d.pending_bytes == 0 or d.pending_bytes + bytes <= math.min(limit_bytes, d.pool_bytes)) then
-    return true
-  end
-  return redis.call('HGET', K_DESTINATION, 'ticket') == sid .. ' ' .. int(s.granted)
 end
 
 -- Ask for the caller: at once when nobody waits and it fits, else in line. Then serve the line.

@@ -35,8 +35,11 @@ local function stand_in_line(member, m)
     p.tickets = p.tickets + 1
     ticket = p.tickets
   end
-  local claims = has_a_claim(member, m)
-  local held = m.granted - m.returned + (claims and 0 or m.need - m.granted)
+  local claims, held = true, 0 -- whoever needs all has its turn as one that has nothing: nobody else goes on meanwhile
+  if not lacks_all(m) then
+    claims = has_a_claim(member, m)
+    held = m.granted - m.returned + (claims and 0 or m.need - m.granted)
+  end
   local step = math.min(math.floor(held * LEVELS / (m.weight * most_of(m))), LEVELS - 1) + (claims and 0 or LEVELS)
   redis.call('ZADD', K_LINE, int(step * TICKETS + ticket % TICKETS - m.reserved * AHEAD), member)
 end

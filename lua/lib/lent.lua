@@ -1,4 +1,4 @@
---- @include "lib/session"
+--- @include "lib/room"
 -- What a destination uses, and lacks, of what a pool lends: bytes, or messages where its slices share a limit in these.
 local function is_member(pool)
   for _, name in ipairs(d.pools or {}) do
@@ -27,6 +27,8 @@ local function first_lacks(pool)
   local lacks, limit = s.need - s.granted, d.limit_bytes
   if pool == d.messages_pool then
     lacks, limit = s.need_m - s.granted_m, d.limit_messages
+  elseif is_oversize(s) then
+    return is_all_there_is(s) and lacks or 0 -- what is here has to go first
   end
   return used_of(pool) + math.max(0, lacks) <= limit and math.max(0, lacks) or 0
 end

@@ -113,11 +113,6 @@ local function pool_room(m)
   return math.min(room, (m.most or math.huge) - (m.granted - m.returned))
 end
 
--- With all that it has already, it asks for more than there is for it: it must first use less itself.
-local function beyond_limit(m)
-  return m.need - m.returned > most_of(m)
-end
-
 local function draw(m, more)
   m.granted, p.granted = m.granted + more, p.granted + more
 end

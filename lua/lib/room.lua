@@ -1,12 +1,6 @@
 --- @include "lib/session"
 --- @include "lib/ledger"
---- @include "lib/hot"
--- Bytes of the limit that whole messages may take: of a topic that spools, the rest is kept for copies. References have a
--- limit of their own.
-local function whole_bytes()
-  return d.store and d.limit_bytes - hot_share() or d.limit_bytes
-end
-
+--- @include "lib/oversize"
 -- What a destination that learns may grant: credit that was claimed in this epoch, and given back since. Whatever else is
 -- forgotten, passing that on has nobody hold more than all did.
 local function given_back()
@@ -65,12 +59,6 @@ local function too_large(bytes, messages)
   return (bytes > whole_bytes() and d.oversize ~= 'allow-one') or messages > d.limit_messages
 end
 
--- A message above the whole limit, when nothing is pending and nobody else holds credit.
-local function goes_alone(s)
-  return d.oversize == 'allow-one' and not d.stopped and now_ms >= d.learning_until and s.need - s.used - s.returned > whole_bytes()
-    and s.need - s.used - s.returned <= d.slice_bytes and d.pending_bytes == 0 and d.leased_bytes == held(s)
-end
-
 -- Of a gate with a shadow limit nobody gets more in hand than that would leave to each.
 local function shadow_most(name, limit)
   local most = d.kind == 'gate' and string.match(';' .. (d.shadow or ''), ';' .. name .. ' at_once (%d+)')
@@ -98,12 +86,15 @@ local function grant(sid, s)
   -- Other slices have as many sessions, about.
   local slices = d.of_slices or 1
   local cap = share(shadow_most('bytes', d.limit_bytes) / slices, s.weight)
-  local more = alone and lacks or raise(s.granted, held_b, s.want, s.need, free, cap)
+  local more = alone and lacks or raise(s.granted, held_b, math.max(s.want, s.need), s.need, free, cap)
   local more_m = raise(s.granted_m, held_m, s.want_m, s.need_m, free_m,
     share(shadow_most('messages', d.limit_messages) / slices, s.weight))
   if more > 0 or more_m > 0 then
     s.granted, s.granted_m = s.granted + more, s.granted_m + more_m
     d.leased_bytes, d.leased_messages = d.leased_bytes + more, d.leased_messages + more_m
+    if alone and d.of_slices then
+      redis.call('HSET', K_DESTINATION, 'ticket', sid .. ' ' .. int(s.granted), 'went_alone', int(read_slice(d.slices_pool).granted))
+    end
     if now_ms < d.learning_until then
       add_given_back(-more, -more_m)
     end

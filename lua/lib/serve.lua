@@ -2,9 +2,28 @@
 -- The way out of a pool's line: served from its head.
 local SLICES_CHUNK_BYTES = 67108864 -- of a pool that the slices of one queue have for themselves, whoever waits beside
 
+-- Slices of one destination, which share its limit.
+local function is_of_slices()
+  return string.find(K_POOL, '/', 1, true) ~= nil
+end
+
+-- With all that it has already, it asks for more than there is for it: it must first use less itself. What a slice asks for so is
+-- one message above the limit of all, which goes while the others have nothing.
+local function beyond_limit(m)
+  return m.need - m.returned > most_of(m) and not is_of_slices()
+end
+
+local function lacks_all(m)
+  return is_of_slices() and m.need - m.returned >= most_of(m)
+end
+
+local function may_be_served(m)
+  return m.need - m.granted <= pool_room(m) or (lacks_all(m) and p.granted == m.granted - m.returned)
+end
+
 -- Slices of one queue get more than they need: what each has is as good as what all have, for they ask one another for it.
 local function beyond_need(m)
-  if not string.find(K_POOL, '/', 1, true) then
+  if not is_of_slices() then
     return 0
   end
   local most = math.min(pool_room(m), p.limit / 8, SLICES_CHUNK_BYTES)
@@ -21,7 +40,7 @@ local function serve_line(caller, own)
     local m = member == caller and own or read_member(member)
     if not m.known or beyond_limit(m) or (member ~= caller and now_ms - m.seen > STALE_MEMBER_MS) then
       redis.call('ZREM', K_LINE, member) -- who still waits asks again
-    elseif m.need - m.granted <= pool_room(m) then
+    elseif may_be_served(m) then
       draw(m, math.max(0, m.need - m.granted))
       draw(m, beyond_need(m))
       redis.call('ZREM', K_LINE, member)

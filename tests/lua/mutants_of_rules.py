@@ -4,6 +4,11 @@ from typing import Final
 
 _RULES, _P7, _P8, _LIMITER = "test_rules", "test_p7_fairness", "test_p8_send_rates", "test_limiter_settings"
 
+_SEVERAL: Final = f"{_RULES}::test_several_messages_of_one_session_are_not_above_the_limit_together"
+_OVERSIZE: Final = "test_oversize"
+_ONCE: Final = f"{_OVERSIZE}::test_it_goes_once_no_slice_has_anything"
+_HEARS: Final = f"{_OVERSIZE}::test_once_nothing_is_left_here_its_session_hears_that_the_others_are_to_be_asked"
+_TWO_AT_ONCE: Final = f"{_RULES}::test_credit_of_before_the_limit_was_lowered_is_not_for_one_batch"
 _SPREAD: Final = "test_spread"
 _LEFT: Final = f"{_SPREAD}::test_it_changes_when_nothing_is_left_that_was_sent_before"
 _LATE_STEP: Final = f"{_SPREAD}::test_a_late_step_of_an_earlier_change_does_nothing"
@@ -47,8 +52,29 @@ RULES: Final = (
      f"{_RULES}::test_stopped_by_hand_nobody_sends_and_credit_in_hand_is_of_no_use"),
     ("P12", "lib/room", "if d.stopped or (d.shut == 1 and not d.unbound) then", "if d.shut == 1 then",
      f"{_RULES}::test_stopped_by_hand_nothing_is_granted"),
-    ("P1", "lib/room", " and d.pending_bytes == 0 and", " and",
+    ("P1", "lib/oversize", " and d.pending_bytes == 0 and", " and",
      f"{_RULES}::test_a_message_above_the_limit_goes_alone"),
+    ("P1", "lib/oversize", "(need - s.used - s.returned == size or held(s) == 0)", "true", _SEVERAL),
+    ("P6", "lib/oversize", " or held(s) == 0)", ")", _SEVERAL),
+    ("P1", "lib/oversize", "needs_more_than_all(s) and s.want < s.need", "needs_more_than_all(s)", _SEVERAL),
+    ("P1", "lib/oversize", "need, need_m, math.max(want, need),", "need, need_m, want,", _SEVERAL),
+    ("P1", "lib/covered", " and count == 1", "", _TWO_AT_ONCE),
+    ("P1", "lib/serve", "(lacks_all(m) and p.granted == m.granted - m.returned)", "lacks_all(m)",
+     f"{_OVERSIZE}::test_two_at_two_slices_take_turns_also_with_a_small_one_at_a_third"),
+    ("P6", "lib/serve", " and not is_of_slices()", "", _ONCE),
+    ("P6", "slice", "anew or (pool == d.slices_pool and has_gone_alone(slice.granted))", "anew", _ONCE),
+    ("P7", "lib/oversize", "has_gone_alone(read_slice(d.slices_pool).granted)", "false",
+     f"{_OVERSIZE}::test_what_was_lent_for_one_is_for_no_other"),
+    ("P6", "lib/oversize", "wake(sid, 'again')", "", _HEARS),
+    ("P6", "lib/oversize", "d.of_slices and has_freed and", "d.of_slices and", _HEARS),
+    ("P6", "lib/oversize", "< raw[12] + raw[14]", "< raw[12]", _HEARS),
+    ("P6", "lib/room", "if alone and d.of_slices then", "if false then", _ONCE),
+    ("P7", "lib/fair", "if not lacks_all(m) then", "if true then",
+     f"{_OVERSIZE}::test_whoever_needs_all_has_its_turn_although_it_has_something"),
+    ("P1", "lib/covered", " and not d.of_slices", "",
+     f"{_OVERSIZE}::test_what_was_in_hand_when_the_limit_was_lowered_is_not_alone"),
+    ("P6", "lib/lent", "return is_all_there_is(s) and lacks or 0", "return lacks",
+     f"{_OVERSIZE}::test_others_go_on_until_nothing_is_left_where_it_waits"),
     ("P1", "lib/room", "bytes > whole_bytes() and d.oversize ~= 'allow-one'", "false",
      f"{_RULES}::test_a_message_above_the_limit_is_refused_unless_the_rule_lets_it"),
     ("P1", "publish", "math.max(d.limit_bytes, d.hard_bytes or 0)", "d.limit_bytes",

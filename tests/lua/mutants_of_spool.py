@@ -48,7 +48,7 @@ SPOOL: Final = (
      f"{_S}::test_nothing_is_kept_for_copies_where_nothing_is_spooled"),
     ("P6", "lib/room", "bytes > whole_bytes()", "bytes > d.limit_bytes",
      f"{_S}::test_what_can_never_be_whole_in_memory_is_too_large"),
-    ("P1", "lib/room", "return d.store and d.limit_bytes - hot_share() or d.limit_bytes",
+    ("P1", "lib/oversize", "return d.store and d.limit_bytes - hot_share() or d.limit_bytes",
      "return d.limit_bytes - hot_share()",
      f"{_S}::test_nothing_is_kept_for_copies_where_nothing_is_spooled"),
     ("P5", "lib/spooled", "if is_reference(ARGV[at + i]) ~= references then",
@@ -127,7 +127,7 @@ SPOOL: Final = (
      f"{_COPIES}::test_who_keeps_up_is_given_the_payload_itself"),
     ("P2", "publish", "if stored and d.subscriptions > 1 and #ARGV > copies then", "if stored and #ARGV > copies then",
      f"{_COPIES}::test_for_one_subscription_nothing_is_copied"),
-    ("P1", "lib/room", "d.store and d.limit_bytes - hot_share() or d.limit_bytes", "d.limit_bytes",
+    ("P1", "lib/oversize", "d.store and d.limit_bytes - hot_share() or d.limit_bytes", "d.limit_bytes",
      f"{_COPIES}::test_room_is_kept_for_copies"),
     # At the store: every segment is paid and counted, once.
     ("P5", "hold", "if redis.call('HEXISTS', K_REFS, ARGV[6]) == 1 then", "if false then",

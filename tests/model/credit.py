@@ -49,6 +49,8 @@ class Account:
     lease_ends: int = 0
     strike: int | None = None
     turn: int = 0
+    single: bool = False
+    """Whether it waits for one message that is above the whole limit."""
 
     @property
     def held(self) -> Amount:

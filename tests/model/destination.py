@@ -130,7 +130,7 @@ class Destination:
     def goes_alone(self, account: Account) -> bool:
         """Whether a message above the whole limit may go: nothing is pending, and nobody else holds credit."""
         size = (account.need - account.used - account.returned).bytes
-        alone = self.pending.bytes == 0 and self.leased.bytes == account.held.bytes
+        alone = account.single and self.pending.bytes == 0 and self.leased.bytes == account.held.bytes
         fits = self.binding.bytes < size and (not self.begins or size <= self.slice.bytes)
         return self.rules.allow_one and not self.stopped and not self.learning and fits and alone
 
@@ -172,10 +172,19 @@ class Destination:
             self.serve_line()
             return Answer("LEFT", self.epoch, account.granted, 0, len(self.line))
         last, lost = (0, 0) if totals.epoch in (0, self.epoch) else self._count_lost(sid, totals.sent)
-        account.weight, account.need, account.want = totals.weight, totals.need, totals.want.most(totals.need)
+        account.weight = totals.weight
+        self._set_needs(account, totals, totals.size)
         self._renew(account, totals.ttl_ms)
         self._ask(sid, account)
         return Answer.about("OK", self.epoch, account, self.line, sid, last, lost)
+
+    def _set_needs(self, account: Account, totals: Totals, size: int = -1) -> None:
+        account.need, account.want = totals.need, totals.want.most(totals.need)
+        lacks = (account.need - account.used - account.returned).bytes
+        one = lacks == size or account.held.bytes == 0
+        account.single = self.rules.allow_one and lacks > self.binding.bytes and one
+        if account.single:
+            account.want = Amount(account.need.bytes, account.want.messages)
 
     def _count_lost(self, sid: str, sent: int) -> tuple[int, int]:
         """Count what an epoch lost of a session, once, and say so as often as it asks; and the last that was there."""
@@ -232,14 +241,14 @@ class Destination:
         account.used += spent
         self._lose(seq - last - 1 if last else 0)
         self.receipts[sid] = (seq + len(sizes) - 1, seq, first, 0)
-        account.need, account.want = totals.need, totals.want.most(totals.need)
+        self._set_needs(account, totals)
         self._renew(account, totals.ttl_ms)
         self._ask(sid, account)
         return Answer.about("OK", self.epoch, account, self.line, sid, first)
 
     def covers(self, sid: str, account: Account, spent: Amount) -> bool:
         """Whether credit that may be older than the limit still pays for so much."""
-        alone = self.rules.allow_one and not self.pending.bytes
+        alone = self.rules.allow_one and not self.pending.bytes and spent.messages == 1
         most = Amount(UNLIMITED, self.binding.messages) if alone else self.binding
         return (self.pending + spent).fits(most) or self.ticketed == (sid, account.granted.bytes)
 

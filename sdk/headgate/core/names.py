@@ -92,11 +92,6 @@ def messages_pool(whole: str) -> str:
     return f"{whole}#m"
 
 
-def is_of_messages(pool: str) -> bool:
-    """Return whether what a pool of that name lends is messages, and not bytes."""
-    return pool.endswith("#m")
-
-
 def whole_name(name: str) -> str:
     """Return the name of the destination that one of this name is a slice of; any other is its own.
 

@@ -142,7 +142,7 @@ class Settings:
         "``fail`` (the newest of them raises ``DeadlockDetected``) or ``ticket`` (one message goes above the limit). "
         "Unset, nodes do as with ``alert``, and a session that waits for itself is not looked at by itself."))
     oversize: str | None = _row(word(*OVERSIZE), doc=
-        "a message above the limit is refused (``refuse``), or goes when nothing is pending (``allow-one``).")
+        "a message above the limit is refused (``refuse``), or goes when nothing else is there (``allow-one``).")
     enforce: str | None = _row(word(*ENFORCE, IN_SHADOW), kinds=LIMITED | LIMITERS, doc=
         "whether limits bind: ``always``, ``with-consumers`` (only while a consumer is active), ``off`` or ``shadow`` "
         "(nobody waits, and it is counted who would have); of a limiter ``always`` or ``shadow``.")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from headgate._util.tasks import stop
-from headgate.core.names import MOST_SLICES, decode_name, encode_name, is_of_messages, is_slice, slice_name, whole_name
+from headgate.core.names import MOST_SLICES, decode_name, encode_name, is_slice, slice_name, whole_name
 from headgate.errors import HeadgateError
 from headgate.namespace.slice_limits import agree
 from headgate.redis.keys import Address, PoolAddress, parse_key
@@ -142,10 +142,14 @@ class Pools:
             return False
         if held.lacks <= 0:
             return True
-        if not is_of_messages(pool.name):
+        if not is_slice(pool.name):  # of which the destination itself says what is too large
             tell(pool.name, drawn.limit)
         if drawn.place == 1:
             level = Share(member, held.epoch, drawn.granted, drawn.returned, held.weight, held.reserved)
+            if is_slice(pool.name) and held.held + held.lacks >= drawn.limit:  # it needs all that there is
+                level = replace(level, granted=level.returned)
+                if address.key in self._until:  # whoever has some goes on until it is asked
+                    self._until[address.key] = asyncio.get_running_loop().time() + PATIENCE
             await self._take_back(pool, level, held.lacks, drawn, asked)
             return (await self.store.slice(address, encoded)).lacks <= 0
         return False
@@ -224,7 +228,7 @@ class Pools:
         if (got := await self._ask_some(pool, near, pool_epoch, lacks, asked)) >= lacks:
             return
         below = sum(share.held - share.above(first) for share in members)
-        if _ALL in asked and below + first.held + lacks > drawn.limit:
+        if _ALL in asked and below + first.held + lacks > drawn.limit and first.held:
             for share in near:
                 await self.ask_back(pool, share, pool_epoch, lacks, debt="idle")
         elif _ALL in asked:  # from now on every time, or the debt lapses

@@ -28,6 +28,7 @@ BIG: Final = {
     "link_read",
     "move",
     "publish",
+    "recount",
     "reap",
     "remove",
     "settle",

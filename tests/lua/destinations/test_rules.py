@@ -1,5 +1,7 @@
 """Rules beyond a plain limit: enforcement off, hysteresis, stopped by hand, one large message, a hard limit."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.lua.place import Place, Producer
@@ -115,6 +117,49 @@ async def test_a_message_above_the_limit_goes_alone(place: Place) -> None:
     assert (await bob.ask(need=10)).place == 1
     await reader.accept(*await reader.fetch())
     assert (await bob.ask(need=10)).granted == 20
+
+
+async def test_several_messages_of_one_session_are_not_above_the_limit_together(place: Place) -> None:
+    """Mutant: they are taken for one."""
+    await place.create(limit=100, oversize="allow-one")
+    ann, bob = place.producer("ann"), place.producer("bob")
+    await ann.ask(need=60)
+    await bob.ask(need=10)
+    two = replace(ann.account(need=60 + 50), size=50, want=60)  # 60 are paid, or the permits of a call
+    assert ann.hear(await ann.call(two)).place == 1
+    await bob.give_back(10)
+    assert ann.hear(await ann.call(two)).granted == 60
+    one = ann.account(need=60 + 90)  # 60 are in hand
+    assert ann.hear(await ann.call(one)).granted == 150
+    await ann.publish(150, need=120)
+    assert await place.usage() == 150
+    reader = await place.consumer("zoe")
+    await reader.accept(*await reader.fetch())
+    assert (await ann.renew()).granted == 270, "nothing is paid beside it, so it need not say how large it is"
+    await ann.publish(120)
+
+
+async def test_a_message_above_the_limit_that_was_raised_meanwhile_is_served_as_others(place: Place) -> None:
+    """Mutant: it is granted what it wants, which is nothing."""
+    await place.create(limit=100, oversize="allow-one")
+    ann, bob = place.producer("ann"), place.producer("bob")
+    await bob.ask(need=10)
+    assert (await ann.ask(need=150)).place == 1
+    await place.change(limit_bytes="1000")
+    await bob.renew()
+    assert (await place.look()).held("ann").bytes == 150
+
+
+async def test_credit_of_before_the_limit_was_lowered_is_not_for_one_batch(place: Place) -> None:
+    """Mutant: all of a batch goes alone."""
+    await place.create(limit=100, oversize="allow-one")
+    ann = place.producer("ann")
+    await ann.ask(need=80)
+    await ann.ask(need=10, window=90)
+    await place.change(limit_bytes="50")
+    two = await ann.publish_as(ann.account(ahead=(80, 2)), 1, 40, 40)
+    assert two.code == "ABOVE"
+    assert (await ann.publish_as(ann.account(ahead=(80, 1)), 1, 80)).code == "OK"
 
 
 async def test_a_message_above_the_limit_is_refused_unless_the_rule_lets_it(place: Place) -> None:

@@ -105,6 +105,22 @@ async def test_a_message_above_the_limit_goes_alone_where_the_rule_lets_it(clien
             await producer.send(b"y" * 5000, timeout=GUARD)
 
 
+async def test_calls_of_one_session_are_not_above_the_limit_together(client: headgate.Client) -> None:
+    """Mutant: what one session holds, and asks for, is one call that is too large."""
+    await client.apply("calls", kind="gate", limit=100, oversize="allow-one")
+    async with client.session("a") as session:
+        gate = await session.gate("calls", window=10)
+        async with gate.admit(60):
+            with pytest.raises(CreditTimeout):
+                await gate.admit(50, timeout=0.3).__aenter__()
+            large = asyncio.ensure_future(gate.admit(150, timeout=GUARD).__aenter__())
+            await wait_until(lambda: waiting(client, "calls"))
+        await large
+        assert await field(client, "calls", "leased_bytes") == 150
+        with pytest.raises(CreditTimeout):
+            await gate.admit(1, timeout=0.3).__aenter__()
+
+
 async def test_enforcement_is_switched_off_and_on_while_somebody_waits(client: headgate.Client) -> None:
     """P12."""
     await client.apply("orders", limit=100)

@@ -141,7 +141,6 @@ async def test_keys_take_turns_and_keep_their_limits_over_all_slices(
 async def test_what_each_slice_would_keep_alone_is_refused(client: headgate.Client) -> None:
     for beside in (
         {"enforce": "with-consumers"},
-        {"oversize": "allow-one"},
         {"shadow": {"bytes": 10}},
     ):
         with pytest.raises(PolicyError, match="beside slices"):

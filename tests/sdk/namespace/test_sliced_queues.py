@@ -337,7 +337,7 @@ async def test_no_kill_at_any_moment_overdraws_the_limit_or_leaks_of_it(
 @pytest.mark.parametrize(
     "setting",
     [
-        {"resume_at_messages": 5}, {"hard_limit": "1MiB"}, {"resume_at": "50%"}, {"oversize": "allow-one"},
+        {"resume_at_messages": 5}, {"hard_limit": "1MiB"}, {"resume_at": "50%"},
         {"enforce": "with-consumers"}, {"deadlock": "ticket"},
         {"fair_by": "producer"}, {"shadow": {"bytes": 5}},
     ],

@@ -13,7 +13,6 @@ _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
     "hard_bytes": ("hard_limit", frozenset({""}), _LEVEL),
     "resume_bytes": ("resume_at", frozenset({""}), _LEVEL),
     "resume_messages": ("resume_at_messages", frozenset({""}), _LEVEL),
-    "oversize": ("oversize", frozenset({"", "refuse"}), "give it a limit above its largest message"),
     "enforce": ("enforce", frozenset({"", "always", "off"}), "set it to always or off, which hold over all slices"),
     "deadlock": ("deadlock", frozenset({"", "none", "alert", "fail"}), "set it to fail, which holds over all slices"),
     "store": ("store", frozenset({""}), _STORE),
@@ -55,7 +54,8 @@ def whole_fields(slices: Sequence[Mapping[str, str]]) -> dict[str, str]:
             if levels := [int(fields[name]) for fields in slices if fields.get(name)]:
                 whole[name] = str(together(levels))
     if whole.get("limit_bytes", "").isdigit() and "peak_bytes" in whole:  # slices are not at their peaks together
-        whole["peak_bytes"] = str(min(int(whole["peak_bytes"]), int(whole["limit_bytes"])))
+        alone = max(int(fields.get("peak_bytes") or 0) for fields in slices)  # one message may go above the limit
+        whole["peak_bytes"] = str(min(int(whole["peak_bytes"]), max(int(whole["limit_bytes"]), alone)))
     return whole
 
 
