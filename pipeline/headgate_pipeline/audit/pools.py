@@ -25,7 +25,7 @@ def holdings(ledgers: Sequence[tuple[DataFrame, str]], *, skew_ms: int = 0) -> D
     Returns:
         ``site`` (its number, from 0), ``namespace``, ``destination``, ``epoch``, ``seq``, ``at`` (ms), ``change``,
         ``granted`` (whether a pool granted it then; else that is only where what is known begins or ends), ``lost``
-        (whether some ledger began a later epoch before) and ``held``, by all together.
+        (whether some ledger began a later epoch before), ``held``, by all together, and ``own``, by this one.
     """
     changes = _changes(ledgers[0][0], ledgers[0][1], 0, skew_ms)
     for number, (rows, pool) in enumerate(ledgers[1:], 1):
@@ -33,8 +33,9 @@ def holdings(ledgers: Sequence[tuple[DataFrame, str]], *, skew_ms: int = 0) -> D
     order = (
         Window.partitionBy(F.lit(0)).orderBy("at", "change", *PLACE, "seq").rowsBetween(Window.unboundedPreceding, 0)
     )
-    sums = {"held": F.sum("change").over(order), "lost": F.max("begins_anew").over(order)}
-    return changes.withColumns(sums).drop("begins_anew")
+    one = Window.partitionBy(*PLACE).orderBy("at", "change", "seq").rowsBetween(Window.unboundedPreceding, 0)
+    sums = {"held": F.sum("change").over(order), "own": F.sum("change").over(one)}
+    return changes.withColumns({**sums, "lost": F.max("begins_anew").over(order)}).drop("begins_anew")
 
 
 def _changes(rows: DataFrame, pool: str, number: int, skew_ms: int) -> DataFrame:
@@ -76,11 +77,19 @@ def _slice(pool: str) -> Column:
     return F.when(totals[0] != "", held).alias("slice")
 
 
-def above(held: DataFrame, limit: int) -> DataFrame:
+def above(held: DataFrame, limit: int, *, alone: bool = False) -> DataFrame:
     """Return the grants of :func:`holdings` by which more than the limit was held, the first one first.
+
+    Args:
+        held: what :func:`holdings` returned.
+        limit: the pool's.
+        alone: whether one destination may hold more while no other holds anything, for one message above the limit.
 
     Returns:
         As there, and ``verdict``: ``unproven`` where state was lost before, for that may bring back what was settled.
     """
     verdict = F.when(F.col("lost"), "unproven").otherwise("violated")
-    return held.where(F.col("granted") & (F.col("held") > limit)).withColumn("verdict", verdict).orderBy("at", "seq")
+    over = F.col("granted") & (F.col("held") > limit)
+    if alone:
+        over &= F.col("held") != F.col("own")
+    return held.where(over).withColumn("verdict", verdict).orderBy("at", "seq")

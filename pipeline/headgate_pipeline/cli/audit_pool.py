@@ -80,7 +80,9 @@ def audit_pool(
     grants = held.where("granted").count()
     known = {row["site"] for row in held.where("change != 0").select("site").distinct().collect()}
     silent = [one for number, one in enumerate(sites) if number not in known]
-    found = [row.asDict() | {"input": sites[row["site"]].folder} for row in above(held, most).collect()]
+    # Whether one message may go above the limit alone, its slice's own ledger tells.
+    over = above(held, most, alone=slices == "bytes")
+    found = [row.asDict() | {"input": sites[row["site"]].folder} for row in over.collect()]
     violated = any(row["verdict"] == "violated" for row in found)
     word = "violated" if violated else "unproven" if found or silent or not grants else "proven"
     peak = max((row["held"] for row in held.groupBy().max("held").toDF("held").collect()), default=0) or 0

@@ -36,8 +36,10 @@ def busy(seq: int, ms: int, destination: str = "orders", **columns: Any) -> dict
     return entry(seq, ms, "publish", destination, **columns)
 
 
-def judged(spark: SparkSession, *sites: list[dict[str, Any]], skew: int = 0) -> list[tuple[str, int, str]]:
-    found = above(holdings([(frame(spark, site), "tenant") for site in sites], skew_ms=skew), LIMIT)
+def judged(
+    spark: SparkSession, *sites: list[dict[str, Any]], skew: int = 0, alone: bool = False
+) -> list[tuple[str, int, str]]:
+    found = above(holdings([(frame(spark, site), "tenant") for site in sites], skew_ms=skew), LIMIT, alone=alone)
     return [(row["destination"], row["seq"], row["verdict"]) for row in found.collect()]
 
 
@@ -46,6 +48,15 @@ def test_a_grant_above_the_limit_over_two_sites_is_named(spark: SparkSession) ->
     berlin = [held(1, 10, 40, "invoices"), held(2, 50, 41, "invoices"), busy(3, 90, "invoices")]
     assert judged(spark, paris, berlin) == [("invoices", 2, "violated")]
     assert judged(spark, paris, berlin[:1] + berlin[2:]) == []
+
+
+def test_what_goes_beyond_the_limit_alone_is_above_it_beside_anything_else(spark: SparkSession) -> None:
+    """Mutant: nothing is above it where one destination has most."""
+    ledger = [held(1, 0, 60), held(2, 20, 0, back=60), busy(3, 90)]
+    after, beside = ([held(1, ms, 300, "orders#1"), busy(2, 90, "orders#1")] for ms in (30, 10))
+    assert judged(spark, ledger + after) == [("orders#1", 1, "violated")]
+    assert judged(spark, ledger + after, alone=True) == []
+    assert judged(spark, ledger + beside, alone=True) == [("orders#1", 1, "violated")]
 
 
 def test_what_clocks_may_be_wrong_by_is_no_violation(spark: SparkSession) -> None:
