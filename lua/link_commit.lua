@@ -126,9 +126,8 @@ if need then
     code, need = 'TOO_LARGE', 0
   end
   local base, base_m = s.used + s.returned, s.used_m + s.returned_m
-  s.need, s.need_m = need > 0 and base + need or s.granted, need > 0 and base_m + 1 or s.granted_m
   local ahead = ARGV[13] ~= '-' and ARGV[10] == '0' and 0 or 512 -- two batches; a lane that waits leaves all else to others
-  s.want, s.want_m = math.max(base + tonumber(ARGV[10]), s.need), math.max(base_m + ahead, s.need_m)
+  set_needs(s, need > 0 and base + need or s.granted, need > 0 and base_m + 1 or s.granted_m, base + tonumber(ARGV[10]), base_m + ahead, need)
 end
 renew(link, s, ttl_ms)
 ask(link, s)

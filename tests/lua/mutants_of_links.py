@@ -40,6 +40,8 @@ LINKS: Final = (
      f"{_L}::test_a_commit_pays_with_its_own_credit_only"),
     ("P6", "link_commit", "code, need = 'NOCREDIT', lacks", "code = 'NOCREDIT'",
      f"{_L}::test_a_commit_goes_as_far_as_the_credit_and_waits_in_line_for_the_next"),
+    ("P6", "link_commit", "base_m + ahead, need)", "base_m + ahead)",
+     f"{_L}::test_a_link_brings_a_message_above_the_limit_where_one_goes_alone"),
     ("P6", "link_commit", "tonumber(ARGV[7]), tonumber(ARGV[9])", "tonumber(ARGV[7]), tonumber(ARGV[9]) or 0",
      f"{_L}::test_a_barrier_leaves_the_link_in_line"),
     ("P6", "lib/brought", "if (s.since > 0 or d.stopped) and bytes", "if d.stopped and bytes",

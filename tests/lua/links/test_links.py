@@ -145,6 +145,18 @@ async def test_a_link_that_waits_keeps_nothing_that_others_wait_for(route: Route
     assert (await route.commit(two, prev=1)).mark == 2
 
 
+async def test_a_link_brings_a_message_above_the_limit_where_one_goes_alone(route: Route) -> None:
+    """Mutant: what it has in hand is taken for another message."""
+    await route.target.change(limit_bytes="100", oversize="allow-one")
+    one, two = await filled(route, 60, 300, want=100)
+    assert (await route.commit(one, two)).place == 1
+    bob = await route.target.consumer("bob")
+    await bob.accept(*await bob.fetch(1))
+    assert await route.target.usage() == 300, "it was handed over what bob freed"
+    assert (await route.commit(two, prev=1)).mark == 2
+    await route.check()
+
+
 async def test_a_message_above_the_limit_is_named_and_skipped_on_request(route: Route) -> None:
     await route.target.change(limit_bytes="100")
     one, large, three = await filled(route, 10, 200, 30, want=100)
