@@ -24,6 +24,8 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.one_server
 POOL, SLICES, LIMIT = "orders%.0", 6, 3000
 OF_MESSAGES, MOST = "orders%.m", 20
+PAUSE = 0.02
+"""Seconds from a look at all slices to the next: others want the processor, and what moves needs some to be over."""
 
 
 async def read(client: headgate.Client, pool: str) -> list[Slice]:
@@ -41,6 +43,7 @@ async def used(client: headgate.Client, pool: str = POOL) -> int:
     """Return what is pending and leased at all slices together, at a moment when nothing moves."""
     before, after = await read(client, pool), await read(client, pool)
     while before != after:
+        await asyncio.sleep(PAUSE)
         before, after = after, await read(client, pool)
     return sum(one.used for one in after)
 
