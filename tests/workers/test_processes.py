@@ -21,7 +21,7 @@ from headgate.policy import loads
 from headgate_coordinator.security.document import User, parse_grant
 from headgate_coordinator.security.store import UserStore
 from tests.amqp.client import Peer
-from tests.support.extent import each, share_of
+from tests.support.extent import each
 from tests.support.forked import PIPE, Forked
 from tests.support.waiting import is_alive, wait_for, wait_until
 from tests.workers.conftest import Crew, StartCrew, children, run_node
@@ -128,7 +128,7 @@ async def test_connections_of_a_user_are_counted_over_all_workers_and_those_of_a
         await wait_until(is_full, timeout=120, description="as many come as the killed one had")
 
 
-def test_a_killed_worker_is_replaced_and_sums_never_fall(crew: Crew) -> None:
+def test_a_killed_worker_is_replaced_sums_never_fall_and_a_killed_supervisor_takes_all_along(crew: Crew) -> None:
     """Mutants: what a worker that ended had counted is forgotten; nobody begins in its place."""
 
     async def send() -> None:
@@ -149,6 +149,7 @@ def test_a_killed_worker_is_replaced_and_sums_never_fall(crew: Crew) -> None:
     assert figures["headgate_node_replaced_workers_total"] == 1
     assert "ended by signal 9" in crew.errors
     assert "starts again in 0.1 s" in crew.errors
+    _ends_with_its_supervisor(crew, frozen=True)
 
 
 def test_a_stopped_worker_is_replaced_and_it_is_not_ready_meanwhile(crew: Crew) -> None:
@@ -179,9 +180,14 @@ def _reason(crew: Crew) -> str:
         return ""
 
 
-@pytest.mark.parametrize("frozen", share_of([True, False], 2))
+@pytest.mark.whole  # where a worker is frozen, it is the end of the crew whose killed worker is replaced
+@pytest.mark.parametrize("frozen", [True, False])
 def test_a_killed_supervisor_takes_its_workers_along(crew: Crew, frozen: bool) -> None:
-    """Mutant: they serve on, and nobody watches over them; a frozen one would serve as soon as it wakes."""
+    _ends_with_its_supervisor(crew, frozen=frozen)
+
+
+def _ends_with_its_supervisor(crew: Crew, *, frozen: bool) -> None:
+    """Mutant: workers serve on, and nobody watches over them; a frozen one would serve as soon as it wakes."""
     workers = crew.workers
     if frozen:
         os.kill(workers[0], signal.SIGSTOP)
