@@ -6,7 +6,8 @@
   ARGV[2] session   id      of the caller
   ARGV[3] consumer  consumer or subscription  id, or '!<subscription>' to remove a subscription with all that it has not
                             settled
-  ARGV[4] failed    0 to 1  '1' counts what it holds as failed attempts, '0' does not
+  ARGV[4] failed    0 to 1  '1' counts what it holds as failed attempts, '0' does not; what one held that was
+                            detached here for being slow, or lost its lease, counts in any case
   Returns {code, epoch}
   Codes    OK, MORE (call again), UNKNOWN, BUSY (a subscription with consumers is not removed, nor a queue's
            own while its keys take turns)
@@ -31,6 +32,7 @@ if ending then
   end
 else
   local c = read_consumer(member)
+  failed = failed or redis.call('ZSCORE', K_ORPHANS, member)
   redis.call('ZREM', K_HUNGRY, member)
   redis.call('HDEL', K_PACE, member)
   if c then

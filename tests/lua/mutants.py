@@ -495,6 +495,8 @@ MUTANTS: Final = tuple(
          f"{_SLOW}::test_who_is_detached_loses_what_it_holds_and_is_told"),
         ("F05", "settle", "was_detached(cid) and 'SLOW' or 'EXPIRED'", "'EXPIRED'",
          f"{_SLOW}::test_who_is_detached_loses_what_it_holds_and_is_told"),
+        ("F05", "detach", "failed = failed or redis.call('ZSCORE', K_ORPHANS, member)", "failed = failed",
+         f"{_SLOW}::test_what_it_held_was_tried_also_when_it_closes_before_anybody_sweeps"),
         ("F05", "reap", "judge_others()\n", "",
          f"{_SLOW}::test_one_that_is_silent_is_noticed_by_a_sweep"),
         ("F05", "lib/reap", "    redis.call('HDEL', K_PACE, cid)\n", "",

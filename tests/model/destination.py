@@ -481,7 +481,7 @@ class Destination:
         consumer = self.shelf.consumers.get(member)
         if ending and not ending.ending:
             self._end(member[1:], ending)
-        if consumer and not failed:
+        if consumer and not failed and member not in self.orphans:
             sub = self.shelf.subscriptions[consumer.subscription]
             mine = sub.held_by(member)[:MOVED_A_CALL]
             self.shelf.put_back(consumer.subscription, mine, failed=False)

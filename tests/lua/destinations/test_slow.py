@@ -138,6 +138,22 @@ async def test_who_is_detached_loses_what_it_holds_and_is_told(place: Place) -> 
     assert (await place.recount()).equal
 
 
+async def test_what_it_held_was_tried_also_when_it_closes_before_anybody_sweeps(place: Place) -> None:
+    """Mutant: it gives back untried what it was detached for."""
+    await stock(place, 16, slow_rate="4", slow_action="detach")
+    bob, cid = await attach(place, "bob", "5/unlimited"), await attach(place, "cid", "5/unlimited")
+    held = await bob.fetch(5)
+    await place.wait(PERIOD)
+    await bob.call()
+    await place.wait(PERIOD)
+    await bob.call()
+    assert (await bob.call()).code == "SLOW"
+    await bob.detach()
+    assert await cid.fetch(5) == held
+    assert (await place.look()).failures == {"queue|" + id_.decode(): 1 for id_ in held}
+    assert (await place.recount()).equal
+
+
 async def test_one_that_is_silent_is_noticed_by_a_sweep(place: Place) -> None:
     """Mutant: a sweep looks at nobody."""
     await stock(place, 16, slow_rate="4", slow_action="detach")
