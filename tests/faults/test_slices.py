@@ -135,6 +135,57 @@ async def test_no_kill_of_masters_and_senders_overdraws_the_limit(
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_kill_of_masters_and_senders_has_anything_beside_what_goes_alone(
+    cluster: Replicated, cleanup_namespace: str, seed: int
+) -> None:
+    dice, seen, limit = random.Random(seed), Seen(), 150  # a third of what they send is above it
+    async with headgate.connect(cluster.url, namespace=cleanup_namespace) as client, client.session("in") as session:
+        await client.apply("orders", kind="queue", limit=limit, slices=SLICES, oversize="allow-one")
+        consumer = await session.consumer("orders", window=5)
+        consuming = asyncio.ensure_future(seen.consume(consumer))
+        with ExitStack() as stack:
+
+            def begin(number: int) -> Worker:
+                return stack.enter_context(Worker("sliced", cluster.url, client.namespace, "orders", 1, 3, number))
+
+            workers = [begin(number) for number in range(2)]
+            for worker in workers:
+                await asyncio.to_thread(worker.ready)
+
+            async def judge() -> None:
+                """See what there is while everybody stands still. What a failover brought back may be beside it."""
+                seen.goes_on.clear()
+                for worker in workers:
+                    worker.sigstop()
+                before, after = await read(client, POOL), await read(client, POOL)
+                while before != after:
+                    before, after = after, await read(client, POOL)
+                levels = [one.used for one in after]
+                assert sum(levels) <= limit + seen.again or sum(levels) - max(levels) <= seen.again, levels
+                for worker in workers:
+                    worker.sigcont()
+                seen.goes_on.set()
+
+            pairs = list(zip(cluster.masters, cluster.replicas, strict=True))
+            dice.shuffle(pairs)
+            for round_, (master, replica) in enumerate(pairs[:2]):
+                await seen.more(dice.randrange(10, 30))
+                await judge()
+                await wait_until(partial(is_linked, replica), timeout=GUARD)
+                master.kill9()
+                if dice.random() < 0.5:
+                    workers.pop(0).kill9()
+                    workers.append(begin(10 + round_))
+                await wait_until(partial(is_master, replica), timeout=GUARD)
+                await seen.more(dice.randrange(10, 30))
+                await judge()
+            for worker in workers:
+                worker.kill9()
+        consuming.cancel()
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 async def test_no_kill_of_masters_and_holders_overdraws_the_limit_of_a_gate(
     cluster: Replicated, cleanup_namespace: str, seed: int

@@ -1,5 +1,6 @@
 """A queue over several slots, over a node: AMQP clients, and SDKs behind it, know of one queue."""
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.amqp.client import Peer, read
 from tests.amqp.nodes import NodeProcess
 from tests.remote.grants import B, C, M, P
 from tests.remote.people import node_with, sdk_as
+from tests.sdk.namespace.test_sliced_oversize import levels
 from tests.sdk.observing import GUARD, field
 from tests.support.waiting import wait_until
 
@@ -120,6 +122,54 @@ async def test_users_with_narrow_rights_send_to_and_receive_from_slices_and_othe
                     await other.store.place(Address.of(node.client.namespace, name))
             with pytest.raises(headgate.AccessDenied):
                 await PoolStore(server).fields(PoolAddress.of(node.client.namespace, "orders#0"))
+
+
+async def test_an_amqp_client_sends_messages_above_the_limit(node: NodeProcess, client: headgate.Client) -> None:
+    await client.apply("orders", kind="queue", limit=1000, slices=3, oversize="allow-one")
+    async with client.session() as session:
+        await (await session.producer("orders", window=10)).send("x" * 600, timeout=GUARD)
+        peer = await Peer.connect(node.port)
+        sending = await peer.sender("orders")
+        large = [asyncio.ensure_future(peer.send(sending, "x" * size)) for size in (3000, 2000)]
+        consumer = await session.consumer("orders", window=5)
+        for _ in range(3):
+            message = await consumer.receive(timeout=GUARD)
+            assert message is not None
+            if message.size > 1000:
+                assert sorted(await levels(client, "orders", 3)) == [0, 0, message.size]
+            await message.accept(confirm=True)
+        assert [answer[0] for answer in await asyncio.gather(*large)] == ["accepted", "accepted"]
+        await peer.close()
+
+
+async def test_messages_above_the_limit_go_alone_from_users_behind_a_node(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    people = {"maker": {"orders": {P}}, "worker": {"orders": {C}}}
+    async with node_with(redis_url, cleanup_namespace, people) as node:
+        await node.client.apply("orders", kind="queue", limit=1000, slices=3, oversize="allow-one")
+        async with (
+            sdk_as(node, "maker") as maker,
+            sdk_as(node, "worker") as worker,
+            worker.session() as into,
+            maker.session() as a,
+            maker.session() as b,
+        ):
+            consumer = await into.consumer("orders", window=5)
+            sending = [
+                asyncio.ensure_future((await session.producer("orders")).send("x" * size, timeout=GUARD))
+                for session, size in ((a, 600), (b, 3000), (a, 2000), (b, 400))
+            ]
+            sizes = list[int]()
+            for _ in sending:
+                message = await consumer.receive(timeout=GUARD)
+                assert message is not None
+                sizes.append(message.size)
+                if message.size > 1000:
+                    assert sorted(await levels(node.client, "orders", 3)) == [0, 0, message.size]
+                await message.accept(confirm=True)
+            await asyncio.gather(*sending)
+            assert sorted(size // 1000 for size in sizes) == [0, 0, 2, 3]
 
 
 async def test_nobody_makes_slices_that_a_queue_does_not_have(redis_url: str, cleanup_namespace: str) -> None:

@@ -39,17 +39,18 @@ async def test_what_a_link_brings_has_its_turn_beside_those_who_send(client: hea
         consumer = await into.consumer("orders", window=10)
         consuming = asyncio.ensure_future(received.consume(consumer))
         sending = [asyncio.ensure_future(send(small, 60)), asyncio.ensure_future(send(large, 2000))]
-        async with working(client):
-            await wait_until(
-                lambda: sum(count for name, count in received.count.items() if name.startswith("link")) == 24,
-                timeout=30,
-                description="all that the link brings",
-            )
-            await settled(client, "outside")
-        assert received.count[small.id] > 0
-        assert received.large[large.id] > 0
+
+        def came() -> bool:
+            of_link = sum(count for name, count in received.count.items() if name.startswith("link"))
+            return of_link == 24 and received.count[small.id] > 0 and received.large[large.id] > 0
+
+        try:
+            async with working(client):
+                await wait_until(came, timeout=30, description="all that the link brings, and some of each sender")
+                await settled(client, "outside")
+        finally:
+            await ended(*sending)
+            await consumer.close()
+            await consuming
         assert sum(count for name, count in received.large.items() if name.startswith("link")) == 6
-        await ended(*sending)
-        await consumer.close()
-        await consuming
     assert received.beside == []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.core.names import encode_name
 from tests.lua.place import Consumer, Place, Producer
-from tests.lua.pool_world import Runner, SlicedWorld
+from tests.lua.pool_world import PoolWorld, Runner, SlicedWorld
 from tests.lua.pools.pool_actions import ACTIONS, LOSSES, QUIET, act
 from tests.lua.promises.hearing import Ear
 from tests.support.extent import examples
@@ -227,6 +227,17 @@ async def test_what_was_in_hand_when_the_limit_was_lowered_is_not_alone(sliced: 
     await sliced.places[FIRST].change(limit_bytes="50")
     credit = await ann.publish_as(ann.account(ahead=(80, 1)), 1, 80)
     assert credit.code == "ABOVE"
+
+
+async def test_a_pool_of_many_destinations_is_asked_for_all_that_it_needs(world: PoolWorld) -> None:
+    """Mutant: it goes only where the pool has lent as much by chance."""
+    await world.open(limit=1000)
+    await world.places["a"].change(limit_bytes="50", oversize="allow-one")
+    ann = world.producers["a"]
+    assert await waits(ann, 300)
+    assert (await world.run("a")).lacks <= 0
+    assert (await ann.renew()).granted == 300
+    assert sum((await world.slices()).values()) <= 1000
 
 
 SIZES = st.one_of(st.integers(1, 90), st.integers(101, 250))

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -74,12 +75,13 @@ async def ended(*tasks: "asyncio.Future[None]") -> None:
             raise result
 
 
-@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize(("kind", "messages"), [("queue", "unlimited"), ("topic", 3)])
 async def test_all_have_their_turns_and_nothing_is_beside_a_large_one(
-    client: headgate.Client, other: headgate.Client, kind: str
+    client: headgate.Client, other: headgate.Client, kind: str, messages: int | str
 ) -> None:
     """Mutants: who needs all that there is is behind whoever needs less; the others go on with what they have."""
-    await client.apply("orders", kind=kind, limit=LIMIT, slices=SLICES, oversize="allow-one")
+    settings: dict[str, Any] = {"kind": kind, "limit_messages": messages, "oversize": "allow-one"}
+    await client.apply("orders", limit=LIMIT, slices=SLICES, **settings)
     received, sizes = Received(client), (3000, 2000, 100, 50, 400)
     sessions = [client.session(f"s{number}") for number in range(len(sizes))]
     async with other.session("in") as into:
@@ -90,10 +92,12 @@ async def test_all_have_their_turns_and_nothing_is_beside_a_large_one(
         def have_had_turns() -> bool:
             return bool(received.beside) or all(received.count[session.id] >= 4 for session in sessions)
 
-        await wait_until(have_had_turns, timeout=GUARD, description="everybody's turns")
-        await ended(*sending)
-        await consumer.close()
-        await consuming
+        try:
+            await wait_until(have_had_turns, timeout=GUARD, description="everybody's turns")
+        finally:
+            await ended(*sending)
+            await consumer.close()
+            await consuming
     assert received.beside == []
     assert set(received.large) == {session.id for session in sessions[:2]}
     assert int((await look(client, "orders")).fields["peak_bytes"]) > 3000
