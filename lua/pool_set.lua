@@ -16,6 +16,7 @@
            reserve_bytes   size
            part_of         part
            sites           sites
+           leasts          sites
            percent         text to 60
            total_bytes     size
            policy_version  total
@@ -73,16 +74,17 @@ p.part_of = settings.part_of or p.part_of
 p.share = p.share or read_share(nil, p.part_of)
 set_limit()
 local before = p.sites
-if settings.sites then
-  load_sites(settings.sites)
+local is_about_sites = settings.sites or settings.leasts
+if is_about_sites then
+  load_sites(settings.sites or p.named, settings.leasts or p.leasts)
 end
 for member, m in pairs(p.sites) do
   local is_new = known and not before[member] and p.learning == 0 and not m.known
   if is_new then
     m.heard = p.epoch -- it never had anything here, or that would be known
   end
-  if is_new or (m.known and settings.sites) then
-    save_member(member, m) -- with the weight that it has now
+  if is_new or (m.known and is_about_sites) then
+    save_member(member, m) -- with the weight and the least that it has now
   end
 end
 serve_line()

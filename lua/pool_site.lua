@@ -37,7 +37,8 @@ local function save()
   save_pool()
 end
 
--- Who is first in line and lacks more than is free: bytes that it lacks, and those that this site has above its level.
+-- Who is first in line and lacks more than is free: bytes that it lacks, and those that this site has above its level. Its
+-- least is in none's reach.
 local function wanted()
   local first = redis.call('ZRANGE', K_LINE, 0, 0)[1]
   if not first or first == member or p.learning > 0 then
@@ -45,15 +46,16 @@ local function wanted()
   end
   local f = read_member(first)
   local lacks = math.max(0, f.need - f.granted - math.max(0, pool_room(f)))
-  local level = f.reserved == 1 and 0 or math.floor((f.granted - f.returned) * m.weight / f.weight)
+  lacks = math.min(lacks, math.max(0, m.granted - m.returned - m.least))
+  local level = (f.reserved == 1 or lacks_least(f)) and 0 or math.floor((f.granted - f.returned) * m.weight / f.weight)
   local above = has_a_claim(first, f) and m.granted - m.returned - level or 0
   return lacks, math.max(0, math.min(lacks, above))
 end
 
 local function answer(code)
   local lacks, owed = wanted()
-  local text = string.format('code=%s epoch=%d pool=%d granted=%d returned=%d most=%d lacks=%d owed=%d', code, m.epoch,
-    p.epoch, m.granted, m.returned, math.max(0, math.min(most_of(m), MOST_COUNTED)), lacks, owed)
+  local text = string.format('code=%s epoch=%d pool=%d granted=%d returned=%d most=%d lacks=%d owed=%d least=%d',
+    code, m.epoch, p.epoch, m.granted, m.returned, math.max(0, math.min(most_of(m), MOST_COUNTED)), lacks, owed, m.least)
   local before = letter('answer', MOST_LETTER)
   redis.call('HSET', K_SITE, 'answer', text .. ' at=' .. int(now_ms))
   if string.sub(before, 1, #text) ~= text then
@@ -104,6 +106,12 @@ if there == p.epoch then
 end
 m.need = m.heard == p.epoch and math.max(need, m.granted) or m.granted
 if p.learning == 0 then
+  if m.heard == p.epoch then -- its least, past the line and whether it asks or not: it is to have that while it is cut off
+    draw(m, math.max(0, math.min(m.least - (m.granted - m.returned), pool_room(m))))
+    if lacks_least(m) then -- others have it, and it comes back before anything else
+      m.need = math.max(m.granted, m.returned + math.min(m.least, most_of(m)))
+    end
+  end
   ask_for(member, m, SITE_CHUNK_BYTES)
   serve_line(member, m)
 end

@@ -4,14 +4,14 @@
 local MAX_COMPARED = 512
 local LEVELS = 1048576 -- steps from nothing to all that a member may hold
 local TICKETS = 1073741824 -- after which the tickets of equals begin anew
-local AHEAD = 4503599627370496 -- by which the reserved are before all others
+local AHEAD = 4503599627370496 -- by which the reserved are before all others; half of it, sites that lack of their least
 
 -- Whether what is free, and what others hold above this member's level, covers what it lacks. Otherwise it waits behind
 -- those for whom it does, for it could only be served if others fell below it: a large message keeps nobody small waiting
 -- that holds less, and none for which there is a share waits for ever.
 local function has_a_claim(member, m)
   local own, lacks = m.granted - m.returned, m.need - m.granted
-  if own <= 0 or lacks <= pool_room(m) then
+  if own <= 0 or lacks_least(m) or lacks <= pool_room(m) then
     return true
   end
   local count = redis.call('HLEN', K_MEMBERS)
@@ -23,7 +23,9 @@ local function has_a_claim(member, m)
   for i = 1, #members, 2 do
     local o = parse_member(members[i + 1])
     if members[i] ~= member and o.reserved >= m.reserved then -- the reserved may have all of those who are not
-      left = left - math.min(o.granted - o.returned, math.floor(own * o.weight / m.weight))
+      local site = p.sites[members[i]] -- whose least is in none's reach
+      local level = math.min(o.granted - o.returned, math.floor(own * o.weight / m.weight))
+      left = left - math.max(0, level - (site and site.least or 0))
     end
   end
   return left >= 0
@@ -41,7 +43,8 @@ local function stand_in_line(member, m)
     held = m.granted - m.returned + (claims and 0 or m.need - m.granted)
   end
   local step = math.min(math.floor(held * LEVELS / (m.weight * most_of(m))), LEVELS - 1) + (claims and 0 or LEVELS)
-  redis.call('ZADD', K_LINE, int(step * TICKETS + ticket % TICKETS - m.reserved * AHEAD), member)
+  local ahead = lacks_least(m) and AHEAD / 2 or m.reserved * AHEAD
+  redis.call('ZADD', K_LINE, int(step * TICKETS + ticket % TICKETS - ahead), member)
 end
 
 -- Put a member in line for what it lacks, and serve it when it is its turn; while nobody else waits it gets some more.

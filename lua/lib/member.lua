@@ -5,6 +5,7 @@ local NO_MEMBER = 'granted=0 returned=0 epoch=0 need=0 reserved=0 seen=0'
 local MEMBER_PATTERN = '^granted=(%d+) returned=(%d+) epoch=(%d+) need=(%d+) reserved=(%d) seen=(%d+)'
 local HEARD = ' heard=%d' -- follows only of sites: the epoch of this pool in which one was heard of
 local HEARD_PATTERN = ' heard=(%d+)'
+local LEAST = ' least=%d' -- the same, where it is not 0: for those who read records, and have not the settings at hand
 local WEIGHT = ' weight=%d' -- follows only where it is not 1, so that older scripts can read all other records
 local WEIGHT_PATTERN = ' weight=(%d+)$'
 
@@ -15,7 +16,8 @@ local function parse_member(text)
 end
 
 local function save_member(member, m)
-  local more = (m.heard and string.format(HEARD, m.heard) or '') .. (m.weight ~= 1 and string.format(WEIGHT, m.weight) or '')
+  local of_site = (m.heard and string.format(HEARD, m.heard) or '') .. ((m.least or 0) > 0 and string.format(LEAST, m.least) or '')
+  local more = of_site .. (m.weight ~= 1 and string.format(WEIGHT, m.weight) or '')
   redis.call('HSET', K_MEMBERS, member,
     string.format(MEMBER, m.granted, m.returned, m.epoch, m.need, m.reserved, m.seen) .. more)
 end

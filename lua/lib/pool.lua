@@ -21,19 +21,21 @@ end
 local function new_pool(run_id, ttl_ms)
   local run, promotion = name_run(run_id)
   p = { run_id = run, promotion = promotion, own = math.huge, reserve = 0, granted = 0, peak = 0, epoch = now_ms,
-    learning = now_ms + ttl_ms, rebuild_ms = 0, tickets = 0, part_of = '', sites = {} }
+    learning = now_ms + ttl_ms, rebuild_ms = 0, tickets = 0, part_of = '', sites = {}, least = 0 }
   p.share = read_share(redis.call('HGET', K_POOL, 'share'), '')
 end
 
-local function load_sites(text)
+local function load_sites(text, leasts)
   local names
-  p.sites, names = read_sites(text)
+  p.named, p.leasts, p.least = text, leasts, 0
+  p.sites, names = read_sites(text, leasts)
   if names[1] then
     for i, record in ipairs(redis.call('HMGET', K_MEMBERS, unpack(names))) do
       local m = parse_member(record)
       local named = p.sites[names[i]]
-      m.most, m.weight, m.heard = named.most, named.weight, tonumber(string.match(record or '', HEARD_PATTERN) or 0)
-      p.sites[names[i]] = m
+      m.most, m.weight, m.least = named.most, named.weight, named.least
+      m.heard = tonumber(string.match(record or '', HEARD_PATTERN) or 0)
+      p.sites[names[i]], p.least = m, p.least + m.least
     end
   end
 end
@@ -54,7 +56,7 @@ end
 
 local function load_pool(run_id)
   local raw = redis.call('HMGET', K_POOL, 'run_id', 'limit_bytes', 'reserve_bytes', 'granted_bytes',
-    'peak_bytes', 'epoch', 'learning', 'rebuild_ms', 'tickets', 'promotion', 'part_of', 'share', 'sites')
+    'peak_bytes', 'epoch', 'learning', 'rebuild_ms', 'tickets', 'promotion', 'part_of', 'share', 'sites', 'leasts')
   if not raw[1] then
     return nil
   end
@@ -72,7 +74,7 @@ local function load_pool(run_id)
       begin_learning(0)
     end
   end
-  load_sites(raw[13])
+  load_sites(raw[13], raw[14])
   set_limit()
   return p
 end
@@ -90,29 +92,12 @@ local function read_member(member)
   local text = redis.call('HGET', K_MEMBERS, member)
   local m = parse_member(text)
   if is_site(member) then -- the pool does not name it any more: what it has goes back
-    m.most, m.heard = 0, tonumber(string.match(text or '', HEARD_PATTERN) or 0)
+    m.most, m.least, m.heard = 0, 0, tonumber(string.match(text or '', HEARD_PATTERN) or 0)
   end
   return m
 end
 
-local function most_of(m)
-  return math.min(p.most - (m.reserved == 1 and 0 or p.reserve), m.most or math.huge)
-end
-
--- Bytes that nobody else gets, for sites may hold them.
-local function kept_for_sites()
-  local bytes = 0
-  for _, m in pairs(p.sites) do
-    bytes = bytes + (m.heard == p.epoch and 0 or math.max(0, m.most - (m.granted - m.returned)))
-  end
-  return bytes
-end
-
-local function pool_room(m)
-  local room = p.limit - (m.reserved == 1 and 0 or p.reserve) - p.granted - kept_for_sites()
-  return math.min(room, (m.most or math.huge) - (m.granted - m.returned))
-end
-
 local function draw(m, more)
+  more = math.min(more, MOST - m.granted) -- totals stay exact, whatever a site says that they are
   m.granted, p.granted = m.granted + more, p.granted + more
 end

@@ -1,4 +1,4 @@
---- @include "lib/pool"
+--- @include "lib/pool_room"
 -- The way out of a pool's line: served from its head.
 local SLICES_CHUNK_BYTES = 67108864 -- of a pool that the slices of one queue have for themselves, whoever waits beside
 

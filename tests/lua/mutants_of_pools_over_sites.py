@@ -18,10 +18,69 @@ _WHY = f"{_M}::test_why_no_more_is_to_be_had_is_kept_until_that_is_over"
 _ASKS = f"{_M}::test_one_of_those_who_work_on_a_pool_that_learns_asks_its_members"
 _FAIR = "test_fair_sites::test_sites_share_by"
 _FORGOTTEN = f"{_M}::test_what_is_forgotten_of_a_site_is_free_and_the_site_hears_of_it"
+_L = "test_least_of_sites"
+_IS_KEPT = f"{_L}::test_a_site_that_is_forgotten_finds_it_again"
+_COMES = f"{_L}::test_what_others_have_of_it_comes_as_they_give_it_back"
+_ALONE = f"{_L}::test_nobody_at_home_gets_it"
+_FITS = f"{_L}::test_a_need_that_only_it_could_cover_never_fits"
+_RAISED = "test_fair_sites::test_a_least_that_is_raised_comes_back_from_all_who_want_more"
+_OWED = f"{_L}::test_another_site_owes_it_and_keeps_its_own"
 
 POOLS_OVER_SITES: Final = (
+    # Nobody else has the least of a site.
+    ("P6", "lib/pool_room", "and (site == m and 0 or site.least) or", "and 0 or", _IS_KEPT),
+    ("P6", "lib/pool_room", "(site == m and 0 or site.least)", "site.least", _COMES),
+    ("P6", "lib/pool_room", "p.least - (m.least or 0)", "0", _FITS),
+    ("P6", "lib/fair", "level - (site and site.least or 0)", "level", f"{_L}::test_a_site_owes_what_it_has_beyond_it"),
+    (
+        "P6",
+        "lib/sites",
+        "math.min(named.most, least + 0, MOST_COUNTED)",
+        "least + 0",
+        f"{_L}::test_more_than_its_most_is_never_its_least",
+    ),
+    (
+        "P6",
+        "pool_site",
+        "    draw(m, math.max(0, math.min(m.least",
+        "    math.max(0, math.min(0, m.least",
+        f"{_L}::test_it_does_not_wait_behind_the_reserved",
+    ),
+    ("P6", "pool_site", "lacks = math.min(lacks, math.max(0, m.granted - m.returned - m.least))", "", _ALONE),
+    ("P7", "pool_site", "if lacks_least(m) then", "if false then", _RAISED),
+    (
+        "P7",
+        "lib/fair",
+        "lacks_least(m) and AHEAD / 2 or m.reserved",
+        "m.reserved",
+        f"{_L}::test_who_lacks_it_is_first_in_line_but_for_the_reserved",
+    ),
+    ("P7", "lib/member", "(m.least or 0) > 0 and", "false and", f"{_L}::test_what_it_is_stands_in_records_at_once"),
+    ("P7", "lib/fair", "own <= 0 or lacks_least(m) or", "own <= 0 or", _OWED),
+    ("P7", "pool_site", "(f.reserved == 1 or lacks_least(f)) and 0", "f.reserved == 1 and 0", _OWED),
+    (
+        "P6",
+        "pool_set",
+        "settings.sites or settings.leasts\n",
+        "settings.sites\n",
+        f"{_L}::test_what_it_is_stands_in_records_at_once",
+    ),
+    (
+        "P2",
+        "lib/pool",
+        "math.min(more, MOST - m.granted)",
+        "more",
+        f"{_L}::test_a_hostile_site_has_its_least_and_no_more_of_others",
+    ),
+    (
+        "P11",
+        "lib/sites",
+        "least + 0, MOST_COUNTED)",
+        "least + 0)",
+        f"{_L}::test_a_least_without_bounds_is_no_number_that_ends_scripts",
+    ),
     # What a site may hold is kept for it while the pool does not know.
-    ("P1", "lib/pool", "m.heard == p.epoch and 0 or math.max(0, m.most - (m.granted - m.returned))", "0", _LOSS),
+    ("P1", "lib/pool_room", "site.least) or site.most", "site.least) or site.least", _LOSS),
     ("P6", "lib/member", "m.heard and string.format(HEARD, m.heard) or ''", "''", _NEW),
     ("P1", "pool_site", "if there == p.epoch then", "if true then", _KEPT),
     ("P1", "pool_share", "or there < s.there) then", "or false) then", _LATE),
@@ -51,16 +110,16 @@ POOLS_OVER_SITES: Final = (
     # Bounds, whatever a site says.
     (
         "P1",
-        "lib/pool",
+        "lib/pool_room",
         "math.min(room, (m.most or math.huge) - (m.granted - m.returned))",
         "room",
         f"{_M}::test_a_site_has_no_more_than_the_pool_names_for_it",
     ),
     (
         "P1",
-        "lib/pool",
-        "m.reserved == 1 and 0 or p.reserve), m.most or math.huge)",
-        "m.reserved == 1 and 0 or p.reserve))",
+        "lib/pool_room",
+        "p.reserve) - others, m.most or math.huge)",
+        "p.reserve) - others)",
         f"{_M}::test_a_site_that_asks_for_more_than_its_part_is_not_in_line",
     ),
     ("P1", "pool_site", "granted - most)", "0)", _HOSTILE),
@@ -104,8 +163,8 @@ POOLS_OVER_SITES: Final = (
     (
         "P7",
         "lib/pool",
-        "m.weight, m.heard = named.most, named.weight,",
-        "m.weight, m.heard = named.most, 1,",
+        "m.weight, m.least = named.most, named.weight,",
+        "m.weight, m.least = named.most, 1,",
         f"{_FAIR}_weight_beside_destinations_at_home",
     ),
     ("P7", "lib/share", "math.max(s.returned, s.owed) or 0", "s.returned or 0", _OWES),

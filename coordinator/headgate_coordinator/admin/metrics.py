@@ -110,7 +110,9 @@ OF_POOLS: Final[Table[Callable[[PoolState], float | None]]] = _table(
 OF_SITES: Final[Table[Callable[[SitePart], float | None]]] = _table(
     "pool_site_", ("pool", "site"),
     ("held_bytes", "gauge", "Bytes of a pool that a site was granted and has not given back.", lambda one: one.held),
-    ("kept_bytes", "gauge", "Bytes beyond these that nobody else gets till it is heard of.", lambda one: one.kept),
+    ("kept_bytes", "gauge", "Bytes beyond these that nobody else gets: its least, or till it is heard of.",
+     lambda one: one.kept),
+    ("least_bytes", "gauge", "Bytes that nobody else gets, whether it uses them or not.", lambda one: one.least),
     ("limit_bytes", "gauge", "Most of it that the site may have.", lambda one: one.most),
     ("heard_seconds", "gauge", "Seconds since its last report; absent where there was none.", lambda one: one.heard),
     ("stranded_bytes", "gauge", "Bytes that cannot be taken back, for the site is cut off.",

@@ -252,8 +252,9 @@ def _over_sites(pool: PoolState) -> Iterator[str]:
         kept = f" and {size_of(one.kept)} kept for it" if one.kept else ""
         state = "; cut off: it cannot be taken back" if one.stranded else ""
         most = size_of(one.most) if one.most else "nothing: it is not named any more"
+        least = f", at least {size_of(one.least)}" if one.least else ""
         weight = "" if one.weight == 1 else f", weight {one.weight}"
-        held = f"{size_of(one.held)}{kept} of at most {most}{weight}"
+        held = f"{size_of(one.held)}{kept} of at most {most}{least}{weight}"
         yield f"{pool.name} lent site {one.site} {held}, {_heard(one.heard)}{state}"
 
 

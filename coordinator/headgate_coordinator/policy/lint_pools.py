@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from headgate.core.limits.pool_sites import sites_named
 from headgate.core.policy import Policy
-from headgate.namespace.pool_sites import sites_named
 from headgate_coordinator.policy.finding import Finding
 
 CODES = ("HG140",)
@@ -12,7 +12,7 @@ CODES = ("HG140",)
 def pool_traps(policy: Policy) -> Iterator[Finding]:
     """Yield pools whose sites may have all of it: until they were heard of after a loss, nobody else gets any."""
     for pool in policy.pools:
-        limit, kept = pool.fields.get("limit_bytes", ""), sum(most for most, _ in sites_named(pool.fields).values())
+        limit, kept = pool.fields.get("limit_bytes", ""), sum(site.most for site in sites_named(pool.fields).values())
         left = int(limit) - int(pool.fields.get("reserve_bytes", 0)) if limit.isdigit() else kept + 1
         if kept >= left > 0:
             yield Finding(

@@ -52,6 +52,7 @@ class PoolPartJob(PoolJob):
         self._namesake, self._namesake_at = "", -math.inf
         self._epoch = 0
         self._is_cut = False
+        self._least = 0
         super().__init__(client, pool)
 
     async def _round(self) -> bool:
@@ -59,6 +60,7 @@ class PoolPartJob(PoolJob):
             far = await self._listen()
             server, address = far.store.server, PoolAddress.of(far.namespace, self._there)
             letter = await read_answer(server, address, self._name)
+        self._least = letter.least if letter.text else self._least
         fresh = letter if letter.text != self._applied else Letter()
         trouble = self._judge(letter) or (None if self._is_cut else "")
         held = await self._take_in(fresh, trouble, self._idle())
@@ -128,7 +130,8 @@ class PoolPartJob(PoolJob):
     def _note(self, held: Held) -> None:
         now = time.monotonic()
         self._unused = [(at, free) for at, free in self._unused if now - at <= 2 * IDLE]
-        self._unused.append((now, held.free if held.lacks == 0 else 0))
+        free = min(held.free, max(0, held.granted - held.returned - self._least))  # the home would grant that again
+        self._unused.append((now, free if held.lacks == 0 else 0))
 
     def _idle(self) -> int:
         """Return the bytes that nobody had for some time; more than one look has to say so."""

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Final
 
 from headgate.client import Client
+from headgate.core.limits.pool_sites import sites_named
 from headgate.core.links.link import Site
 from headgate.core.names import decode_name
 from headgate.core.policy import Policy
 from headgate.errors import HeadgateError
 from headgate.namespace.pool_limits import pool_names
-from headgate.namespace.pool_sites import sites_named
 from headgate.redis.keys import PoolAddress, namespace_channel
 from headgate.redis.replies import record
 from headgate_coordinator.fleet.leases import LeaseStore, pages

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from headgate.core.limits.pool_sites import why_no_room
 from headgate.core.names import decode_name, given_name, messages_pool, slices_pool, whole_name
 from headgate.core.policy import Policy, origin_text, origins
 from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue, PolicyError
@@ -19,7 +20,7 @@ from headgate.units import parse_limit, parse_size
 
 TOP: Final = 5
 """How many destinations that hold most of a pool its state names."""
-FIELDS: Final = ("limit_bytes", "percent", "total_bytes", "reserve_bytes", "part_of", "sites")
+FIELDS: Final = ("limit_bytes", "percent", "total_bytes", "reserve_bytes", "part_of", "sites", "leasts")
 
 
 class NewerPolicyError(PolicyError):
@@ -119,6 +120,8 @@ async def resolve(server: Backend, name: str, fields: Mapping[str, str]) -> dict
             f"pool {name!r}: its reserve of {resolved['reserve_bytes']} bytes leaves nothing of its limit of "
             f"{resolved['limit_bytes']} bytes to others"
         )
+    if why := why_no_room(resolved, limit_of(resolved["limit_bytes"]), int(resolved["reserve_bytes"])):
+        raise PolicyError(f"pool {name!r}: {why}")
     return resolved
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from headgate.core.limits.pool_sites import Terms, sites_named
 from headgate.core.names import decode_name
 from headgate.errors import PolicyError
 from headgate.namespace.pool_slices import Pools
@@ -39,8 +40,9 @@ class SitePart:
         site: its name.
         most: bytes that it may have; 0 where the pool names it no more, and waits for what it has.
         weight: its share beside other sites, and destinations, that wait for more.
+        least: bytes that nobody else gets, whether it uses them or not.
         held: bytes that were granted to it and have not come back.
-        kept: bytes beyond these that nobody else gets: state was lost here, and it was not heard of since.
+        kept: bytes beyond these that nobody else gets: of its least, or for state was lost here.
         heard: seconds since its last report; None when there was none.
         stranded: whether it is cut off: what it holds, and what is kept for it, cannot be taken back.
     """
@@ -48,6 +50,7 @@ class SitePart:
     site: str
     most: int
     weight: int
+    least: int
     held: int
     kept: int
     heard: float | None
@@ -91,16 +94,6 @@ class PoolPart:
         return f"a part of pool {self.pool} at site {self.site}, which lent {self.held} bytes{most}{state}"
 
 
-def sites_named(fields: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Return the sites that the fields of a pool's state name: the bytes that each may have, and its weight."""
-    found = {}
-    for part in fields.get("sites", "").split():
-        site, _, share = part.partition("=")
-        most, _, weight = share.partition("*")
-        found[site] = int(most), int(weight or 1)
-    return found
-
-
 async def site_parts(
     server: Backend, pool: PoolAddress, fields: Mapping[str, str], members: Collection[Share]
 ) -> tuple[SitePart, ...]:
@@ -113,12 +106,13 @@ async def site_parts(
     return tuple(_site_part(site, named.get(site), shares.get(site), now, epoch) for site in sorted({*named, *shares}))
 
 
-def _site_part(site: str, named: tuple[int, int] | None, share: Share | None, now: int, epoch: int) -> SitePart:
-    most, weight = named or (0, share.weight if share else 1)
+def _site_part(site: str, named: Terms | None, share: Share | None, now: int, epoch: int) -> SitePart:
+    most, least, weight = named or Terms(0, 0, share.weight if share else 1)
     held = share.held if share else 0
-    kept = max(0, most - held) if share is None or share.heard != epoch else 0
+    kept = max(0, (most if share is None or share.heard != epoch else least) - held)
     heard = max(0.0, (now - share.seen_ms) / 1000) if share and share.seen_ms else None
-    return SitePart(site, most, weight, held, kept, heard, (held + kept > 0) and (heard is None or heard > SILENT))
+    stranded = held + kept > 0 and (heard is None or heard > SILENT)
+    return SitePart(site, most, weight, least, held, kept, heard, stranded)
 
 
 async def pool_part(server: Backend, pool: PoolAddress, fields: Mapping[str, str]) -> PoolPart | None:

@@ -35,7 +35,7 @@ _SLICES_PAUSE: Final = 0.04
 """The same where slices of one destination share its limit: what is free at one is to be as good as free at all."""
 _CLOSE_WITHIN: Final = 0.5
 _REMEMBERED: Final = (
-    *("limit_bytes", "reserve_bytes", "percent", "total_bytes", "part_of", "sites"),
+    *("limit_bytes", "reserve_bytes", "percent", "total_bytes", "part_of", "sites", "leasts"),
     *("policy_version", "policy"),
 )
 """Fields of a pool that say how it is set."""
@@ -227,7 +227,7 @@ class Pools:
         near = [share for share in members if not share.site]  # sites read in their letters what is lacking
         if (got := await self._ask_some(pool, near, pool_epoch, lacks, asked)) >= lacks:
             return
-        below = sum(share.held - share.above(first) for share in members)
+        below = sum(share.held - share.above(first) - min(share.held, share.least) for share in members)
         if _ALL in asked and below + first.held + lacks > drawn.limit and first.held:
             for share in near:
                 await self.ask_back(pool, share, pool_epoch, lacks, debt="idle")
@@ -242,9 +242,11 @@ class Pools:
     async def take_back_for(self, pool: PoolAddress, member: str, asked: set[str]) -> None:
         """Ask members for what a site lacks that is first in line; ``asked`` is what earlier calls left there."""
         fields = await self.store.fields(pool)
-        first = next((share for share in await self.store.members(pool) if share.member == member), None)
+        members = await self.store.members(pool)
+        first = next((share for share in members if share.member == member), None)
         if first is not None and fields and first.need > first.granted:
-            drawn = PoolDraw("OK", int(fields["epoch"]), limit=limit_of(fields["limit_bytes"]))
+            others = sum(share.least for share in members) - first.least
+            drawn = PoolDraw("OK", int(fields["epoch"]), limit=limit_of(fields["limit_bytes"]) - others)
             await self._take_back(pool, first, first.need - first.granted, drawn, asked)
 
     async def _ask_some(

@@ -215,6 +215,7 @@ class SitePart(Table):
 
     most: Size = Field(description="bytes that it may have")
     weight: Weight = Field(None, description="share beside other sites and destinations that wait; else 1")
+    least: Size = Field(None, description="bytes of that which nobody else gets, and which it has while it is cut off")
 
 
 class PoolTable(Table):

@@ -5,6 +5,7 @@ A destination takes part in the shared limit of every pattern that it matches, w
 
 from typing import Any, Final
 
+from headgate.core.limits.pool_sites import why_no_room
 from headgate.core.limits.shadow import IN_SHADOW
 from headgate.core.names import encode_name, is_slice
 from headgate.core.policy import SHARED, Pool
@@ -65,13 +66,17 @@ def compile_pools(
             ),
             "part_of": (_part_of(table), "site"),
             "sites": (_sites(table, links, (*path, "sites"), source, problems), "sites"),
+            "leasts": (_leasts(table, (*path, "sites"), source, problems), "sites"),
             "percent": (None if table.percent is None else f"{table.percent:g}", "percent"),
             "total_bytes": (sizes.get("total"), "total"),
             "reserve_bytes": (sizes.get("reserve"), "reserve"),
         }
+        fields = {field: str(value) for field, (value, _) in known.items() if value is not None}
+        if isinstance(limit, int) and (why := why_no_room(fields, limit, sizes.get("reserve", 0))):
+            problems.append(source.problem((*path, "sites"), why))
         pools[table.name] = Pool(
             table.name,
-            {field: str(value) for field, (value, _) in known.items() if value is not None},
+            fields,
             {field: at((*path, key)) for field, (value, key) in known.items() if value is not None},
         )
     return list(pools.values())
@@ -92,6 +97,18 @@ def _sites(table: PoolTable, links: LinkCompiler, path: Path, source: Source, pr
         else:
             parts.append(f"{site}={parse_size(most)}" + ("" if weight in (None, 1, DEFAULT) else f"*{weight}"))
     return " ".join(parts) or None
+
+
+def _leasts(table: PoolTable, path: Path, source: Source, problems: list[Problem]) -> str | None:
+    leasts = []
+    for site, part in table.sites.items():
+        least = part.least if isinstance(part, SitePart) and part.most != DEFAULT else None
+        if least in (None, DEFAULT):
+            continue
+        if parse_size(least) > parse_size(part.most):
+            problems.append(source.problem((*path, site, "least"), f"{least} is above its most of {part.most}"))
+        leasts.append(f"{site}={parse_size(least)}")
+    return " ".join(leasts) or None
 
 
 class SharedLimitCompiler:

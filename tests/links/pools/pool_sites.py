@@ -13,9 +13,10 @@ from tests.links.sites import TTL, SiteOf
 POOLED = "[[destination]]\nmatch = '#'\nkind = 'queue'\npools = ['orders']\n"
 
 
-def whole(limit: int, **most: int) -> str:
-    """Return the policy of the site whose pool it is."""
-    parts = ", ".join(f"{name} = {size}" for name, size in most.items())
+def whole(limit: int, *, least: int = 0, **most: int) -> str:
+    """Return the policy of the site whose pool it is; each other has so much at least."""
+    form = "{0} = {{ most = {1}, least = {2} }}" if least else "{0} = {1}"
+    parts = ", ".join(form.format(name, size, least) for name, size in most.items())
     return f"[[pool]]\nname = 'orders'\nlimit = {limit}\nsites = {{ {parts} }}\n{POOLED}"
 
 

@@ -25,12 +25,15 @@ ANSWER = "code=OK epoch=1 pool=2 granted=30 returned=10 most=60 lacks=0 owed=0 a
         ("most=60", "most=6e1"),
         ("lacks=0 ", ""),
         ("code=OK", "code=FINE"),
+        ("at=5", "least=-1 at=5"),
+        ("at=5", f"least={2**53} at=5"),
+        ("at=5", "least=1.5 at=5"),
         ("at=5", f"at={'5' * 400}"),
         ("epoch=1", "epoch=\xff"),
     ],
 )
 def test_a_site_reads_no_answer_that_no_pool_gives(sound: str, other: str) -> None:
-    assert Letter.read(ANSWER.encode()).granted == 30
+    assert Letter.read(ANSWER.encode()).granted == 30, "as an older home gives it"
     assert Letter.read(ANSWER.replace(sound, other).encode("latin-1")) == Letter()
 
 

@@ -297,8 +297,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     },
     "the entries of a text that a header bounds": {
         "lib/held_beyond": "for number in string.gmatch(numbers, '%d+') do",
-        "lib/sites": "for site, most, weight in string.gmatch(text or '', '([a-z0-9-]+)=(%d+)%*?(%d*)') do",
-        "lib/pool": "for _, m in pairs(p.sites) do",
+        "lib/sites": "for site, most, weight in string.gmatch(text or '', '([a-z0-9-]+)=(%d+)%*?(%d*)') do"
+        "|for site, least in string.gmatch(leasts or '', '([a-z0-9-]+)=(%d+)') do",
+        "lib/pool_room": "for _, site in pairs(p.sites) do",
         "pool_set": "for member, m in pairs(p.sites) do",
         "lib/letters": "for i, word in ipairs(numbers) do",
         "lib/selecting": "for sub, id in string.gmatch(string.match(text, '^%S*'), '([^,=]+)=(%d+)') do"

@@ -56,6 +56,7 @@ class SiteWorld:
         self.kept: dict[str, list[bytes | None]] = {}
         self.number = 0
         self.runs = 0
+        self.least = 0
         self.asked = set[str]()
 
     @classmethod
@@ -74,8 +75,11 @@ class SiteWorld:
         """Of the letters."""
         return self.hq.pool.site_key(self.name)
 
-    async def open(self, limit: int = LIMIT, most: int = MOST) -> None:
-        self.hq.settings = {"limit_bytes": str(limit), "sites": f"eu={most}"}
+    async def open(self, limit: int = LIMIT, most: int = MOST, least: int = 0) -> None:
+        self.least = least
+        self.hq.settings = {"limit_bytes": str(limit), "sites": f"eu={most}"} | (
+            {"leasts": f"eu={least}"} if least else {}
+        )
         self.eu.settings = {"limit_bytes": "unlimited", "part_of": OF}
         for world in (self.hq, self.eu):
             world.now = BEGIN_MS
@@ -199,3 +203,4 @@ class SiteWorld:
         total = sum(here.values()) + sum(there.values())
         assert total <= LIMIT, (here, there)
         assert sum(there.values()) <= MOST
+        assert sum(here.values()) <= LIMIT - self.least, "what is the least of the other is nobody's here"

@@ -23,10 +23,14 @@ class Deployments:
         self.asked = {name: set[str]() for name in self.parts}
         self.crowds = {"hq": Crowd(eu.hq), "eu": Crowd(eu.eu), "us": Crowd(us.eu)}
 
-    async def open(self, sites: str) -> None:
+    async def open(self, sites: str, leasts: str = "") -> None:
         for part in self.parts.values():
             await part.open()
-        await self.hq.store.set(self.hq.pool, {"limit_bytes": str(LIMIT), "sites": sites})
+        await self.hq.store.set(self.hq.pool, {"limit_bytes": str(LIMIT), "sites": sites, "leasts": leasts})
+
+    async def held(self, site: str) -> int:
+        """Return what the home has lent a site."""
+        return sum(share.held for share in await self.hq.store.members(self.hq.pool) if share.site == site)
 
     async def close(self) -> None:
         for part in self.parts.values():
@@ -94,3 +98,35 @@ async def test_a_site_that_others_far_outweigh_has_its_share_nonetheless(deploye
     """Mutant: what a site was granted goes back for who waits at home, before its own line has it."""
     await deployed.open("eu=100 us=100*8")
     await deployed.expect({"hq": 1, "eu": 1, "us": 8}, hq=12, eu=12, us=12)
+
+
+async def test_a_least_that_is_raised_comes_back_from_all_who_want_more(deployed: Deployments) -> None:
+    """Mutants: it waits behind who holds less; nobody owes what it lacks; it is taken from it once more."""
+    await deployed.open("eu=100 us=100")
+    await deployed.crowds["hq"].want(a=12)
+    await deployed.crowds["us"].want(a=12)
+    for _ in range(15):
+        await deployed.round()
+    assert await deployed.held("eu") == 0
+    await deployed.hq.store.set(deployed.hq.pool, {"leasts": "eu=60"})
+    for _ in range(40):
+        await deployed.round()
+    assert await deployed.held("eu") == 60, "though nobody there wants it"
+    shares = await deployed.shares()
+    assert await deployed.held("eu") == 60
+    assert 15 <= shares["hq"] <= 25, "the rest goes by weight"
+    await deployed.hq.store.set(deployed.hq.pool, {"leasts": ""})
+    shares = await deployed.shares()
+    assert 35 <= shares["hq"] <= 65, "and all of it, once nothing is the least"
+
+
+async def test_each_site_has_its_least_and_what_is_beyond_goes_by_weight(deployed: Deployments) -> None:
+    """Mutant: what is kept for one is lent to another site."""
+    await deployed.open("eu=100 us=100*8", "eu=40 us=20")
+    for name in deployed.crowds:
+        await deployed.crowds[name].want(a=12)
+    for turn in range(40):
+        await deployed.round()
+        if turn > 20:
+            assert await deployed.held("eu") >= 40
+            assert await deployed.held("us") >= 20

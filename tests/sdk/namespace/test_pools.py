@@ -418,6 +418,10 @@ async def test_a_percent_is_of_all_the_memory_that_redis_may_use(cleanup_namespa
             await client.set_pool("memory", percent="70%", reserve="1MiB")
             found = await state(client)
             assert (found.limit, found.percent, found.reserve) == (70 << 20, "70 % of maxmemory", 1 << 20)
+            fields = {"percent": "50", "sites": f"a={60 << 20} b={60 << 20}", "leasts": f"a={30 << 20} b={21 << 20}"}
+            with pytest.raises(PolicyError, match=f"leasts .* {51 << 20} bytes together, .* limit of {50 << 20} bytes"):
+                await client.apply_pools([{"name": "memory", "fields": fields}], version=1)
+            assert (await state(client)).sites == ()
             await client.store.server.command(b"", "ACL", "SETUSER", "default", "-config", "+config|resetstat")
             await client.set_pool("memory", percent=50)
             assert (await state(client)).limit == 50 << 20, "from INFO, where CONFIG is forbidden"

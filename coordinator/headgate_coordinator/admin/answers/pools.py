@@ -19,8 +19,9 @@ class PoolSite(Answer):
     site: str
     most: int = Field(description="bytes that it may have; 0: the pool names it no more, and waits for what it has")
     weight: int = Field(description="its share beside other sites, and destinations, that wait for more")
+    least: int = Field(description="bytes that nobody else gets, whether it uses them or not")
     held: int = Field(description="bytes that were granted to it and have not come back")
-    kept: int = Field(description="bytes beyond these that nobody else gets, for it was not heard of since a loss here")
+    kept: int = Field(description="bytes beyond these that nobody else gets: of its least, or since a loss here")
     heard: float | None = Field(description="seconds since its last report; null: there was none")
     stranded: bool = Field(description="it is cut off: what it holds, and what is kept for it, cannot be taken back")
 

@@ -29,7 +29,8 @@ function partOf({ site, held, most, heard: at, confirmed, stranded, trouble, rem
   return `holds ${bytes(held)}${of} of site ${site}, ${heard(at)}${stranded ? ", cut off" : confirmed ? "" : ", not confirmed"}${why}`;
 }
 
-function partAt({ site, held, most, weight, kept, heard: at, stranded }) {
-  const more = `${kept ? ` + ${bytes(kept)} kept for it` : ""}${weight === 1 ? "" : `, weight ${weight}`}`;
-  return `site ${site}: ${bytes(held)} of at most ${bytes(most)}${more}, ${heard(at)}${stranded ? ", cut off" : ""}`;
+function partAt({ site, held, most, least, weight, kept, heard: at, stranded }) {
+  const terms = `${least ? `, at least ${bytes(least)}` : ""}${weight === 1 ? "" : `, weight ${weight}`}`;
+  const has = `${bytes(held)}${kept ? ` + ${bytes(kept)} kept for it` : ""}`;
+  return `site ${site}: ${has} of at most ${bytes(most)}${terms}, ${heard(at)}${stranded ? ", cut off" : ""}`;
 }

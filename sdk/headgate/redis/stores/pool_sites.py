@@ -34,6 +34,7 @@ class Letter:
         most: bytes that the site can ever have.
         lacks: bytes that others lack there.
         owed: those of them that the site has above its level.
+        least: bytes that nobody takes from the site; older homes say none.
     """
 
     text: str = ""
@@ -45,6 +46,7 @@ class Letter:
     most: int = 0
     lacks: int = 0
     owed: int = 0
+    least: int = 0
 
     @classmethod
     def read(cls, text: bytes | None) -> "Letter":
@@ -52,7 +54,7 @@ class Letter:
         if not text or len(text) > MOST_LETTER:
             return cls()
         try:
-            words = record(text)
+            words = {"least": "0"} | record(text)
             numbers = {name: int(words[name]) for name in cls.__slots__ if name not in ("text", "code")}
             sound = words["code"] in _CODES and all(0 <= number < UNLIMITED for number in numbers.values())
             return cls(text.decode(), words["code"], **numbers) if sound else cls()

@@ -43,7 +43,7 @@ class Share:
     That is a destination, or a site's pool.
 
     ``need`` is what ``granted`` would be for its first in line to go, ``seen_ms`` when it was called for last,
-    ``heard``, of a site, the epoch of this pool in which that was.
+    ``heard``, of a site, the epoch of this pool in which that was, ``least`` the bytes that nobody takes from it.
     """
 
     member: str
@@ -55,6 +55,7 @@ class Share:
     need: int = 0
     seen_ms: int = 0
     heard: int = 0
+    least: int = 0
 
     @property
     def site(self) -> str:
@@ -68,9 +69,9 @@ class Share:
 
     def above(self, level: "Share") -> int:
         """Return the bytes that it holds above the level of another: more than that holds for each unit of weight."""
-        if level.reserved and not self.reserved:
-            return self.held
-        return max(0, self.held - level.held * self.weight // level.weight)
+        if (level.reserved and not self.reserved) or level.held < level.least:
+            return max(0, self.held - self.least)
+        return max(0, self.held - max(self.least, level.held * self.weight // level.weight))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +240,7 @@ class PoolStore:
                 found[name] = Share(
                     name, int(values["epoch"]), int(values["granted"]), int(values["returned"]),
                     int(values.get("weight", 1)), values["reserved"] == "1", int(values["need"]), int(values["seen"]),
-                    int(values.get("heard", 0)),
+                    int(values.get("heard", 0)), int(values.get("least", 0)),
                 )  # fmt: skip
             if cursor == b"0" or len(found) >= most:
                 return sorted(found.values(), key=lambda share: -share.held)
