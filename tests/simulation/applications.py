@@ -12,7 +12,7 @@ from headgate.policy import loads
 from tests.simulation.deployments import HOME, PART, THERE
 from tests.simulation.drawing import PROCESSES, Event
 from tests.simulation.judge.oracle import TTL, body_of, token_in, value_of
-from tests.simulation.sites import govern
+from tests.simulation.sites import govern, least_of
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
@@ -63,7 +63,7 @@ class Application:
     async def _live(self) -> None:
         self.client = await self.patiently(lambda: self.history.client(self.site).__aenter__())
         if self.queue == THERE or (self.site and not self.number):
-            await self.patiently(lambda: govern(self.client, self.site))
+            await self.patiently(lambda: govern(self.client, self.site, least_of(self.history.seed)))
         if not self.generation and not self.number:
             await self.make()
             self.history.made.set()

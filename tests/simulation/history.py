@@ -19,7 +19,7 @@ from tests.simulation.judge.rates import RATE, Rates
 from tests.simulation.loop import Process, Stuck
 from tests.simulation.nodes import NODE_FAULTS, Nodes, doors
 from tests.simulation.server import Backing, Rewrite
-from tests.simulation.sites import POOL, Letters
+from tests.simulation.sites import POOL, Letters, least_of
 from tests.simulation.world import World
 
 SETTLES: Final = 30.0
@@ -63,6 +63,7 @@ class History:
             server.watch = self._saw
         if self.letters:
             self.oracle.shared = dict.fromkeys((QUEUE, THERE), POOL)
+            self.oracle.own = {QUEUE: POOL - least_of(seed)}
         self.made = asyncio.Event()
         self._applications: list[Application] = []
         self._chance = Random(f"faults {seed}")

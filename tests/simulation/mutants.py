@@ -149,6 +149,10 @@ MUTANTS: Final = (
         script=_everywhere("math.min(p.own, share_left(s, p.part_of, p.epoch))", "p.own"),
     ),
     Mutant(
+        "a site has its least for itself", "P1", 2, scene="sites",
+        script=_everywhere("named.most, named.weight, named.least", "named.most, named.weight, 0"),
+    ),
+    Mutant(
         "a site has given back what it says, and no more", "P1", 1, scene="sites",
         script=_in("pool_site", ("math.min(math.max(m.returned, returned), m.granted)", "m.granted")),
     ),

@@ -18,13 +18,15 @@ from tests.simulation.world import World
 POOL: Final = 100
 OF_PART: Final = 70
 """Bytes of these that the part may have."""
+LEAST: Final = 20
+"""Bytes that nobody else gets, in a quarter of histories."""
 POLICIES: Final = {
     HOME: f"""
 site_name = "{HOME}"
 [[pool]]
 name = "shared"
 limit = {POOL}
-sites = {{ {PART} = {OF_PART} }}
+sites = {{ {PART} = {{ most = {OF_PART}%s }} }}
 [[destination]]
 match = "q"
 kind = "queue"
@@ -81,6 +83,14 @@ class Letters(Nodes):
                 await clients.close()
 
 
-async def govern(client: Client, site: str) -> None:
+def least_of(seed: int) -> int:
+    """Return what nobody but the part gets of the pool."""
+    return LEAST if seed % 4 == 2 else 0
+
+
+async def govern(client: Client, site: str, least: int) -> None:
     """Put the policy of a site in force."""
-    await client.apply_policy(loads(POLICIES[site], site))
+    policy = POLICIES[site]
+    if site == HOME:
+        policy %= f", least = {least}" if least else ""
+    await client.apply_policy(loads(policy, site))

@@ -35,6 +35,8 @@ from tests.support.rewriting import RewritingServer
 from tests.support.waiting import wait_for, wait_until
 
 pytestmark = [pytest.mark.one_server, pytest.mark.soak, pytest.mark.usefixtures("patient")]
+LEAST: Final = 200
+"""Bytes that nobody else has than berlin, in every other story."""
 WHILE: Final = 0.7
 """Seconds for which a master is frozen: less than Sentinels wait."""
 
@@ -68,6 +70,7 @@ class World:
     line: FaultProxy
     dice: random.Random
     led_to: str
+    least: int
     most: int = 0
     looks: int = 0
     log: list[str] = field(default_factory=list)
@@ -91,6 +94,7 @@ class World:
                 if len(sums) == 2 * len(NAMES):
                     self.most, self.looks = max(self.most, sum(sums)), self.looks + 1
                     assert sum(sums) <= LIMIT, (before, after, self.log)
+                    assert sum(sums[: len(NAMES)]) <= LIMIT - self.least, (before, after, self.log)
             await asyncio.sleep(0.02)
 
     async def fails(self) -> None:
@@ -209,7 +213,8 @@ async def failing(namespace: str, seed: int) -> AsyncIterator[World]:
             client = await stack.enter_async_context(headgate.connect(deployment.url, namespace=namespace))
             sites.append(SiteOf(name, client, deployment.url, reach=reach_of(url)))
         paris, berlin = sites
-        await paris.govern(whole(LIMIT, berlin=MOST))
+        least = LEAST if seed % 2 else 0
+        await paris.govern(whole(LIMIT, least=least, berlin=MOST))
         await berlin.govern(part("paris"), SiteOf("paris", paris.client, url))
         hosts = [f"--site-host={host}" for host in berlin.reach.hosts]
         processes = stack.enter_context(ExitStack())
@@ -221,7 +226,7 @@ async def failing(namespace: str, seed: int) -> AsyncIterator[World]:
             for name in NAMES:
                 await one.client.apply(name)
         first, second = started
-        yield World(first, second, masters, line, dice, masters["paris"].master.url)
+        yield World(first, second, masters, line, dice, masters["paris"].master.url, least)
 
 
 async def ledgers(*sites: Failing) -> dict[tuple[int, str], list[Row]]:
@@ -261,7 +266,7 @@ async def _fail_and_judge(world: World) -> None:
             task.cancel()  # once: a session that is interrupted while it closes lives on, with what it has in hand
         await asyncio.gather(*tasks, return_exceptions=True)
     await world.is_whole()
-    await served_afterwards(*world.both)
+    await served_afterwards(*world.both, world.least)
     assert world.most > 0
     found, most = above(await ledgers(*world.both), LIMIT, skew_ms=50)
     assert most > 0

@@ -104,6 +104,8 @@ class Oracle:
         self.lost_writes = False
         self.shared: dict[str, int] = {}
         """Queues that share a limit, over sites, and that limit."""
+        self.own: dict[str, int] = {}
+        """Queues that may have less of that, for the rest is the least of another site."""
         self._applying: dict[str, int] = defaultdict(int)
         self._applied: dict[str, tuple[float, float]] = {}
         """Place -> the limit that was applied last, and when that was done."""
@@ -218,6 +220,11 @@ class Oracle:
         most = max(limit + sum(back.total for back in self._back.values()), total - sight.total + before.total)
         if total > most:
             self.breaks("P1", f"{call.script} left {total} bytes of {limit} at the sites together")
+        own, back = self.own.get(place_of(name), limit), self._back[name].total if name in self._back else 0
+        if sight.total > max(own + back, before.total):
+            self.breaks(
+                "P1", f"{call.script} left {sight.total} bytes at {name}, where but {own} are not another's least"
+            )
 
     def _brought_back(self, name: str, sight: Sight) -> int:
         """Return the bytes that a destination with slices may have above its limit: one has again what was gone."""
