@@ -374,7 +374,8 @@ class Destination:
         if self.kind == "gate":
             return "KIND"
         self._meet_run(ttl_ms)
-        ruled = replace(self.rules, retry=0) != Rules() or self.shelf.waits
+        beside = self.shelf.waits or self.shelf.turns or self.shadow.text
+        ruled = beside or replace(self.rules, retry=0) != Rules()
         if self.housekeeping(sid):
             self.serve_line()
         if cid in self.orphans or (name in self.shelf.subscriptions and self.shelf.subscriptions[name].ending):

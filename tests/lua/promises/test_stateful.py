@@ -86,6 +86,31 @@ def test_what_is_due_goes_to_those_who_wait_one_each(driven: World) -> None:
     state.teardown()
 
 
+@pytest.mark.parametrize("rule", ["shadow", "turns", ""])
+def test_a_consumer_that_comes_has_those_served_who_wait_wherever_there_is_a_rule(driven: World, rule: str) -> None:
+    """Programs like one that Hypothesis found: a model that took a shadow for no rule, and what is in turn still.
+
+    Who waited while the destination learnt could go; without a rule nobody sees to that before the next call of theirs.
+    """
+    state: Any = type("Chosen", (Machine,), {"world": driven, "kind": "queue"})()
+    fair = Rules(fair="header:tenant" if rule == "turns" else "")
+    state.create(
+        limit=Amount(100, UNLIMITED), rules=fair, consumers=0, shadow="messages at_once 1" * (rule == "shadow")
+    )
+    state.send("bob", [4], 0, 0, too_much=False, skip=0, times=0)
+    state.change(Amount(100, UNLIMITED), Rules(), 0)
+    state.restart(back=False)
+    for more in (0, 1):
+        state.ask("ann", more, 0, 0, 0, 1, TTL_MS, 0)
+        state.ask("bob", 0, 0, 0, 0, 1, TTL_MS, 0)
+        state.pass_time(TTL_MS // 2 + 500 * more)
+    assert state.look().line == ["ann"]
+    state.attach("cid", 1, "red", durable=False, times=0)
+    state.all_is_well()
+    assert state.look().line == ([] if rule else ["ann"])
+    state.teardown()
+
+
 @pytest.mark.each_server
 @pytest.mark.timeout(900)  # to shrink what it found may take long
 @pytest.mark.parametrize("kind", KINDS)
