@@ -36,9 +36,7 @@ local function hand_over(caller, caller_record)
     else
       local served, bytes = grant(sid, s)
       if not served then
-        if sid ~= caller then
-          tell_if_all_is_free(sid, s)
-        end
+        tell_if_all_is_free(sid, s)
         return
       end
       leave_line(sid)

@@ -41,10 +41,10 @@ local function goes_alone(s)
     and not (d.of_slices and has_gone_alone(read_slice(d.slices_pool).granted))
 end
 
--- Once nothing is left here, the first in line is to have its pool asked for what is at other slices.
+-- Once nothing is left here, the first in line is to have its pool asked for what others have.
 local function tell_if_all_is_free(sid, s)
   local has_freed = d.pending_bytes + d.leased_bytes < raw[12] + raw[14]
-  if d.of_slices and has_freed and is_oversize(s) and is_all_there_is(s) then
+  if d.pools and has_freed and is_oversize(s) and is_all_there_is(s) then
     wake(sid, 'again')
   end
 end

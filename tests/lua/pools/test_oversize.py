@@ -217,6 +217,20 @@ async def test_once_nothing_is_left_here_its_session_hears_that_the_others_are_t
         assert await hears() == []
 
 
+async def test_a_session_that_settles_the_last_itself_hears_it_too(sliced: OversizeWorld) -> None:
+    """Mutant: only what others settle is told to it."""
+    ann, place = sliced.producers[FIRST], sliced.places[FIRST]
+    reader = await place.consumer("s")
+    await ann.ask(need=20)
+    await sliced.run(FIRST)
+    await ann.renew()
+    await ann.publish(20)
+    await waits(ann, 300)
+    async with Ear.at(place) as ear:
+        await settled(reader)
+        assert ("s", "again") in await ear.heard()
+
+
 async def test_what_was_in_hand_when_the_limit_was_lowered_is_not_alone(sliced: OversizeWorld) -> None:
     """Mutant: nothing is pending here, so it goes, whatever is at other slices."""
     ann = sliced.producers[FIRST]
@@ -238,6 +252,21 @@ async def test_a_pool_of_many_destinations_is_asked_for_all_that_it_needs(world:
     assert (await world.run("a")).lacks <= 0
     assert (await ann.renew()).granted == 300
     assert sum((await world.slices()).values()) <= 1000
+
+
+async def test_there_its_session_hears_that_the_pool_is_to_be_asked(world: PoolWorld) -> None:
+    """Mutant: only that of a slice hears it."""
+    await world.open(limit=400)
+    ann, place = world.producers["a"], world.places["a"]
+    await place.change(limit_bytes="50", oversize="allow-one")
+    await ann.ask(need=20)
+    await world.run("a")
+    await ann.renew()
+    await ann.publish(20)
+    assert await waits(ann, 300)
+    async with Ear.at(place) as ear:
+        await settled(await place.consumer("zoe"))
+        assert ("s", "again") in await ear.heard()
 
 
 SIZES = st.one_of(st.integers(1, 90), st.integers(101, 250))
