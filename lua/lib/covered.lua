@@ -7,5 +7,6 @@ local function is_covered(sid, s, bytes, count, limit_bytes)
   if fits and (alone or d.pending_bytes + bytes <= math.min(limit_bytes, d.pool_bytes)) then
     return true
   end
-  return redis.call('HGET', K_DESTINATION, 'ticket') == sid .. ' ' .. int(s.granted)
+  local one = not d.of_slices or (count == 1 and d.pending_bytes == 0) -- for whom it was lent may have gone, and several come
+  return one and redis.call('HGET', K_DESTINATION, 'ticket') == sid .. ' ' .. int(s.granted)
 end

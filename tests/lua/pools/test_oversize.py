@@ -243,6 +243,18 @@ async def test_what_was_in_hand_when_the_limit_was_lowered_is_not_alone(sliced: 
     assert credit.code == "ABOVE"
 
 
+async def test_what_was_lent_for_one_that_gave_up_is_not_for_several(sliced: OversizeWorld) -> None:
+    """Mutants: a batch goes by what was lent for one message; so does one message after another."""
+    ann = sliced.producers[FIRST]
+    await waits(ann, 300)
+    await sliced.turn(FIRST)
+    assert (await ann.renew()).granted == 300
+    assert (await ann.publish_as(ann.account(ahead=(180, 2)), 1, 90, 90)).code == "ABOVE"
+    await ann.publish(90)
+    assert (await ann.publish_as(ann.account(ahead=(90, 1)), 2, 90)).code == "ABOVE"
+    await sliced.check()
+
+
 async def test_a_pool_of_many_destinations_is_asked_for_all_that_it_needs(world: PoolWorld) -> None:
     """Mutant: it goes only where the pool has lent as much by chance."""
     await world.open(limit=1000)
