@@ -43,7 +43,7 @@ class Asked:
         came: its number among those that came to a slice; UNKNOWN for who was there before it was looked at.
         ticket: that it has there: who lost its place, and asks anew, has another.
         at_ms, due_ms: when it came there, and when it is late, by the server's calendar.
-        passed: slots that others were given while it waited.
+        passed, passed_by_bands: slots that others were given while it waited, and those of other bands.
     """
 
     key: str
@@ -54,6 +54,7 @@ class Asked:
     at_ms: int
     due_ms: int
     passed: int = 0
+    passed_by_bands: int = 0
 
     @property
     def slots(self) -> int:
@@ -126,14 +127,16 @@ class Turns:
         ]
         for name in let_in:
             for other_name, other in before.waiting.items():
-                other.passed += sight.held[name].slots if other_name != name else 0
+                one = sight.held[name]
+                other.passed += one.slots if other_name != name else 0
+                other.passed_by_bands += one.slots if other.band != one.band else 0
         if not clock_was_set or not (self._rule.by_deadline or self._rule.bands):
             for name in let_in:
                 yield from self._passed(name, before, sight, of_all=of_all)
         for name, one in sight.waiting.items() if of_all and self._rule.bands else ():
             others = [other for other in sight.waiting.values() if other.band == one.band]
-            if one.wants_of_all and others == [one] and one.passed > self._most_passed(one.band):
-                yield f"others with {one.passed} slots before {name} of band {one.band}"
+            if one.wants_of_all and others == [one] and one.passed_by_bands > self._most_passed(one.band):
+                yield f"others with {one.passed_by_bands} slots before {name} of band {one.band}"
 
     def _passed(self, name: str, before: HoldSight, sight: HoldSight, *, of_all: bool) -> Iterator[str]:
         """Return before whom one was let in, whose turn it was."""
@@ -164,7 +167,7 @@ class Turns:
             return False
         if self._rule.by_deadline:
             return other.due_ms < one.due_ms
-        least = min(before.slots_of(one.key), sight.slots_of(one.key) - one.slots)
+        least = sum(was.slots for name, was in before.held.items() if was.key == one.key and name in sight.held)
         return other.came < one.came and max(before.slots_of(other.key), sight.slots_of(other.key)) <= least
 
     def _ahead_of(self, band: int) -> float:
