@@ -143,8 +143,8 @@ import os, socket, sys, time
 text = open(sys.argv[2].removeprefix("xbean:file:")).read()
 assert os.environ["ACTIVEMQ_DATA"] in text and sys.argv[1] == "console"
 if {listens}:
-    server = socket.create_server(("127.0.0.1", int(text.partition("amqp://127.0.0.1:")[2].partition(chr(34))[0])))
     open({mark}, "w").write(str(os.getpid()))
+    server = socket.create_server(("127.0.0.1", int(text.partition("amqp://127.0.0.1:")[2].partition(chr(34))[0])))
     time.sleep(600)
 sys.exit("no memory")
 ' "$@"
@@ -169,7 +169,9 @@ def test_a_broker_is_started_on_a_port_and_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH_9.2\r\n", b""], ids=["ssh", "nothing"])
-async def test_what_speaks_no_amqp_or_says_nothing_is_not_reached(said: bytes) -> None:
+async def test_what_speaks_no_amqp_or_says_nothing_is_not_reached(
+    said: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
     over = asyncio.Event()
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -183,9 +185,10 @@ async def test_what_speaks_no_amqp_or_says_nothing_is_not_reached(said: bytes) -
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        code, out, errors = await kit("--patience", "2", f"amqp://127.0.0.1:{port}")
+        code = await asyncio.to_thread(main, ["--patience", "2", f"amqp://127.0.0.1:{port}"])
         await over.wait()
-    assert (code, out, len(errors.splitlines())) == (2, "", 1), errors
+    told = capsys.readouterr()
+    assert (code, told.out, len(told.err.splitlines())) == (2, "", 1), told.err
 
 
 def test_help_says_what_destinations_have_to_be(capsys: pytest.CaptureFixture[str]) -> None:
