@@ -1,9 +1,13 @@
 """Says how connections are made: redis-py's keyword arguments for a Redis and for a Sentinel, as a URL names them."""
 
 import socket
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from redis import DriverInfo
+from redis.asyncio.connection import RedisSSLContext, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -61,3 +65,50 @@ def widen(connection: Any) -> None:
     sock = connection._writer.get_extra_info("socket")  # noqa: SLF001 -- redis-py shows it nowhere else
     if sock is not None and sock.family == getattr(socket, "AF_UNIX", None):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, WRITE_SIZE)
+
+
+class Certificates:
+    """Certificates of one client are read once, and again when their files are others.
+
+    redis-py reads them for each connection, with all that the system trusts: 20 ms, for which the loop stands still.
+    """
+
+    __slots__ = ("_context", "_files")
+
+    def __init__(self) -> None:
+        self._context: ssl.SSLContext | None = None
+        self._files: list[tuple[int, int, int] | None] = []
+
+    def context(self, given: RedisSSLContext) -> ssl.SSLContext:
+        """Return what is in the files now.
+
+        Raises:
+            OSError: one of them is not there, or has no certificate or key; the next connection tries again.
+        """
+        system = ssl.get_default_verify_paths()
+        paths = (given.ca_certs, given.certfile, given.keyfile, system.cafile, system.capath)
+        files = [_looks(path) for path in paths]  # before they are read: what changes meanwhile is read by the next
+        if self._context is None or self._files != files:
+            given.context = None
+            self._context, self._files = given.get(), files
+        return self._context
+
+
+def _looks(path: str | None) -> tuple[int, int, int] | None:
+    try:
+        found = Path(path).stat() if path else None
+    except OSError:
+        found = None
+    return found and (found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+class SecureConnection(SSLConnection):
+    """A secure connection speaks TLS by what its client has read."""
+
+    def __init__(self, certificates: Certificates, options: Mapping[str, Any]) -> None:
+        super().__init__(**options)
+        self._certificates = certificates
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        self.ssl_context.context = self._certificates.context(self.ssl_context)
+        return super()._connection_arguments()

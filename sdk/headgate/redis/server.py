@@ -14,14 +14,20 @@ from typing import Any, Final
 import redis.exceptions as rx
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
-from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainSocketConnection
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.tasks import stop
 from headgate.core.durability import Durability, WriteProgress
 from headgate.errors import Closed, CoordinatorUnavailable, InvalidValue
 from headgate.redis.connection import CALL_TIMEOUT, Dial, ServerConnections, TooFewReplicasError
-from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options, sentinel_options
+from headgate.redis.connection_options import (
+    CONNECT_TIMEOUT,
+    Certificates,
+    SecureConnection,
+    connection_options,
+    sentinel_options,
+)  # fmt: skip
 from headgate.redis.failover import SentinelMaster, open_map, read_map
 from headgate.redis.handover import Handovers
 from headgate.redis.hints import ONE_TRY, PubSubWakeUps
@@ -61,6 +67,7 @@ class Server:
         self.waited: WaitListener | None = None
         self.calls = 0
         self._options = connection_options(url)
+        self._certificates = Certificates()
         self._forked = False
         watch(self)
         self._lanes: dict[str, ServerConnections] = {}
@@ -281,8 +288,8 @@ class Server:
 
     def _dialer(self, host: str, port: int) -> Dial:
         async def dial() -> AbstractConnection:
-            kind = SSLConnection if self.url.tls else Connection
-            return kind(host=host, port=port, db=self.url.db, **self._options)
+            options = self._options | {"host": host, "port": port, "db": self.url.db}
+            return SecureConnection(self._certificates, options) if self.url.tls else Connection(**options)
 
         return dial
 

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import shutil
 import socket
+import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import redis
@@ -17,6 +19,7 @@ import headgate
 from headgate.redis import connection_options
 from headgate.redis import server as redis_server
 from headgate.redis.bulk import BulkConnections
+from headgate.redis.url import parse_url
 from tests.support.ports import own_port
 from tests.support.waiting import wait_for, wait_until
 
@@ -91,6 +94,39 @@ async def test_messages_travel_over_tls_and_secrets_stay_unseen(certificate: Pat
         assert SECRET not in str(refused.value)
         with pytest.raises(headgate.CoordinatorUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
             await exchange(f"rediss://:{SECRET}@localhost:{port}/0")
+
+
+@pytest.mark.usefixtures("patient")
+async def test_certificates_are_read_once_and_again_when_they_are_others(
+    certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutants: each connection reads them, with all that the system trusts; what was renewed is never read."""
+    reads, port = Mock(wraps=ssl.create_default_context), own_port()
+    monkeypatch.setattr(ssl, "create_default_context", reads)
+    with server(tmp_path, *over_tls(port), "--save", "", port=port):
+        files = f"ca_file={certificate}&cert_file={certificate}&key_file={tmp_path}/key.pem"
+        place = redis_server.Server(parse_url(f"rediss://localhost:{port}/0?{files}"))
+
+        async def connect() -> None:
+            connection: Any = await place._dialer("localhost", port)()
+            try:
+                await connection.connect()
+            finally:
+                await connection.disconnect()
+
+        for _ in range(3):
+            await connect()
+        assert reads.call_count == 1
+        good = await asyncio.to_thread(certificate.read_bytes)
+        await asyncio.to_thread(certificate.write_bytes, b"no certificate")
+        for _ in range(2):
+            with pytest.raises(redis.ConnectionError, match="PEM"):
+                await connect()
+        await asyncio.to_thread(certificate.write_bytes, good)
+        await connect()
+        await connect()
+        assert reads.call_count == 4
+        await place.close()
 
 
 async def test_sentinel_says_where_the_master_is(tmp_path: Path) -> None:
