@@ -9,6 +9,7 @@ after its last call and reclaims it 0.3 TTL later (lua/lib/session.lua). The cli
 use what it holds at 0.8 TTL, counted from before the call that renewed it.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,6 +32,7 @@ class CreditLine:
         returned: given back.
         frozen: nothing may be taken, although it is there: its lease may be over.
         uses: how often something was taken by a gate; only whether it changes matters.
+        most: the limit; more is lent for one call of a gate alone, which is above it.
     """
 
     inc: int = 1
@@ -45,6 +47,7 @@ class CreditLine:
     returned_m: int = 0
     frozen: bool = False
     uses: int = 0
+    most: float = math.inf
 
     @property
     def in_hand(self) -> int:
@@ -121,6 +124,12 @@ class CreditLine:
         self.returned_m += messages
         self.spent += size
         self.spent_m += messages
+
+    def keep_within(self) -> bool:
+        """Give back what was lent for one call above the limit, which gave up; returns whether there was any."""
+        spare = self.in_hand if self.held > self.most else 0
+        self.give_back(spare, 0)
+        return spare > 0
 
     def retire(self) -> bool:
         """Give back all that is in hand, unless some is in use: taken, and neither published nor put back."""

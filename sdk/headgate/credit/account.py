@@ -277,6 +277,9 @@ class CreditAccount:
 
     def heed(self, settings: Mapping[str, str]) -> None:
         """Take in the destination's settings, as the state spells them; whoever waits asks again under them."""
+        limit = settings.get("limit_bytes", "")
+        one = settings.get("oversize") == "allow-one" and settings.get("enforce", "always") == "always"
+        self.credit.most = int(limit) if one and limit.isdigit() else math.inf
         self.observer.adopt(settings)
         self.confirmations.adopt(settings)
         if self.writer is not None:

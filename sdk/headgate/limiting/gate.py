@@ -42,7 +42,7 @@ class Permit:
             if line.inc != self._inc:
                 return  # its credit was reclaimed with the session's lease, and belongs to others
             recalled = gate._state.recalled
-            if recalled and gate._state.owes:
+            if size > line.most or (recalled and gate._state.owes):
                 line.returned += size
                 line.returned_m += 1
                 gate._account.hand_on()

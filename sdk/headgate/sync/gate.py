@@ -81,7 +81,7 @@ class Permit:
             gate._in_use -= size
             line = gate._line
             account = gate._account
-            owed = account.state.recalled and account.state.owes
+            owed = size > line.most or (account.state.recalled and account.state.owes)
             if line.inc == self._inc:  # else its credit was reclaimed with the session's lease, and belongs to others
                 if owed:
                     line.returned += size

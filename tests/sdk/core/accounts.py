@@ -63,7 +63,7 @@ class Flight:
 class Session:
     """One account, and all that it needs of its surroundings."""
 
-    def __init__(self, name: str, world: "World", window: int) -> None:
+    def __init__(self, name: str, world: "World", window: int, *, holds_messages: bool = True) -> None:
         self.when_full: WhenFull = BLOCK
         self.hard = self.unreported = self.pooled = False
         self.consumers: Collection[Any] = ()
@@ -71,7 +71,7 @@ class Session:
         self.name, self.world = name, world
         self.account = Account(
             "orders", name, CreditLine(), Lease(TTL), IDLE, self, self, self, lambda: 1, resumes=False,
-            holds_messages=True,
+            holds_messages=holds_messages,
         )  # fmt: skip
         self.account.resize(window, 1)
         self.items: list[Outgoing] = []

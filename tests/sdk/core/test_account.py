@@ -60,6 +60,25 @@ def test_one_who_gives_up_leaves_the_line_of_the_destination_at_once() -> None:
     assert call.totals.size == 0, "in no line"
 
 
+@pytest.mark.parametrize("recalled", [False, True])
+def test_what_a_gate_was_lent_for_one_call_that_gave_up_goes_back(recalled: bool) -> None:
+    """Mutants: several go by it; so they do where others wait."""
+    ann = Session("ann", World(), 1000, holds_messages=False)
+    line, state = ann.account.credit, ann.account
+    line.most = 1000
+    line.raise_to(3000, 10)
+    assert line.take(3000)
+    assert not state.admit()
+    assert line.in_hand == line.returned == 0, "it is in use"
+    state.recalled = recalled
+    line.put_back(3000)
+    state.freed()
+    assert (line.held, line.in_hand) == (0, 0)
+    line.raise_to(4000, 10)
+    state.admit()
+    assert line.in_hand == 1000, "within the limit it is kept"
+
+
 def test_what_pools_were_asked_for_one_that_is_gone_is_no_word_for_the_next() -> None:
     """Mutant: whoever is first by then goes by that answer."""
     world = World()

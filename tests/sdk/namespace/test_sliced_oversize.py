@@ -124,6 +124,35 @@ async def test_calls_of_a_gate_above_its_limit_go_alone(client: headgate.Client,
         assert sorted(await levels(client, "calls", SLICES)) == [0, 0, 0, 2000]
 
 
+@pytest.mark.parametrize("slices", [1, SLICES])
+async def test_no_calls_of_a_gate_go_by_what_one_above_its_limit_had(client: headgate.Client, slices: int) -> None:
+    """Mutants: what it had stays in hand, for several; so does what came as it gave up."""
+    await client.apply("calls", kind="gate", limit=LIMIT, slices=slices, oversize="allow-one")
+    async with client.session() as session:
+        gate = await session.gate("calls")
+
+        async def one_of_two_goes() -> None:
+            async with gate.admit(900, timeout=GUARD):
+                assert gate.try_admit(900) is None
+                with pytest.raises(CreditTimeout):
+                    await gate.admit(900, timeout=0.1).__aenter__()
+
+        async with gate.admit(3000, timeout=GUARD):
+            pass
+        await one_of_two_goes()
+        gave_up = asyncio.ensure_future(gate.admit(3000, timeout=GUARD).__aenter__())
+        await wait_until(lambda: all_is_lent(client, slices), timeout=GUARD)
+        gave_up.cancel()
+        await asyncio.wait([gave_up])
+        if not gave_up.cancelled():
+            gave_up.result().release()
+        await one_of_two_goes()
+
+
+async def all_is_lent(client: headgate.Client, slices: int) -> bool:
+    return max(await levels(client, "calls", slices)) == 3000
+
+
 async def waits(client: headgate.Client, name: str) -> bool:
     return (await client.explain(name)).blocked > 0
 

@@ -180,6 +180,7 @@ class Account:
         """Note that a permit was put back while somebody waits for it, here or elsewhere."""
         if self.waiters.stopped or (self.recalled and not self.alone_in_line):
             self._give_back = True
+            self.credit.keep_within()
         else:
             self.admit()
 
@@ -700,6 +701,8 @@ class Account:
     def admit(self) -> bool:
         """Pay for as many of those that wait as the credit covers; returns whether anybody was paid."""
         paid = self.outbox.admit()
+        if not self._holds_messages and self.credit.keep_within():
+            self._wanted = True
         if paid:
             self._pools_asked_at = math.inf  # for those, not for who comes next
         if paid and self.waiters.announced:
