@@ -6,6 +6,7 @@ from random import Random
 from typing import Final
 
 from tests.simulation.cluster import RESHARD
+from tests.simulation.judge.alone import LARGE
 from tests.simulation.judge.oracle import TTL
 from tests.simulation.nodes import NODE_FAULTS
 from tests.simulation.shards import SHARD_FAULTS
@@ -51,12 +52,14 @@ class Scene:
         nodes: through which all goes; 0 for clients that come to Redis themselves.
         holds: whether there is a limiter, and nothing else.
         rated: whether the queue has a rate of sends.
+        large: whether messages above the limit of the queue go alone.
     """
 
     servers: str = "alone"
     nodes: int = 0
     holds: bool = False
     rated: bool = False
+    large: bool = False
 
 
 SCENES: Final = {
@@ -68,6 +71,7 @@ SCENES: Final = {
     "sites": Scene("sites"),
     "limiters of a cluster": Scene("cluster", holds=True),
     "rates of a cluster": Scene("cluster", rated=True),
+    "large ones of a cluster": Scene("cluster", large=True),
 }
 
 
@@ -111,6 +115,8 @@ def drawn(seed: int, scene: Scene) -> list[Event]:
         calls += some(chance.randint(0, 2), ("order",), lambda: chance.choice((0, 1)))
     if scene.rated:
         calls += some(chance.randint(12, 24), ("send",), lambda: 12)
+    if scene.large:
+        calls += some(chance.randint(4, 8), ("send",), lambda: chance.choice(LARGE))
     if scene.holds:
         calls = [event for event in calls if event.what == "slices"]
         calls += some(chance.randint(12, 24), ("take",), lambda: chance.randrange(TAKES))

@@ -13,6 +13,7 @@ from tests.simulation.applications import FROM, GATE, ORDER_BY, QUEUE, TO, Appli
 from tests.simulation.deployments import THERE
 from tests.simulation.drawing import FAULTS, OF_SERVERS, PROCESSES, SCENES, SITE_CUT, SPAN, Event, drawn
 from tests.simulation.holders import Holder
+from tests.simulation.judge.alone import Alone
 from tests.simulation.judge.holdings import Holdings
 from tests.simulation.judge.oracle import TTL, Oracle
 from tests.simulation.judge.rates import RATE, Rates
@@ -50,13 +51,16 @@ class History:
             self.slices[QUEUE] = {"slices": 3, "order_by": ORDER_BY if seed % 2 else None}
         if self.scene.rated:
             self.slices[QUEUE] |= {"send_rate": f"{RATE.rate:g}/s", "send_burst": RATE.burst}
+        if self.scene.large:
+            self.slices[QUEUE] |= {"oversize": "allow-one"}
         self.letters = Letters(self.world) if self.scene.servers == "sites" else None
         self.destinations = DESTINATIONS | (BRIDGED if self.nodes else {})
         if self.letters:
             del self.destinations[QUEUE]  # which is as the policy says
         self._kind = Holder if self.scene.holds else Application
         loop = self.world.loop
-        self.oracle = Rates(loop) if self.scene.rated else Holdings(loop, seed) if self.scene.holds else Oracle(loop)
+        judges = Rates if self.scene.rated else Alone if self.scene.large else Oracle
+        self.oracle = Holdings(loop, seed) if self.scene.holds else judges(loop)
         self.world.deployment.oracle = self.oracle
         self.world.deployment.later = self._later
         for server in self.world.deployment.servers:

@@ -184,4 +184,9 @@ MUTANTS: Final = (
         "a slice itself gives back what it has in hand of a rate", "P8", 16, scene="rates of a cluster",
         client=_speaks_for_slices,
     ),
+    Mutant(
+        "for a message above the limit its slice borrows while no other has anything", "P1", 0,
+        scene="large ones of a cluster",
+        script=_everywhere("(lacks_all(m) and p.granted == m.granted - m.returned)", "lacks_all(m)"),
+    ),
 )  # fmt: skip

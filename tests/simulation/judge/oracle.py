@@ -204,7 +204,7 @@ class Oracle:
             highest = self._highest[whole(name)] = max(self._highest[whole(name)], sight.limit)
             total = self._total(name)
             most = max(highest + self._brought_back(name, sight), total_before)
-        if total > most:
+        if total > most and not self.may_be_above(name):
             self.breaks("P1", f"{call.script} left {total} bytes pending and leased of {sight.limit:.0f} at {name}")
         if limit := self.shared.get(place_of(name), 0):
             self._over_sites(name, call, before, sight, limit)
@@ -235,6 +235,11 @@ class Oracle:
     def _total(self, name: str) -> int:
         """Return what is pending and leased at all slices of a destination."""
         return sum(sight.total for sight in self._parts(name))
+
+    def may_be_above(self, name: str) -> bool:
+        """Return whether what is there may be above its limit."""
+        del name
+        return False
 
     def _parts(self, name: str) -> list[Sight]:
         return [sight for one, sight in self.last.items() if whole(one) == whole(name)]
