@@ -81,6 +81,18 @@ def test_messages_go_through_without_await(threads: headgate.sync.Client) -> Non
         producer.send(b"x")
 
 
+def test_no_calls_of_a_gate_go_by_what_one_above_its_limit_had(threads: headgate.sync.Client) -> None:
+    """Mutant: what it had stays in hand as it ends, for several."""
+    threads.apply("calls", kind="gate", limit=1000, oversize="allow-one")
+    with threads.session("s") as session:
+        gate = session.gate("calls")
+        for _ in range(2):
+            with gate.admit(3000, timeout=GUARD):
+                assert gate.try_admit(900) is None
+            with gate.admit(900, timeout=GUARD), pytest.raises(CreditTimeout), gate.admit(900, timeout=0.1):
+                pass
+
+
 def test_errors_are_those_of_the_async_side(threads: headgate.sync.Client, redis_url: str) -> None:
     threads.apply("full", limit=1000)
     threads.apply("gate", kind="gate", limit=100)
