@@ -25,6 +25,14 @@ local function first_of(line)
     return unit
   end
 
+  -- Whoever is in line keeps its start where lines begin anew; who was parked had none.
+  local function start_in(unit, score)
+    if line > 0 then
+      return score % BETWEEN
+    end
+    return score < 1 and score * PARKED % BETWEEN or start_of(key_of(unit), unit)
+  end
+
   -- Of all bands, where none is named.
   local function first_of_band(band, is_aged, yields)
     local begins, ends = line * SPAN, (line + 1) * SPAN
@@ -48,7 +56,7 @@ local function first_of(line)
     local id, ticket = first_waiter(unit)
     local h = id and read_hold(id)
     if h then
-      local start = d.order and ticket or (score - line * SPAN) % BETWEEN -- lines that begin anew know no deadlines
+      local start = d.order and ticket or start_in(unit, score + 0) -- lines that begin anew know no deadlines
       return { line = line, unit = unit, key = key_of(unit), start = start, id = id, ticket = ticket, h = h, is_aged = is_aged,
         yields = yields }
     end

@@ -70,8 +70,9 @@ local function park_unit(unit, wait_us)
   redis.call('ZREM', K_SHARES, unit)
 end
 
-local function begin_line_anew()
-  redis.call('ZUNIONSTORE', K_LINE, 1, K_LINE, 'WEIGHTS', 1 / PARKED)
+-- All are in one line then, as they were; those of another count have no start that says anything now.
+local function begin_line_anew(is_other_count)
+  redis.call('ZUNIONSTORE', K_LINE, 1, K_LINE, 'WEIGHTS', 1 / PARKED / (is_other_count and PARKED or 1))
   redis.call('DEL', K_SHARES)
 end
 
@@ -79,13 +80,14 @@ end
 local function number_lines()
   if d.turns > MOST_TURNS then -- the count begins anew, and all who wait are looked at
     d.turns = 0
-    begin_line_anew()
+    begin_line_anew(true)
   end
   local lines = (limiter.text or '') .. (d.order and ' ' .. d.order or '')
   if limiter.lines ~= lines then
-    begin_line_anew()
+    local was_by_deadline = not d.order and string.find(limiter.lines or '', ' deadline$')
+    begin_line_anew(was_by_deadline)
     forget_clocks()
-    if not d.order and string.find(limiter.lines or '', ' deadline$') then -- those who come now stand behind all deadlines
+    if was_by_deadline then -- those who come now stand behind all deadlines
       d.tickets = math.max(d.tickets, limiter.now_ms + MOST_PATIENCE_MS)
     end
     limiter.lines = lines

@@ -125,7 +125,7 @@ BANDS: Final = (
      f"{_TERMS}::test_how_fast_what_is_held_comes_back_is_learnt_while_somebody_waits"),
     ("P12", "lib/admitting", "string.find(text, '!', 1, true)", "false",
      f"{_TERMS}::test_a_caller_may_ask_for_it_alone"),
-    ("P7", "lib/turns", "if not d.order and string.find", "if false and string.find",
+    ("P7", "lib/turns", "= not d.order and string.find", "= false and string.find",
      f"{_TERMS}::test_who_waited_by_deadline_goes_before_those_who_come_once_that_is_switched_off"),
     ("P7", "lib/turns", "  if d.order then -- by the deadline of its first", "  if false then",
      f"{_TERMS}::test_the_earliest_deadline_goes_first_within_a_band"),

@@ -174,6 +174,73 @@ async def test_those_who_wait_are_found_where_limits_come_in_another_order(limit
     assert await limiter.admit("cid.1", "slots=1", key="c", wait_ms=9000) == "held"
 
 
+@pytest.mark.parametrize("key_limits", ["", "tokens rate 0.5 1"], ids=["in line", "of its key"])
+@pytest.mark.parametrize("changes", [(1,), (1, 3)], ids=["once", "twice"])
+async def test_who_waits_for_a_rate_keeps_its_turn_where_limits_change(
+    limiter: Limiter, changes: tuple[int, ...], key_limits: str
+) -> None:
+    """Mutants: all begin anew, by their names; one that waited for a limit of its key goes first."""
+    await limiter.create("tokens rate 1 1", key_limits)
+    keys = {
+        "ann.1": "y",
+        "bob.1": "z",
+        "cid.1": "m",
+        "dan.1": "b",
+        "eve.1": "a",
+        "fay.1": "c",
+        "bob.2": "z",
+        "fay.2": "c",
+    }
+    there = [*keys][:5]
+
+    async def all_ask() -> None:
+        for hold in there:
+            answer = await limiter.admit(hold, "tokens=1", key=keys[hold], wait_ms=99_000, ttl=60_000)
+            assert answer.split()[0] in ("wait", "held")
+
+    await all_ask()
+    for second in range(1, 9):
+        await limiter.wait(1000)
+        if second in changes:
+            await limiter.change(limits=f"more at_once {second};tokens rate 1 1")
+            there += ["fay.1", "bob.2"] if second == 1 else ["fay.2"]
+        await all_ask()
+    order = [text.split(":")[1] for _, text in await limiter.events() if text.startswith("held:")]
+    assert order == [*keys][: 6 + len(changes)]
+
+
+async def test_who_waited_for_a_rate_by_deadline_goes_before_those_who_come_later(limiter: Limiter) -> None:
+    """Mutant: a deadline is taken for what a key got."""
+    await limiter.create("tokens rate 1 1", order="deadline")
+    assert await limiter.admit("ann.1", "tokens=1") == "held"
+    assert (await limiter.admit("bob.1", "tokens=1", key="z", wait_ms=90_000)).startswith("wait ")
+    await limiter.change(order="")
+    assert (await limiter.admit("cid.1", "tokens=1", key="a", wait_ms=90_000)).startswith("wait ")
+    await limiter.wait(1000)
+    assert (await limiter.admit("cid.1", "tokens=1", key="a", wait_ms=90_000)).startswith("wait ")
+    assert await limiter.admit("bob.1", "tokens=1", key="z", wait_ms=90_000) == "held"
+
+
+async def test_who_waited_in_turn_goes_by_when_it_came_once_deadlines_count(limiter: Limiter) -> None:
+    """Mutant: what a key got is taken for a deadline."""
+    await limiter.create("tokens rate 1 1")
+    keys = {"ann.1": "y", "bob.1": "z", "dan.1": "b", "bob.2": "z", "cid.1": "a"}
+
+    async def ask(*holds: str) -> list[str]:
+        asked = [await limiter.admit(hold, "tokens=1", key=keys[hold], wait_ms=90_000, ttl=60_000) for hold in holds]
+        return [answer.split()[0] for answer in asked]
+
+    assert await ask("ann.1", "bob.1", "dan.1") == ["held", "wait", "wait"]
+    await limiter.wait(1000)
+    assert await ask("bob.1", "bob.2", "cid.1") == ["held", "wait", "wait"]
+    await limiter.change(order="deadline")
+    assert await ask("dan.1", "bob.2", "cid.1") == ["wait", "wait", "wait"]
+    await limiter.wait(1000)
+    assert await ask("dan.1", "bob.2", "cid.1") == ["held", "wait", "wait"]
+    await limiter.wait(1000)
+    assert await ask("cid.1", "bob.2") == ["wait", "held"]
+
+
 async def test_those_who_hold_alike_go_in_turn(limiter: Limiter) -> None:
     """Mutant: they go by their names, so that some never go."""
     await limiter.create("slots at_once 1")
