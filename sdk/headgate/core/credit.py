@@ -32,7 +32,7 @@ class CreditLine:
         returned: given back.
         frozen: nothing may be taken, although it is there: its lease may be over.
         uses: how often something was taken by a gate; only whether it changes matters.
-        most: the limit; more is lent for one call of a gate alone, which is above it.
+        most: the limit of a gate; more is lent for one call alone, which is above it.
     """
 
     inc: int = 1
@@ -124,6 +124,10 @@ class CreditLine:
         self.returned_m += messages
         self.spent += size
         self.spent_m += messages
+
+    def is_lent_to_another(self, size: int) -> bool:
+        """Return whether what is in hand was lent for one call above the limit, and not for this."""
+        return self.held > self.most and (size <= self.most or self.held > self.in_hand)
 
     def keep_within(self) -> bool:
         """Give back what was lent for one call above the limit, which gave up; returns whether there was any."""

@@ -169,7 +169,7 @@ class Outbox:
         paid, credit = False, self.credit
         # Looked at before it is taken: most who wait go on to, and threads need not wait for each other over that.
         while (head := self.head()) and not self.spooling and head.size <= credit.granted - credit.spent:
-            if not credit.take(head.size):
+            if (not self.holds_messages and credit.is_lent_to_another(head.size)) or not credit.take(head.size):
                 break
             self.waiting.popleft()
             paid = True

@@ -79,6 +79,21 @@ def test_what_a_gate_was_lent_for_one_call_that_gave_up_goes_back(recalled: bool
     assert line.in_hand == 1000, "within the limit it is kept"
 
 
+@pytest.mark.parametrize("first", [900, 2000])
+def test_what_a_gate_was_lent_for_one_call_is_for_none_of_those_who_wait(first: int) -> None:
+    """Mutants: all that it covers go by it together; so do those behind another above the limit."""
+    ann = Session("ann", World(), 1000, holds_messages=False)
+    line, state = ann.account.credit, ann.account
+    line.most = 1000
+    gives_up, *others = [ann.send(size) for size in (3000, first, 900)]
+    ann.give_up(gives_up)
+    line.frozen = False  # its lease is not over
+    line.raise_to(3000, 10)
+    assert state.admit() == (first > line.most)
+    assert [other.done.done() for other in others] == [first > line.most, False]
+    assert (line.in_hand, line.returned) == (0, 3000 - line.held)
+
+
 def test_what_pools_were_asked_for_one_that_is_gone_is_no_word_for_the_next() -> None:
     """Mutant: whoever is first by then goes by that answer."""
     world = World()
