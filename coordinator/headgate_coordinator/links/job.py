@@ -16,6 +16,8 @@ from headgate.errors import HeadgateError
 _log = logging.getLogger("headgate.explain.links")
 AGAIN: Final = 0.5
 """Seconds between two tries."""
+LOG_EVERY: Final = 60.0
+"""Seconds in which a defect is logged once, with its traceback."""
 
 
 class LinkTotals(NamedTuple):
@@ -54,6 +56,7 @@ class Job(ABC, Generic[_Kind]):
         self.link, self.fence = link, fence
         self.later = 0
         self._trouble: Trouble | None = STARTING
+        self._log_at = 0.0
         self._task = asyncio.create_task(self._run(), name=f"headgate {link.kind} {link.link}")
 
     @property
@@ -94,7 +97,9 @@ class Job(ABC, Generic[_Kind]):
                     _log.warning("%s %s (%s) does not work: %s", link.kind, link.name, link.link, trouble.text)
                 self._trouble = trouble
             except Exception as error:  # noqa: BLE001 -- a defect ends no link for good
-                _log.exception("%s %s (%s) failed, and begins anew", self.link.kind, self.link.name, self.link.link)
+                if (now := asyncio.get_running_loop().time()) >= self._log_at:
+                    self._log_at = now + LOG_EVERY
+                    _log.exception("%s %s (%s) failed, and begins anew", self.link.kind, self.link.name, self.link.link)
                 self._trouble = Trouble.of("error", f"an unexpected {type(error).__name__}, which its node's log has")
             if not self.later:
                 await asyncio.sleep(AGAIN)

@@ -17,11 +17,13 @@ pytestmark = pytest.mark.one_server
 async def test_a_link_whose_work_fails_unexpectedly_says_so_and_begins_anew(
     redis_url: str, cleanup_namespace: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Mutant: its task ends, and the node keeps its lease: nothing moves, and nobody hears why."""
-    perform, fails = LinkWorker.perform, True
+    """Mutants: its task ends, and the node keeps its lease: nothing moves, and nobody hears why; each try is logged."""
+    perform, fails, failed = LinkWorker.perform, True, 0
 
     async def failing(worker: LinkWorker, call: object) -> object:
+        nonlocal failed
         if fails:
+            failed += 1
             raise ZeroDivisionError("a defect")
         return await perform(worker, call)  # type: ignore[arg-type]  # it is a call
 
@@ -32,12 +34,15 @@ async def test_a_link_whose_work_fails_unexpectedly_says_so_and_begins_anew(
         await supervisor.start()
         try:
             await wait_until(lambda: any("ZeroDivisionError" in str(fact.trouble) for fact in supervisor.facts()))
+            seen = failed
+            await wait_until(lambda: failed > seen)
             await send(client, "orders", b"one")
             fails = False
             await wait_until(lambda: _has(client, b"one"))
         finally:
             await supervisor.close()
-    assert any(record.levelno == logging.ERROR and record.exc_info for record in caplog.records)
+    logged = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert [bool(record.exc_info) for record in logged] == [True]
 
 
 async def _has(client: headgate.Client, body: bytes) -> bool:
