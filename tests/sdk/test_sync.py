@@ -93,6 +93,18 @@ def test_no_calls_of_a_gate_go_by_what_one_above_its_limit_had(threads: headgate
                 pass
 
 
+def test_what_a_gate_was_lent_for_one_call_is_for_no_thread_that_does_not_wait(threads: headgate.sync.Client) -> None:
+    threads.apply("calls", kind="gate", limit=1000, oversize="allow-one")
+    with threads.session("s") as session:
+        gate = session.gate("calls", window=1000)
+        with gate.admit(1, timeout=GUARD):
+            pass
+        gate._line.lent = True
+        assert gate.try_admit(1) is None
+        with gate.admit(1, timeout=GUARD):
+            pass
+
+
 def test_errors_are_those_of_the_async_side(threads: headgate.sync.Client, redis_url: str) -> None:
     threads.apply("full", limit=1000)
     threads.apply("gate", kind="gate", limit=100)

@@ -33,6 +33,7 @@ class CreditLine:
         frozen: nothing may be taken, although it is there: its lease may be over.
         uses: how often something was taken by a gate; only whether it changes matters.
         most: the limit of a gate; more is lent for one call alone, which is above it.
+        lent: whether more than that came, and nobody has looked yet for whom; nothing is for those who do not wait.
     """
 
     inc: int = 1
@@ -48,6 +49,7 @@ class CreditLine:
     frozen: bool = False
     uses: int = 0
     most: float = math.inf
+    lent: bool = False
 
     @property
     def in_hand(self) -> int:
@@ -115,6 +117,7 @@ class CreditLine:
         more = granted > self.granted or granted_m > self.granted_m
         self.granted = max(self.granted, granted)
         self.granted_m = max(self.granted_m, granted_m)
+        self.lent = self.held > self.most
         return more
 
     def give_back(self, size: int, messages: int) -> None:
@@ -132,7 +135,8 @@ class CreditLine:
     def keep_within(self) -> bool:
         """Give back what was lent for one call above the limit, which gave up; returns whether there was any."""
         spare = self.in_hand if self.held > self.most else 0
-        self.give_back(spare, 0)
+        CreditLine.give_back(self, spare, 0)
+        self.lent = False
         return spare > 0
 
     def retire(self) -> bool:

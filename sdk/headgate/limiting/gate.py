@@ -106,6 +106,7 @@ class Admission(Permit):
             spent <= line.granted
             and line.spent_m < line.granted_m
             and not line.frozen
+            and not line.lent
             and not gate._outbox.waiting
             and monotonic() <= gate._lease.use_until
         ):
@@ -226,6 +227,7 @@ class Gate:
             spent > line.granted
             or line.spent_m >= line.granted_m
             or line.frozen
+            or line.lent
             or self._outbox.waiting
             or monotonic() > self._lease.use_until
         ):

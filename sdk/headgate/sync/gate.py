@@ -51,6 +51,7 @@ class SharedCreditLine(CreditLine):
     publish = _locked(CreditLine.publish)
     raise_to = _locked(CreditLine.raise_to)
     give_back = _locked(CreditLine.give_back)
+    keep_within = _locked(CreditLine.keep_within)
     retire = _locked(CreditLine.retire)
     start_anew = _locked(CreditLine.start_anew)
 
@@ -124,6 +125,7 @@ class Admission(Permit):
                 and spent <= line.granted
                 and line.spent_m < line.granted_m
                 and not line.frozen
+                and not line.lent
                 and not gate._outbox.waiting
                 and _monotonic() <= gate._lease.use_until
             ):
@@ -243,6 +245,7 @@ class Gate:
                 and spent <= line.granted
                 and line.spent_m < line.granted_m
                 and not line.frozen
+                and not line.lent
                 and not self._outbox.waiting
                 and _monotonic() <= self._lease.use_until
             ):

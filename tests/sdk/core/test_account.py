@@ -94,6 +94,21 @@ def test_what_a_gate_was_lent_for_one_call_is_for_none_of_those_who_wait(first: 
     assert (line.in_hand, line.returned) == (0, 3000 - line.held)
 
 
+def test_what_a_gate_was_lent_for_one_who_is_gone_goes_back_at_once() -> None:
+    """Mutants: it stays in hand where nobody waits as it comes; whoever comes meanwhile may take it."""
+    ann = Session("ann", World(), 1000, holds_messages=False)
+    line, state = ann.account.credit, ann.account
+    line.most = 1000
+    item = ann.send(3000)
+    call = state.call(0.0)
+    assert isinstance(call, Acquire)
+    ann.give_up(item)
+    assert line.raise_to(2000, 10)
+    assert line.lent
+    state.hear(call, Credit("OK", granted=3000, granted_m=10), 0.1)
+    assert (line.in_hand, line.lent) == (0, False)
+
+
 def test_what_pools_were_asked_for_one_that_is_gone_is_no_word_for_the_next() -> None:
     """Mutant: whoever is first by then goes by that answer."""
     world = World()

@@ -38,6 +38,17 @@ async def test_a_permit_is_held_inside_its_block_and_put_back_after(client: head
     assert await counts(client, "gate") == (0, 0)
 
 
+async def test_what_was_lent_for_one_call_is_for_none_that_does_not_wait(client: headgate.Client) -> None:
+    await client.apply("gate", kind="gate", limit=1000, oversize="allow-one")
+    async with client.session("s") as session:
+        gate = await session.gate("gate", window=1000)
+        taken(gate, 1).release()
+        gate._credit.lent = True
+        assert gate.try_admit(1) is None
+        async with gate.admit(1, timeout=GUARD):  # by the line, where it is looked at
+            pass
+
+
 async def test_releasing_twice_frees_once(client: headgate.Client) -> None:
     await client.apply("gate", kind="gate", limit=100)
     async with client.session("s") as session:
