@@ -117,7 +117,7 @@ class CreditLine:
         more = granted > self.granted or granted_m > self.granted_m
         self.granted = max(self.granted, granted)
         self.granted_m = max(self.granted_m, granted_m)
-        self.lent = self.held > self.most
+        self.lent = self.granted - self.used - self.returned > self.most
         return more
 
     def give_back(self, size: int, messages: int) -> None:

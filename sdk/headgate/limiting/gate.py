@@ -105,8 +105,7 @@ class Admission(Permit):
         if (
             spent <= line.granted
             and line.spent_m < line.granted_m
-            and not line.frozen
-            and not line.lent
+            and not (line.frozen or line.lent)
             and not gate._outbox.waiting
             and monotonic() <= gate._lease.use_until
         ):

@@ -124,8 +124,7 @@ class Admission(Permit):
                 is_free
                 and spent <= line.granted
                 and line.spent_m < line.granted_m
-                and not line.frozen
-                and not line.lent
+                and not (line.frozen or line.lent)
                 and not gate._outbox.waiting
                 and _monotonic() <= gate._lease.use_until
             ):
@@ -244,8 +243,7 @@ class Gate:
                 is_free
                 and spent <= line.granted
                 and line.spent_m < line.granted_m
-                and not line.frozen
-                and not line.lent
+                and not (line.frozen or line.lent)
                 and not self._outbox.waiting
                 and _monotonic() <= self._lease.use_until
             ):

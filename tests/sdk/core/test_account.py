@@ -103,6 +103,7 @@ def test_what_a_gate_was_lent_for_one_who_is_gone_goes_back_at_once() -> None:
     call = state.call(0.0)
     assert isinstance(call, Acquire)
     ann.give_up(item)
+    line.frozen = False  # its lease is not over
     assert line.raise_to(2000, 10)
     assert line.lent
     state.hear(call, Credit("OK", granted=3000, granted_m=10), 0.1)

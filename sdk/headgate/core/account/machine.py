@@ -658,7 +658,7 @@ class Account:
         else:
             self._effects.granted(answer.epoch, answer.granted, answer.granted_m)
         waiting = self.outbox.waiting
-        served = self.admit()
+        served = (bool(waiting) or line.lent) and self.admit()
         head = waiting[0] if waiting else None
         asked = head is self._asked_for or self._spools  # not one that came during the call
         again_at = now + answer.again_ms / 1000
