@@ -39,6 +39,7 @@ class SharedPace:
         self._task: asyncio.Task[None] | None = None
         self._is_closed = self._is_detached = False
         self._unread = 0
+        self._stirs = asyncio.Event()
 
     def look(self) -> None:
         """Begin where there is something to judge by, after a change of settings or feeds."""
@@ -63,6 +64,8 @@ class SharedPace:
     def _saw(self) -> None:
         feeds, now = self._feeds(), asyncio.get_running_loop().time()
         held = sum(feed.held_messages for feed in feeds)
+        if held or self._first.is_slow or self._first.source.failure is not None:
+            self._stirs.set()  # it is idle no more
         self._spell.saw(now, held, more=not held and any(one.machine.look_at <= now for one in feeds))
 
     async def _keep(self) -> None:
@@ -85,7 +88,11 @@ class SharedPace:
         first, feeds, loop = self._first, tuple(self._feeds()), asyncio.get_running_loop()
         self._saw()
         if not (first.is_slow or any(feed.held_messages for feed in feeds)):
-            return period
+            if first.source.failure is not None:
+                return period
+            self._stirs.clear()
+            await self._stirs.wait()
+            return 0.0  # so the first reading of a busy spell comes soon after that begins, and not a period later
         others = [feed for feed in feeds if feed is not first]
         seen = [await self._look(first)]  # first: what is settled from now on is in what others say
         seen += await asyncio.gather(*map(self._look, others))

@@ -11,6 +11,7 @@ import pytest
 import headgate
 from headgate import SlowConsumer
 from headgate.consuming import busy_spell
+from headgate.consuming.shared_pace import SharedPace
 from headgate.redis.keys import Address
 from headgate.redis.stores.paces import Pace, PaceStore
 from tests.sdk.consuming.test_consumer import receive
@@ -46,6 +47,38 @@ async def test_a_slow_consumer_is_told_once_and_its_session_too(
         await wait_until(lambda: not consumer.is_slow)
     assert caplog.text.count("is slow") == 1
     assert caplog.text.count("is no longer slow") == 1
+
+
+async def test_the_first_reading_comes_as_a_busy_spell_begins_and_the_next_after_a_period(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutants: it comes a period after hands were found empty; each spell has one."""
+    judge, look = SharedPace._judge, PaceStore.look
+    rounds, looks, waits = list[int](), list[str](), set[float]()
+
+    async def judged(pace: SharedPace, period: float) -> float:
+        rounds.append(len(rounds))
+        waits.add(wait := await judge(pace, period))
+        return wait
+
+    async def looked(store: PaceStore, part: Address, session: str, number: int) -> Pace:
+        looks.append(part.name)
+        return await look(store, part, session, number)
+
+    monkeypatch.setattr(SharedPace, "_judge", judged)
+    monkeypatch.setattr(PaceStore, "look", looked)
+    await client.apply("orders", kind="queue", slices=3, slow_rate=1000, slow_period="1h")
+    async with client.session("s") as session:
+        consumer = await session.consumer("orders", window=9)
+        await wait_until(lambda: rounds)
+        assert not looks, "it has nothing to do"
+        for _ in range(3):
+            await stock(client, 3, 3)
+            taken = [await receive(consumer) for _ in range(3)]
+            await wait_until(lambda: judgements(client, consumer))
+            await asyncio.gather(*(message.accept(confirm=True) for message in taken))
+        await wait_until(lambda: any(wait > 3000 for wait in waits), description="the next is an hour later")
+        assert sorted(looks) == ["orders", "orders#1", "orders#2"]
 
 
 async def test_what_waits_at_all_slices_is_too_much_together(client: headgate.Client) -> None:
