@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from headgate.core.names import decode_name
 from headgate.core.policy import Policy, Resolved
 from headgate.core.settings_table import STORES
-from headgate.explain.causes import REFERENCE_BYTES
 from headgate.explain.destination_facts import MOST_REFERENCES
+from headgate.explain.spool_causes import REFERENCE_BYTES
 from headgate.policy.check import examples, place_of
 from headgate_coordinator.policy.finding import Finding
 

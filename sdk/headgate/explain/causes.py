@@ -1,17 +1,14 @@
 """A destination is held up by causes, judged from facts, the most important first. No I/O and no clock."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from headgate.core.names import decode_name
 from headgate.explain.destination_facts import DestinationFacts
 from headgate.explain.gate_causes import bucket, hold_off, spread_anew
 from headgate.explain.idle_consumers import ELSEWHERE, NAMED, beside
 from headgate.explain.model import Cause, Reason
-from headgate.explain.views import Limit, PoolView, StoreView, Unit, amount, count
-
-REFERENCE_BYTES: Final = 64
-"""More than a reference to a spooled message takes."""
+from headgate.explain.spool_causes import spool
+from headgate.explain.views import Limit, PoolView, Unit, amount, count
 
 
 def judge(facts: DestinationFacts) -> tuple[Reason, ...]:
@@ -76,7 +73,7 @@ def _rules(facts: DestinationFacts) -> Iterator[Reason]:
         yield Reason("enforcement-off", why, rule=facts.rule("enforce"))
         return
     yield from _hysteresis(facts)
-    yield from _spool(facts)
+    yield from spool(facts)
     by_limit = [reason for reason in _limits(facts) if not facts.stores or reason.limit is not facts.limits[0]]
     by_pool = list(_pools(facts))
     least = min((reason.limit.free or 0 for reason in by_limit if reason.limit), default=None)
@@ -178,42 +175,6 @@ def _pool_holders(pool: PoolView | None) -> str:
     return f";{total} others hold {max(0, others)}{f': {named}' if named else ''}"
 
 
-def _spool(facts: DestinationFacts) -> Iterator[Reason]:
-    """Say what becomes of payloads for which memory has no room."""
-    memory, references = facts.limits[0], facts.references
-    if not (facts.is_lent_short or (memory.free is not None and memory.free < facts.need)):
-        return
-    for store in sorted(facts.stores, key=lambda store: store.free is None or store.free >= facts.need):
-        yield _spools_to(store, references, facts.need)
-
-
-def _spools_to(store: StoreView, references: Limit, need: int) -> Reason:
-    """Return what becomes of those payloads that go to a store."""
-    if store.free is not None and store.free < need:
-        return Reason(
-            "store-full",
-            f"memory is full, and so is spool store {store.name}: {store.held} of {store.limit} bytes are held",
-            Limit("bytes", store.limit, store.held, store.leased, store.rule),
-            store.rule,
-            f"settle what was spooled, or raise the limit of store {store.name}",
-            settle=need - store.free,
-            raise_to=store.held + store.leased + need,
-        )
-    if references.free is not None and references.free < REFERENCE_BYTES:
-        return Reason(
-            "store-full",
-            f"memory is full, and so is the limit of references to spooled messages: they take {references.pending} of "
-            f"{references.limit} bytes",
-            references,
-            references.rule,
-            f"settle what was spooled, or raise limit_references: each message in store {store.name} takes up to "
-            f"{REFERENCE_BYTES} bytes",
-        )
-    room = "" if store.free is None else f", which has {store.free} bytes left"
-    which = f" that are {store.takes}" if store.takes else ""
-    return Reason("spooling", f"memory is full: payloads{which} go to spool store {store.name}{room}")
-
-
 def _rate(facts: DestinationFacts) -> list[Reason]:
     """Say how long until the destination's shared rates allow one message, or the bytes needed."""
     found = []
@@ -256,7 +217,28 @@ def _limits(facts: DestinationFacts) -> Iterator[Reason]:
 
 def _reached(facts: DestinationFacts, limit: Limit, need: int) -> Reason:
     cause, why = _why(facts, limit, need)
+    if cause == "oversize":
+        return _alone(facts, why, limit, need)
     return _shortage(facts, cause, f"{limit.reached(facts.fields['kind'])}: {why}", limit, need)
+
+
+def _alone(facts: DestinationFacts, why: str, limit: Limit, need: int) -> Reason:
+    """Return what a message above the whole limit waits for: that all else is gone, and not that it fits."""
+    total = limit.pending + limit.leased + need
+    of_others = max(0, total - limit.pending - max(facts.size, need))  # what it has in hand itself is for it
+    ways = [
+        f"{verb} {_amount(facts, size)}" for verb, size in (("settle", limit.pending), ("release", of_others)) if size
+    ]
+    return Reason(
+        "oversize",
+        f"{limit.reached(facts.fields['kind'])}: {why}",
+        limit,
+        limit.rule,
+        f"{' and '.join(ways) or 'wait until it is served'}, or raise limit to {total}",
+        _soon(facts, limit, limit.pending + of_others),
+        settle=limit.pending + of_others,
+        raise_to=total,
+    )
 
 
 def _shortage(facts: DestinationFacts, cause: Cause, text: str, limit: Limit, need: int) -> Reason:
@@ -298,8 +280,9 @@ def _soon(facts: DestinationFacts, limit: Limit, short: int) -> float | None:
 
 
 def _why(facts: DestinationFacts, limit: Limit, need: int) -> tuple[Cause, str]:
-    if limit.limit is not None and need > limit.limit:
-        size = _amount(facts, need)
+    whole = max(facts.size, need)
+    if limit.unit == "bytes" and limit.limit is not None and whole > limit.limit - limit.kept:
+        size = _amount(facts, whole)
         return "oversize", f"a message of {size} is larger than that, and goes alone once nothing else is pending"
     if limit.pending + _in_hand(facts, limit) + need <= (limit.limit or 0) or facts.fields["kind"] == "gate":
         return _leased(facts, limit)
@@ -335,10 +318,7 @@ def _leased(facts: DestinationFacts, limit: Limit) -> tuple[Cause, str]:
     doubt = facts.number("ttl_ms") * 0.6 / 1000
     top = others[0]
     if top.silent > doubt:
-        return (
-            "holder-lost",
-            f"{top.session} holds credit for {_amount(facts, top.bytes)} and was not heard of for {top.silent:.1f} s",
-        )
+        return "holder-lost", f"{top.held(facts.fields['kind'])} and was not heard of for {top.silent:.1f} s"
     amounts = [(one.session, one.bytes if limit.unit == "bytes" else one.messages) for one in others[:NAMED]]
     named = ", ".join(f"{session} {_amount(facts, number, limit.unit)}" for session, number in amounts)
     return "leased", f"what is missing {what}: {named}"

@@ -43,6 +43,7 @@ class DestinationFacts:
         stores: its spool stores, that of durable messages first; of the message in question, where that is known.
         pools: those that it takes slices of; empty also when they were not read.
         paid: whether what waits has its credit, so that only a rate can hold it up.
+        size: bytes of what waits, of which it lacks ``need``, where that is known to be above the whole limit; else 0.
     """
 
     name: str
@@ -63,6 +64,7 @@ class DestinationFacts:
     stores: tuple[StoreView, ...] = ()
     pools: tuple[PoolView, ...] = ()
     paid: bool = False
+    size: int = 0
 
     def number(self, field: str, default: float = 0) -> float:
         """Return a field as a number."""
@@ -146,6 +148,7 @@ def read(
         need = _needs(snapshot.own)
     if need is None:
         need = waiters[0].needs if waiters and not session else 1
+    subject = snapshot.own if session else next((one for _, one in snapshot.waiters), {})
     pace = _pace(snapshot)
     return DestinationFacts(
         name=name,
@@ -168,6 +171,7 @@ def read(
         stores=tuple(store for lasting, store in stores_of(snapshot) if durable in (None, lasting)),
         pools=tuple(_pool(name, pool, encoded, snapshot) for encoded, pool in snapshot.pools.items()),
         paid=paid,
+        size=_size_alone(subject),
     )
 
 
@@ -181,6 +185,13 @@ def held(record: Mapping[str, str]) -> tuple[int, int]:
 
 def _needs(record: Mapping[str, str]) -> int:
     return max(0, int(record["need"]) - int(record["granted"]))
+
+
+def _size_alone(record: Mapping[str, str]) -> int:
+    """Return the bytes that a session waits for at once; 0 unless it wants nothing, as lua/lib/oversize.lua has it."""
+    if not record or int(record["want"]) >= int(record["need"]):
+        return 0
+    return int(record["need"]) - int(record["used"]) - int(record["returned"])
 
 
 def _limit(fields: Mapping[str, str], unit: Unit) -> Limit:

@@ -44,7 +44,7 @@ def explain(
     """
     facts = read(name, snapshot, sessions or {}, session, need, paid=paid, durable=durable)
     causes = judge(facts)
-    first, fields = causes[0], snapshot.fields
+    first, fields, in_hand = causes[0], snapshot.fields, facts.in_hand(session)
     stores = [store for _, store in stores_of(snapshot)]
     return Explanation(
         destination=name,
@@ -74,7 +74,8 @@ def explain(
         pools=facts.pools,
         session=session,
         place=snapshot.place,
-        holds=facts.in_hand(session)[0],
+        holds=in_hand[0],
+        holds_messages=in_hand[1] if facts.fields.get("limit_messages", "unlimited") != "unlimited" else 0,
         deadlock=deadlock,
         later=facts.count("later"),
         next_due_in=max(0.0, (int(fields["next_due"]) - snapshot.now_ms) / 1000) if "next_due" in fields else None,

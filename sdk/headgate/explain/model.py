@@ -10,7 +10,7 @@ from headgate.explain.limiter_view import LimiterView
 from headgate.explain.limiter_words import duration, shadow_text
 from headgate.explain.link_view import LinkAt, LinkEnds, LinkView, Side
 from headgate.explain.turns import Turns
-from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Waiter, amount, count
+from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Waiter, count, credit
 
 State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
 Cause = Literal[
@@ -155,8 +155,9 @@ class Explanation:
         store: the spool store, where it has one.
         store_nonpersistent: the one in its place for messages that are not durable, where it has two.
         pools: those that it takes slices of, and who holds them; read only while somebody waits.
-        session: whose view it is, with its ``place`` in line and the bytes of credit it ``holds``; empty for nobody's.
-            At a limiter the place is that of the first admission of the session, or of the key, that was asked about.
+        session: whose view it is, with its ``place`` in line, the bytes of credit it ``holds`` and, where their number
+            has a limit, the messages; empty for nobody's. At a limiter the place is that of the first admission of the
+            session, or of the key, that was asked about.
         deadlock: the cycle that the wait is part of; None where none is known, which is not to say that there is none.
         upstream: the links that fill it, as the policy has them.
         downstream: the links that take from it.
@@ -197,6 +198,7 @@ class Explanation:
     session: str = ""
     place: int = 0
     holds: int = 0
+    holds_messages: int = 0
     upstream: tuple[LinkAt, ...] = ()
     downstream: tuple[LinkAt, ...] = ()
     chain: tuple[Hop, ...] = ()
@@ -253,7 +255,8 @@ class Explanation:
             total = "unlimited" if limit.limit is None else str(limit.limit)
             rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""
             gate = {"bytes": "size", "messages": "calls"}[limit.unit] if self.kind == "gate" else limit.unit
-            yield f"  {gate}: {limit.pending} pending + {limit.leased} leased of {total}{rule}"
+            leased = f" + {limit.leased} leased" if limit.limit is not None or self.kind == "gate" else ""
+            yield f"  {gate}: {limit.pending} pending{leased} of {total}{rule}"
         yield from (f"  {store}" for store in (self.store, self.store_nonpersistent) if store is not None)
         held = "in hand" if self.kind == "gate" else "pending"
         yield from (f"  {shadow_text(shadow, None, held)}" for shadow in self.shadows)
@@ -266,8 +269,10 @@ class Explanation:
     def _who(self) -> Iterator[str]:
         if self.session and self.limiter is None:
             line = f"place {self.place} in line" if self.place else "not in line"
-            yield f"  {self.session}: {line}, holds credit for {amount(self.holds, 'bytes', self.kind)}"
-        yield from (f"  {leaser.text(self.kind)}" for leaser in self.leasers)
+            yield f"  {self.session}: {line}, holds credit for {credit(self.holds, self.holds_messages, self.kind)}"
+        # Credit for messages alone means nothing where their number has no limit.
+        counted = any(limit.unit == "messages" and limit.limit is not None for limit in self.limits)
+        yield from (f"  {leaser.text(self.kind)}" for leaser in self.leasers if leaser.bytes or counted)
         yield from (f"  {waiter.text(self.kind)}" for waiter in self.waiters)
         if self.blocked > len(self.waiters) > 0:
             yield f"  and {self.blocked - len(self.waiters)} more in line"

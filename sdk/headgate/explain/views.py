@@ -18,6 +18,13 @@ def amount(number: int, unit: Unit, kind: str) -> str:
     return str(number) if unit == "bytes" else count(number, "call")
 
 
+def credit(size: int, messages: int, kind: str) -> str:
+    """Return an amount of credit: its bytes, or its messages where it is for these alone."""
+    if messages and not size:
+        return count(messages, "call" if kind == "gate" else "message")
+    return amount(size, "bytes", kind)
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """One limit and how much of it is taken. ``limit`` None: unlimited. ``rule``: where it was set, if a policy did.
@@ -110,7 +117,11 @@ class Leaser:
     def text(self, kind: str) -> str:
         """Return it in words, at a destination of that kind."""
         silent = f", not heard of for {self.silent:.1f} s" if self.silent >= 1 else ""
-        return f"{self.session} holds credit for {amount(self.bytes, 'bytes', kind)}{silent}"
+        return f"{self.held(kind)}{silent}"
+
+    def held(self, kind: str) -> str:
+        """Return what it holds in words, at a destination of that kind."""
+        return f"{self.session} holds credit for {credit(self.bytes, self.messages, kind)}"
 
 
 @dataclass(frozen=True, slots=True)

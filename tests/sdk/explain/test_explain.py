@@ -51,6 +51,77 @@ async def test_what_it_says_would_free_it_frees_it_and_less_does_not(scene: Scen
         assert (await scene.client.explain("orders")).blocked == blocked
 
 
+async def test_above_the_limit_what_is_pending_is_to_be_settled_and_the_message_has_its_whole_size(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    """Mutant: it is to fit under the limit."""
+    await client.apply("orders", limit=1000, oversize="allow-one")
+    async with client.session("a") as session, other.session("b") as second:
+        producer, beside = await session.producer("orders"), await second.producer("orders")
+        await beside.send(bytes(200))
+        large = asyncio.ensure_future(producer.send(bytes(3000), timeout=GUARD))
+        await wait_until(lambda: waiting(client, "orders"))
+        for options in ({}, {"producer": session.id}):
+            told = await client.explain("orders", **options)
+            in_use, lacks = told.limits[0], told.waiters[0].needs
+            of_others = in_use.leased - (3004 - lacks)
+            assert (told.cause, told.settle) == ("oversize", in_use.pending + of_others), told
+            assert told.raise_to == in_use.pending + in_use.leased + lacks
+            assert "a message of 3004 bytes is larger than that" in told.reason
+            assert told.remedy.startswith(f"settle {in_use.pending} bytes")
+        with pytest.raises(headgate.CreditTimeout, match=r"a message of 3004 bytes .*; settle 203 bytes") as caught:
+            await producer.send(bytes(3000), timeout=0.3)
+        assert caught.value.explanation is not None
+        assert caught.value.explanation.cause == "oversize"
+        await client.purge("orders")
+        await large
+
+
+@pytest.mark.parametrize(("holds", "gate"), [(0, False), (7, False), (60, True)])
+@pytest.mark.parametrize("in_hand", [0, 20])
+async def test_above_the_limit_credit_of_others_is_to_be_released(
+    scene: Scene, holds: int, in_hand: int, gate: bool
+) -> None:
+    """Mutants: what the message has in hand is not a part of it, or is for others to give back."""
+    await scene.make("gate" if gate else "queue", limit_bytes="100", oversize="allow-one")
+    if holds:
+        await scene.lease("holder", holds)
+    if not gate:
+        await scene.send("filler", 50)
+    if in_hand:
+        await scene.lease("large", in_hand)
+    await scene.wait("large", 400)
+    told, pending = await scene.client.explain("orders"), 0 if gate else 50
+    ways = {0: "settle 50 bytes", 7: "settle 50 bytes and release 7 bytes", 60: "release 60"}
+    assert told.remedy == f"{ways[holds]}, or raise limit to {pending + holds + 400}"
+    assert told.settle == pending + holds
+    assert f"a message of 400{'' if gate else ' bytes'} is larger" in told.reason
+    assert told.waiters[0].needs == 400 - in_hand
+
+
+async def test_credit_for_messages_is_told_where_their_number_has_a_limit(scene: Scene) -> None:
+    """Mutants: it is told as no bytes; it is told where it means nothing."""
+    await scene.make(limit_bytes="1000", limit_messages="10")
+    await scene.send("filler", 850)
+    await scene.lease("holder", 50)
+    await scene.lease("counts", 0, 3)
+    for field in ("granted", "used"):  # it has sent something before
+        await scene.rewrite("counts", field, 9)
+    await scene.wait("waiter", 200)
+    told = str(await scene.client.explain("orders"))
+    assert "\n  messages: 1 pending + 4 leased of 10\n" in told
+    assert "\n  counts holds credit for 3 messages\n" in told
+    mine = str(await scene.client.explain("orders", producer="counts"))
+    assert "\n  counts: not in line, holds credit for 3 messages\n" in mine
+    await scene.store.apply(scene.address, {"limit_messages": "unlimited"}, mode="change", ttl_ms=TTL_MS)
+    told = str(await scene.client.explain("orders"))
+    assert "\n  messages: 1 pending of unlimited\n" in told
+    assert "holder holds credit for 50 bytes" in told
+    assert "counts holds" not in told
+    mine = str(await scene.client.explain("orders", producer="counts"))
+    assert "\n  counts: not in line, holds credit for 0 bytes\n" in mine
+
+
 async def test_a_session_that_has_credit_for_messages_is_not_told_to_wait_for_it(scene: Scene) -> None:
     await scene.make(limit_bytes="1000", limit_messages="12")
     async with scene.client.session("shop") as session:

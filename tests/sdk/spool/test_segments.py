@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate import InvalidValue, PolicyError
 from headgate.core.segment import MARK, Reference, is_reference, pack
-from headgate.explain.causes import REFERENCE_BYTES
+from headgate.explain.spool_causes import REFERENCE_BYTES
 from headgate.message import encode
 from headgate.spool.storage import shown
 from headgate.spool.stores import SpoolSettings, store_fields
