@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from contextlib import AsyncExitStack, ExitStack, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from itertools import pairwise
 
@@ -17,7 +18,7 @@ from headgate.redis.replies import Recount
 from headgate.redis.stores.pools import PoolStore, Slice
 from tests.faults.deployments import Replicated, ask, is_linked, is_master
 from tests.faults.traffic import GUARD
-from tests.sdk.workers import Worker
+from tests.sdk.crew import Crew
 from tests.support.cluster import RedisCluster3
 from tests.support.waiting import wait_until
 
@@ -39,13 +40,34 @@ async def read(client: headgate.Client, pool: str) -> list[Slice]:
     return found
 
 
-async def used(client: headgate.Client, pool: str = POOL) -> int:
-    """Return what is pending and leased at all slices together, at a moment when nothing moves."""
+async def at_rest(client: headgate.Client, pool: str = POOL) -> list[int]:
+    """Return what is pending and leased at each slice, at a moment when nothing moves."""
     before, after = await read(client, pool), await read(client, pool)
     while before != after:
         await asyncio.sleep(PAUSE)
         before, after = after, await read(client, pool)
-    return sum(one.used for one in after)
+    return [one.used for one in after]
+
+
+async def used(client: headgate.Client, pool: str = POOL) -> int:
+    """Return what is pending and leased at all slices together."""
+    return sum(await at_rest(client, pool))
+
+
+async def kill_masters(
+    cluster: Replicated, dice: random.Random, crew: Crew, judge: Callable[[], Awaitable[None]]
+) -> None:
+    """Kill two of the masters, one after the other, some with a process of the crew; judge before and after each."""
+    pairs = list(zip(cluster.masters, cluster.replicas, strict=True))
+    dice.shuffle(pairs)
+    for master, replica in pairs[:2]:
+        await judge()
+        await wait_until(partial(is_linked, replica), timeout=GUARD)
+        master.kill9()
+        if dice.random() < 0.5:
+            crew.kill_one()
+        await wait_until(partial(is_master, replica), timeout=GUARD)
+        await judge()
 
 
 class Seen:
@@ -92,42 +114,19 @@ async def test_no_kill_of_masters_and_senders_overdraws_the_limit(
         subscription = "all" if kind == "topic" else None
         consumer = await session.consumer("orders", window=5, subscription=subscription, durable=kind == "topic")
         consuming = asyncio.ensure_future(seen.consume(consumer))
-        with ExitStack() as stack:
-
-            def begin(number: int) -> Worker:
-                return stack.enter_context(Worker("sliced", cluster.url, client.namespace, "orders", 1, 3, number))
-
-            workers = [begin(number) for number in range(2)]
-            for worker in workers:
-                await asyncio.to_thread(worker.ready)
+        async with Crew("sliced", cluster.url, client.namespace, "orders", 1, 3) as crew:
 
             async def judge() -> None:
                 """See what there is while everybody stands still. What a failover brought back is beyond the limit."""
+                await seen.more(dice.randrange(20, 60))
                 seen.goes_on.clear()
-                for worker in workers:
-                    worker.sigstop()
-                assert await used(client) <= LIMIT + seen.again
-                if in_messages:
-                    assert await used(client, OF_MESSAGES) <= MOST + seen.messages_again
-                for worker in workers:
-                    worker.sigcont()
+                with crew.still():
+                    assert await used(client) <= LIMIT + seen.again
+                    if in_messages:
+                        assert await used(client, OF_MESSAGES) <= MOST + seen.messages_again
                 seen.goes_on.set()
 
-            pairs = list(zip(cluster.masters, cluster.replicas, strict=True))
-            dice.shuffle(pairs)
-            for round_, (master, replica) in enumerate(pairs[:2]):
-                await seen.more(dice.randrange(20, 60))
-                await judge()
-                await wait_until(partial(is_linked, replica), timeout=GUARD)
-                master.kill9()
-                if dice.random() < 0.5:
-                    workers.pop(0).kill9()
-                    workers.append(begin(10 + round_))
-                await wait_until(partial(is_master, replica), timeout=GUARD)
-                await seen.more(dice.randrange(20, 60))
-                await judge()
-            for worker in workers:
-                worker.kill9()
+            await kill_masters(cluster, dice, crew, judge)
         consuming.cancel()
         assert all(one < other for numbers in seen.numbers.values() for one, other in pairwise(numbers))
         counted: Recount = await until_answered(lambda _: None)(client.recount, "orders")  # a busy machine is slow
@@ -144,44 +143,18 @@ async def test_no_kill_of_masters_and_senders_has_anything_beside_what_goes_alon
         await client.apply("orders", kind="queue", limit=limit, slices=SLICES, oversize="allow-one")
         consumer = await session.consumer("orders", window=5)
         consuming = asyncio.ensure_future(seen.consume(consumer))
-        with ExitStack() as stack:
-
-            def begin(number: int) -> Worker:
-                return stack.enter_context(Worker("sliced", cluster.url, client.namespace, "orders", 1, 3, number))
-
-            workers = [begin(number) for number in range(2)]
-            for worker in workers:
-                await asyncio.to_thread(worker.ready)
+        async with Crew("sliced", cluster.url, client.namespace, "orders", 1, 3) as crew:
 
             async def judge() -> None:
                 """See what there is while everybody stands still. What a failover brought back may be beside it."""
+                await seen.more(dice.randrange(10, 30))
                 seen.goes_on.clear()
-                for worker in workers:
-                    worker.sigstop()
-                before, after = await read(client, POOL), await read(client, POOL)
-                while before != after:
-                    before, after = after, await read(client, POOL)
-                levels = [one.used for one in after]
-                assert sum(levels) <= limit + seen.again or sum(levels) - max(levels) <= seen.again, levels
-                for worker in workers:
-                    worker.sigcont()
+                with crew.still():
+                    levels = await at_rest(client)
+                    assert sum(levels) <= limit + seen.again or sum(levels) - max(levels) <= seen.again, levels
                 seen.goes_on.set()
 
-            pairs = list(zip(cluster.masters, cluster.replicas, strict=True))
-            dice.shuffle(pairs)
-            for round_, (master, replica) in enumerate(pairs[:2]):
-                await seen.more(dice.randrange(10, 30))
-                await judge()
-                await wait_until(partial(is_linked, replica), timeout=GUARD)
-                master.kill9()
-                if dice.random() < 0.5:
-                    workers.pop(0).kill9()
-                    workers.append(begin(10 + round_))
-                await wait_until(partial(is_master, replica), timeout=GUARD)
-                await seen.more(dice.randrange(10, 30))
-                await judge()
-            for worker in workers:
-                worker.kill9()
+            await kill_masters(cluster, dice, crew, judge)
         consuming.cancel()
 
 
@@ -193,36 +166,14 @@ async def test_no_kill_of_masters_and_holders_overdraws_the_limit_of_a_gate(
     dice = random.Random(seed)
     async with headgate.connect(cluster.url, namespace=cleanup_namespace) as client:
         await client.apply("orders", kind="gate", limit=LIMIT, slices=SLICES)
-        with ExitStack() as stack:
-
-            def begin(number: int) -> Worker:
-                return stack.enter_context(Worker("admits", cluster.url, client.namespace, "orders", 1, number))
-
-            workers = [begin(number) for number in range(2)]
-            for worker in workers:
-                await asyncio.to_thread(worker.ready)
+        async with Crew("admits", cluster.url, client.namespace, "orders", 1) as crew:
 
             async def judge() -> None:
                 await asyncio.sleep(dice.random())
-                for worker in workers:
-                    worker.sigstop()
-                assert await used(client) <= LIMIT
-                for worker in workers:
-                    worker.sigcont()
+                with crew.still():
+                    assert await used(client) <= LIMIT
 
-            pairs = list(zip(cluster.masters, cluster.replicas, strict=True))
-            dice.shuffle(pairs)
-            for round_, (master, replica) in enumerate(pairs[:2]):
-                await judge()
-                await wait_until(partial(is_linked, replica), timeout=GUARD)
-                master.kill9()
-                if dice.random() < 0.5:
-                    workers.pop(0).kill9()
-                    workers.append(begin(10 + round_))
-                await wait_until(partial(is_master, replica), timeout=GUARD)
-                await judge()
-            for worker in workers:
-                worker.kill9()
+            await kill_masters(cluster, dice, crew, judge)
         async with client.session("last") as last, (await last.gate("orders", window=5)).admit(LIMIT, timeout=GUARD):
             assert await used(client) <= LIMIT, "nothing stays with the dead"
 

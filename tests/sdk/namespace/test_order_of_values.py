@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections import Counter
-from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 
@@ -19,8 +18,8 @@ from headgate.message import encode
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.pools import PoolStore
 from headgate.redis.stores.spreads import SpreadStore
+from tests.sdk.crew import Crew
 from tests.sdk.observing import GUARD
-from tests.sdk.workers import Worker
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -321,26 +320,13 @@ async def test_no_kill_while_slices_change_breaks_the_order_or_stops_the_others(
         await cluster.apply("orders", kind="queue", limit=limit, slices=3, order_by="header:from")
         consumer = await session.consumer("orders", window=10)
         consuming = asyncio.ensure_future(consume(consumer))
-        with ExitStack() as stack:
-
-            def begin(number: int) -> Worker:
-                return stack.enter_context(
-                    Worker("by_value", cluster_url, cleanup_namespace, "orders", 1, f"w{number}")
-                )
-
-            workers = [begin(number) for number in range(2)]
-            for worker in workers:
-                await asyncio.to_thread(worker.ready)
-            for round_ in range(3):
+        async with Crew("by_value", cluster_url, cleanup_namespace, "orders", 1, name="w{}") as crew:
+            for _ in range(3):
                 await cluster.apply("orders", slices=dice.choice([1, 2, 4, 6]))
                 await asyncio.sleep(dice.random() / 2)
-                workers.pop(0).kill9()
-                workers.append(begin(2 + round_))
-                await asyncio.to_thread(workers[-1].ready)
+                await crew.replace_one()
                 before = count()
                 await wait_until(lambda: count() > before + 8, timeout=120)  # noqa: B023 -- it is over by then
-            for worker in workers:
-                worker.kill9()
         assert all(one < next_ for numbers in received.values() for one, next_ in pairwise(numbers))
         assert len(received) > 8
         fields = await PoolStore(cluster.store.server).fields(PoolAddress.of(cleanup_namespace, "orders#0"))

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from importlib.resources.abc import Traversable
 from typing import Any
 from unittest.mock import patch
@@ -15,8 +15,8 @@ from headgate import CreditTimeout, DestinationFull, InvalidValue, MessageTooLar
 from headgate.redis import scripts
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.pools import PoolStore, Slice
+from tests.sdk.crew import Crew
 from tests.sdk.observing import GUARD, drain, field
-from tests.sdk.workers import Worker
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
@@ -385,26 +385,12 @@ async def test_no_kill_at_any_moment_overdraws_a_pool_or_leaks_of_it(
             return received > wanted
 
         consuming = [asyncio.ensure_future(consume(consumer)) for consumer in consumers]
-        with ExitStack() as stack:
-            workers = [
-                stack.enter_context(Worker("spread", cluster_url, cluster.namespace, "d", 1, len(names), number))
-                for number in range(2)
-            ]
-            for worker in workers:
-                await asyncio.to_thread(worker.ready)
-            for round_ in range(5):
+        async with Crew("spread", cluster_url, cluster.namespace, "d", 1, len(names)) as crew:
+            for _ in range(5):
                 wanted = received + dice.randrange(30)
                 await wait_until(enough, timeout=120)
                 assert await slices(cluster, names) <= limit, "more than there is"
-                workers.pop(0).kill9()
-                workers.append(
-                    stack.enter_context(
-                        Worker("spread", cluster_url, cluster.namespace, "d", 1, len(names), 10 + round_)
-                    )
-                )
-                await asyncio.to_thread(workers[-1].ready)
-            for worker in workers:
-                worker.kill9()
+                await crew.replace_one()
         for consumer in consumers:
             await consumer.close()
         await asyncio.gather(*consuming)

@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ from headgate.core.names import slice_name
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.pools import PoolStore, Slice
 from headgate.redis.stores.sliced_reads import every_slice
+from tests.sdk.crew import Crew
 from tests.sdk.observing import GUARD
-from tests.sdk.workers import Worker
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -227,23 +226,12 @@ async def test_no_kill_at_any_moment_overdraws_the_limit_or_leaks_of_it(
     async with cluster.session("in") as session:
         consumer = await session.consumer("orders", window=2)
         consuming = asyncio.ensure_future(consume(consumer))
-        with ExitStack() as stack:
-
-            def begin(number: int) -> Worker:
-                return stack.enter_context(Worker("sliced", cluster_url, cluster.namespace, "orders", 1, 3, number))
-
-            workers = [begin(number) for number in range(2)]
-            for worker in workers:
-                await asyncio.to_thread(worker.ready)
-            for round_ in range(3):
+        async with Crew("sliced", cluster_url, cluster.namespace, "orders", 1, 3) as crew:
+            for _ in range(3):
                 until = count + dice.randrange(30)
                 await wait_until(lambda until=until: count > until, timeout=120)  # type: ignore[misc]
                 assert await held(cluster, 6) <= limit, "more than there is"
-                workers.pop(0).kill9()
-                workers.append(begin(10 + round_))
-                await asyncio.to_thread(workers[-1].ready)
-            for worker in workers:
-                worker.kill9()
+                await crew.replace_one()
         await consumer.close()
         await consuming
     assert int((await pool(cluster))["peak_bytes"]) <= limit

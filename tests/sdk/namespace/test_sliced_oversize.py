@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,8 +15,8 @@ from headgate.core.names import slice_name
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.pools import PoolStore
 from headgate.redis.stores.sliced_reads import every_slice
+from tests.sdk.crew import Crew
 from tests.sdk.observing import GUARD, look
-from tests.sdk.workers import Worker
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -215,21 +215,10 @@ async def test_no_kill_at_any_moment_has_anything_beside_it_or_leaks(
     async with cluster.session("in") as session:
         consumer = await session.consumer("orders", window=2)
         consuming = asyncio.ensure_future(received.consume(consumer))
-        with ExitStack() as stack:
-
-            def begin(number: int) -> Worker:
-                return stack.enter_context(Worker("sliced", cluster_url, cluster.namespace, "orders", 1, 3, number))
-
-            workers = [begin(number) for number in range(2)]
-            for worker in workers:
-                await asyncio.to_thread(worker.ready)
-            for round_ in range(2 if seed == 1 else 4):
+        async with Crew("sliced", cluster_url, cluster.namespace, "orders", 1, 3) as crew:
+            for _ in range(2 if seed == 1 else 4):
                 await wait_until(received.more(dice.randrange(8)), timeout=120)
-                workers.pop(0).kill9()
-                workers.append(begin(10 + round_))
-                await asyncio.to_thread(workers[-1].ready)
-            for worker in workers:
-                worker.kill9()
+                await crew.replace_one()
         await consumer.close()
         await consuming
     assert received.beside == []

@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
 
@@ -17,8 +16,8 @@ from headgate.core.names import slice_name
 from headgate.redis.keys import Address, PoolAddress, parse_key, slot_of
 from headgate.redis.stores.pools import PoolStore, Slice
 from headgate.redis.stores.sliced_reads import every_slice
+from tests.sdk.crew import Crew
 from tests.sdk.observing import GUARD, field, look
-from tests.sdk.workers import Worker
 from tests.support.faultproxy import FaultProxy
 from tests.support.waiting import wait_until
 
@@ -302,22 +301,11 @@ async def test_no_kill_at_any_moment_overdraws_the_limit_or_leaks_of_it(
     async with cluster.session("in") as session:
         consumer = await session.consumer("orders", window=2)
         consuming = asyncio.ensure_future(received.consume(consumer))
-        with ExitStack() as stack:
-
-            def begin(number: int) -> Worker:
-                return stack.enter_context(Worker("sliced", cluster_url, cluster.namespace, "orders", 1, 3, number))
-
-            workers = [begin(number) for number in range(2)]
-            for worker in workers:
-                await asyncio.to_thread(worker.ready)
-            for round_ in range(4):
+        async with Crew("sliced", cluster_url, cluster.namespace, "orders", 1, 3) as crew:
+            for _ in range(4):
                 await wait_until(received.more(dice.randrange(30)), timeout=120)
                 assert await held(cluster, "orders", 6) <= limit, "more than there is"
-                workers.pop(0).kill9()
-                workers.append(begin(10 + round_))
-                await asyncio.to_thread(workers[-1].ready)
-            for worker in workers:
-                worker.kill9()
+                await crew.replace_one()
         assert received.in_order()
         await consumer.close()
         await consuming
