@@ -291,6 +291,7 @@ async def test_what_a_session_holds_at_slices_beside_is_its_own(scene: Scene) ->
     await scene.send("filler", 700)
     await scene.wait("shop", 200)
     heard = await scene.us() // 1000 - 1000
+    await scene.fields(sliced=3)  # first: a node makes no slice of a destination that has none
     for name in ("orders#1", "orders#2"):
         beside = Scene(scene.client, scene.direct, name)
         await beside.make()
@@ -298,7 +299,7 @@ async def test_what_a_session_holds_at_slices_beside_is_its_own(scene: Scene) ->
         for field, number in (("granted", 80), ("granted_m", 1), ("seen", heard)):
             await beside.rewrite("shop", field, number)
         await beside.fields(leased_bytes=80, leased_messages=1)
-    await scene.fields(sliced=3, limit_bytes=1000)
+    await scene.fields(limit_bytes=1000)
     told = await scene.client.explain("orders", producer="shop")
     assert (told.cause, told.settle, told.holds) == ("no-consumer", 60, 160)
     (one,) = told.leasers
