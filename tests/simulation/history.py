@@ -189,6 +189,7 @@ class History:
             for server in self.world.deployment.servers:
                 self.world.network.cut(one.process, server.process, self.world.loop.now + seconds)
             one.frozen_until = max(one.frozen_until, self.world.loop.now + seconds)
+            self.oracle.hindered = max(self.oracle.hindered, one.frozen_until)
 
     def _reset(self, one: Application | None, _: float) -> None:
         if one is not None:
@@ -220,5 +221,6 @@ class History:
 
     def _silence(self, seconds: float) -> None:
         """Note that nobody is answered for a while."""
+        self.oracle.hindered = max(self.oracle.hindered, self.world.loop.now + seconds)
         for one in self._living():
             one.frozen_until = max(one.frozen_until, self.world.loop.now + seconds)

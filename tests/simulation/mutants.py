@@ -189,4 +189,8 @@ MUTANTS: Final = (
         scene="large ones of a cluster",
         script=_everywhere("(lacks_all(m) and p.granted == m.granted - m.returned)", "lacks_all(m)"),
     ),
+    Mutant(
+        "a message above the limit goes once nothing is stored at any slice", "P6", 7, scene="large ones of a cluster",
+        script=_everywhere(" or (lacks_all(m) and p.granted == m.granted - m.returned)", ""),
+    ),
 )  # fmt: skip

@@ -8,6 +8,7 @@ them: the next one reads again and goes on from there. See docs/pools.md.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -57,6 +58,7 @@ class Pools:
         self._drawn: dict[str, tuple[Address, str]] = {}
         self._in_line: dict[tuple[str, str], int] = {}  # with its place
         self._known: dict[str, dict[str, str]] = {}
+        self._claimed_at: dict[str, float] = {}  # of pools that it found learning: when all holders have claimed
         self._trickle: asyncio.Task[None] | None = None
 
     def refill(self, address: Address, names: str, tell: Tell, asked: Callable[[], None] | None = None) -> None:
@@ -173,8 +175,9 @@ class Pools:
                 drawn = await self.store.draw(pool, member, replace(held, pool_epoch=drawn.pool_epoch + 1))
         if drawn.code == "UNKNOWN" and pool.key in self._known and await self._is_missed(pool, member):
             await self.store.set(pool, self._known[pool.key], mode="recover", ttl_ms=self._ttl_ms)
-        elif drawn.code == "LEARNING" and drawn.place == 1:
-            await self.rebuild(pool, drawn.pool_epoch)
+        elif drawn.code == "LEARNING":
+            if drawn.place == 1 or asyncio.get_running_loop().time() >= self._claimed_at.get(pool.key, math.inf):
+                await self.rebuild(pool, drawn.pool_epoch)
         elif drawn.code == "OK" and pool.key not in self._known:
             await self.remember(pool)
         if drawn.place:
@@ -353,11 +356,14 @@ class Pools:
 
         Returns whether the pool serves again; it does not while holders somewhere may still claim what they had.
         """
-        names = await self._candidates(pool)
+        names, learns = await self._candidates(pool), 0.0
+        self._claimed_at.pop(pool.key, None)
         for at in range(0, len(names), REPORTS_AT_ONCE):
             asking = (self._report(pool, name, pool_epoch) for name in names[at : at + REPORTS_AT_ONCE])
-            if not all(await asyncio.gather(*asking)):
-                return False
+            learns = max(learns, *await asyncio.gather(*asking))
+        if learns:  # whoever asked goes on with that: nobody else does for a while
+            self._claimed_at[pool.key] = asyncio.get_running_loop().time() + learns
+            return False
         known = set(map(encode_name, names))
         for share in await self.store.members(pool):
             address = Address.of(self.namespace, decode_name(share.member))
@@ -378,15 +384,16 @@ class Pools:
         keys = await self.store.server.scan(f"hg:{{{self.namespace}/*}}")
         return [parsed[1] for key in keys if (parsed := parse_key(key))]
 
-    async def _report(self, pool: PoolAddress, name: str, pool_epoch: int) -> bool:
+    async def _report(self, pool: PoolAddress, name: str, pool_epoch: int) -> float:
+        """Have a destination say what it holds of a pool; returns the seconds after which that is certain."""
         address, encoded = Address.of(self.namespace, name), encode_name(pool.name)
         held = await self.store.slice(address, encoded, pool_epoch=pool_epoch)
         if held.code == "UNBOUND":  # it may use more at any moment
             await agree(self.store.server, address)
             held = await self.store.slice(address, encoded, pool_epoch=pool_epoch)
         if held.learning_ms > 0 or held.code == "UNBOUND":
-            return False
+            return held.learning_ms / 1000 or math.inf
         if held.code == "OK" and (held.granted > 0 or held.used > 0):
             granted = max(held.granted, held.returned + held.used)
             await self.store.draw(pool, encode_name(name), replace(held, granted=granted, need=granted))
-        return True
+        return 0.0

@@ -1,5 +1,6 @@
 """Pools: whatever step is not made, made twice, late or out of order, the limit holds, and everything comes back."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -319,6 +320,22 @@ async def test_a_restart_makes_a_pool_ask_all_again(world: PoolWorld) -> None:
     world.server.run = b"another"
     look = await world.look("a")
     assert (await world.store.draw(world.pool, "a", look)).code == "LEARNING"
+    world.server.run = None
+
+
+async def test_whoever_asked_too_early_asks_again_as_holders_have_claimed(world: PoolWorld) -> None:
+    """Mutant: it does not, and nobody else for two seconds."""
+    await world.open()
+    await held(world, a=60)
+    world.server.run = b"another"
+    learning = max([(await world.look(name)).learning_ms for name in world.places])
+    await world.clock(learning - 50)
+    look = await world.look("a")
+    assert (await world.pools.draw(world.pool, "a", look)).code == "LEARNING"
+    await world.clock(50)
+    await asyncio.sleep(0.05)
+    await world.pools.draw(world.pool, "a", look)
+    assert (await world.store.draw(world.pool, "a", await world.look("a"))).code == "OK"
     world.server.run = None
 
 

@@ -82,6 +82,8 @@ class Oracle:
         self.heard: dict[tuple[str, str], float] = {}
         """Destination and session -> when a call of it was carried out last."""
         self.disturbed = 0.0
+        self.hindered = 0.0
+        """Until when somebody is not answered, though nothing fails where the state is."""
         self._jumps: list[float] = []
         self._set_back = 0.0
         """Seconds by which the clock of leases was set back: so much longer they last where nobody waits."""
@@ -269,8 +271,8 @@ class Oracle:
             self.breaks("P2", f"{call.script} counted {counted} at {name}, where {there} are")
         if fields["kind"] == "gate" and counted[2:] != tuple(map(str, there[2:])):
             self.breaks("P2", f"{call.script} counted {counted[2:]} at {name}, where {there[2:]} are")
-        if int(fields.get("learning_until", 0)) > call.at_ms:
-            sight.opens = False
+        sight.learns_until = self.loop.now + (int(fields.get("learning_until", 0)) - call.at_ms) / 1000
+        sight.opens = sight.opens and sight.learns_until <= self.loop.now
         return sight
 
     def _stored(self, name: str, before: Sight | None, sight: Sight) -> None:
