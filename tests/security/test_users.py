@@ -324,6 +324,20 @@ class TestAuthenticate:
 
         await wait_until(alike, timeout=60)
 
+    async def test_how_long_a_check_takes_the_first_unknown_user_finds_out(
+        self, client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Mutants: a process hashes a password as it starts; nobody does, and the first user waits for nothing."""
+        hashes: list[str] = []
+        monkeypatch.setattr(module, "hashed", lambda password: hashes.append(hashed(password)))
+        users = Users.from_redis(client)
+        await users.start()
+        assert not hashes
+        for name in ("eve", "eve", "mallory"):
+            assert await users.authenticate(name, "wrong") is None
+        await users.close()
+        assert len(hashes) == 1
+
     async def test_who_comes_back_is_not_checked_again(self, users: Users, store: UserStore, checks: list[str]) -> None:
         first = await users.authenticate("ann", "secret")
         assert await users.authenticate("ann", "secret") is first is not None

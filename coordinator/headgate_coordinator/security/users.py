@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from headgate import Client
@@ -25,6 +25,7 @@ REMEMBERED: Final = 1024
 _CERTIFIED: Final = "certificate"
 _BORNE: Final = "token "
 """Ways in beside a password, in place of its hash; the thumbprint of the key that signed the token follows."""
+T = TypeVar("T")
 
 
 class Users:
@@ -49,8 +50,8 @@ class Users:
         self._line = PasswordQueue(self._fits)
         self._line_of_wrong = PasswordQueue(self._takes_as_long)
         """For passwords that are known to be wrong without a check: they keep nobody waiting whose are not."""
-        self._took = 0.05
-        """Seconds that a check takes."""
+        self._took: float | None = None
+        """Seconds that the last check took; None until there was one."""
         self._threads = ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="headgate password")
         self._listeners: list[Callable[[], None]] = []
 
@@ -73,10 +74,6 @@ class Users:
             PolicyError: Redis has users that cannot be read.
             CoordinatorUnavailable: Redis does not answer.
         """
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        await loop.run_in_executor(self._threads, hashed, secrets.token_hex(32))
-        self._took = loop.time() - began
         self._take(await self._source.read())
         await self._source.follow(self._take)
         if self._tokens is not None:
@@ -207,15 +204,21 @@ class Users:
         return hmac.digest(self._key, b"".join(b"%d:%s" % (len(part), part) for part in parts), "sha256")
 
     async def _fits(self, password: str, known: str) -> bool:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        right = await loop.run_in_executor(self._threads, fits, password, known)
-        self._took = loop.time() - began
-        return right
+        return await self._timed(lambda: fits(password, known))
 
     async def _takes_as_long(self, _password: str, _known: str) -> bool:
-        await asyncio.sleep(self._took)
+        if self._took is None:  # so this one finds out how long; most nodes never have to know
+            await self._timed(lambda: hashed(secrets.token_hex(32)))
+        else:
+            await asyncio.sleep(self._took)
         return False
+
+    async def _timed(self, check: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        result = await loop.run_in_executor(self._threads, check)
+        self._took = loop.time() - began
+        return result
 
     def _remember(self, name: str, known: str, mark: bytes) -> None:
         self._right[name, known] = mark
