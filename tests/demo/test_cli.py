@@ -409,6 +409,23 @@ def test_version() -> None:
     assert run("--version").stdout == f"headgate {headgate.__version__}\n"
 
 
+def test_a_short_command_looks_for_no_garbage() -> None:
+    """Mutants: among all that it imports; and as it ends, which took a third of its time."""
+    code = """if True:
+        import atexit, gc
+        collections = []
+        gc.callbacks.append(lambda phase, _: collections.append(phase))
+        atexit.register(lambda: print(len(collections), len(gc.get_objects()), gc.isenabled()))
+        from headgate_coordinator.cli.entry import main
+        main()
+    """
+    command = [sys.executable, "-c", code, "--version"]
+    _, shown = subprocess.check_output(command, env=environment(), text=True, timeout=240).splitlines()
+    collections, looked_at_last, enabled = shown.split()
+    assert int(collections) < 100, "it was 334"
+    assert (looked_at_last, enabled) == ("0", "True")
+
+
 @pytest.mark.parametrize("missing", share_of(["typer", "rich"], 2))
 def test_without_its_extra_it_says_what_to_install(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from headgate_coordinator.cli.entry import main; main()"

@@ -5,17 +5,21 @@ themselves are in :mod:`headgate_coordinator.cli.commands`, and the work of each
 nothing that the extra `node` brings, so it can say that it is missing.
 """
 
+import atexit
+import gc
 import sys
 from typing import Final
-
-from headgate import HeadgateError
-from headgate_coordinator.cli.exits import USAGE, exit_code, one_line
 
 _EXTRA: Final = {"typer", "click", "rich", "pydantic"}
 
 
 def main() -> None:
     """Run the command line and exit."""
+    gc.disable()  # what is imported stays: to look for garbage among it would take a third of a short command's time,
+    atexit.register(gc.freeze)  # most of that as it ends
+    from headgate import HeadgateError
+    from headgate_coordinator.cli.exits import USAGE, exit_code, one_line
+
     try:
         from headgate_coordinator.cli.commands import command_line
 
@@ -27,6 +31,8 @@ def main() -> None:
         sys.exit(USAGE)
     from headgate_coordinator.operate.terminal import InertStream
 
+    gc.freeze()
+    gc.enable()
     sys.stdout, sys.stderr = InertStream(sys.stdout), InertStream(sys.stderr)  # names are the words of others
     try:
         app(prog_name="headgate")
