@@ -13,25 +13,26 @@
   ARGV[5] granted     total  the pool's total for this destination
   ARGV[6] returned    total  the same of what was given back
   ARGV[7] target      total  total to give back as far as it is not in use; 0 for none
-  ARGV[8] debt        'owe', 'void', 'idle' or 'keep'  'owe': and the rest as soon as it is not in use; 'void': it owes
+  ARGV[8] debt        'owe', 'void', 'idle', 'keep', 'above' or 'ticket'  'owe': and the rest as soon as it is not in use; 'void': it owes
                              nothing, for it is first in line at the pool and would get that back; 'idle': sessions are to
-                             give back what they hold and do not use; 'keep': it owes what it owed
-  Returns {code, epoch, pool_epoch, granted, returned, need, used, reserved, learning_ms, weight}; need: granted total with
+                             give back what they hold and do not use; 'keep': it owes what it owed; 'above': up to that
+                             target it was lent above the limit, and gives it back before anything else, 0 for nothing;
+                             'ticket': the same, and a message is to go with it first
+  Returns {code, epoch, pool_epoch, granted, returned, need, used, reserved, learning_ms, weight, overdrawn}; need: granted total with
           which the first in line could go; used: of it, what is pending and leased; learning_ms: for which holders may still
-          claim; weight: its share beside others of the pool
+          claim; weight: its share beside others of the pool; overdrawn: `returned` with which it has paid back what it was lent above the limit
   Codes    OK, UNKNOWN (no such destination), EPOCH (state may have been lost after the caller had looked: nothing was done),
            UNBOUND (a slice whose settings have no such limit yet: nothing was done)
 ]]
 --- @include "lib/reap"
 --- @include "lib/lent"
-local HELD_MS = 1000 -- for which what was drawn for the first in line is not taken away before it could go
 local run_id, pool, epoch, pool_epoch = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local granted, returned, target, debt = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
 if not load_destination(run_id, 0) then
   return { 'UNKNOWN' }
 end
-local slice, member = read_slice(pool), is_member(pool)
+local slice, member = read_slice(pool, d), is_member(pool)
 if not member and string.find(pool, '%%%.m$') then -- of messages, which is of slices: all that is here is in use
   return { 'UNBOUND' }
 end
@@ -40,19 +41,6 @@ local function used()
 end
 local function first_size()
   return member and first_lacks(pool) or 0
-end
--- Who draws pools in the order of their names and is let finish can wait for nobody who waits for it.
-local function held_for_first()
-  local size = first_size()
-  if now_ms - slice.drawn >= HELD_MS or slice_left(d, slice) < used() + size then
-    return 0
-  end
-  for _, name in ipairs(d.pools or {}) do
-    if name < pool and slice_left(d, read_slice(name)) < used_of(name) + first_lacks(name) then
-      return 0
-    end
-  end
-  return size
 end
 local function totals()
   return string.format(SLICE, slice.granted, slice.returned, slice.owed, 0, slice.epoch, slice.pool, 0)
@@ -65,7 +53,8 @@ local function reply(code)
   end
   local about = redis.call('HMGET', K_DESTINATION, 'reserved', 'pool_weight')
   return { code, int(d.epoch), int(slice.pool), int(slice.granted), int(slice.returned), int(need), int(used()),
-    about[1] or '', int(member and math.max(0, d.learning_until - now_ms) or 0), about[2] or '1' }
+    about[1] or '', int(member and math.max(0, d.learning_until - now_ms) or 0), about[2] or '1',
+    int(slice.above) }
 end
 
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: room must be given back
@@ -79,11 +68,14 @@ end
 local before, known = totals(), slice.epoch
 slice.pool = math.max(slice.pool, pool_epoch)
 if epoch > 0 then
+  if (debt == 'above' or debt == 'ticket') and granted >= slice.granted and is_own(pool) then -- else it is an earlier answer
+    note_overdrawn(pool, slice, target)
+  end
   if granted > slice.granted then
     slice.drawn = now_ms
   end
   if granted > slice.granted or debt == 'void' then
-    slice.owed = 0 -- a pool grants to the first in line only, so there is nobody left to whom it could be owed
+    slice.owed = slice.above -- a pool grants to the first in line only, so there is nobody left to whom it could be owed
   end
   slice.granted, slice.returned = math.max(slice.granted, granted), math.max(slice.returned, returned)
   slice.epoch = (slice.epoch == 0 or now_ms >= d.learning_until) and epoch or slice.epoch
@@ -91,14 +83,19 @@ end
 if slice.epoch == d.epoch then
   local anew = known > 0 and known < slice.epoch -- what was given back before may be forgotten here and at the pool
   anew = anew or (pool == d.slices_pool and has_gone_alone(slice.granted))
-  local held, most = anew and 0 or held_for_first(), anew and slice.granted or target
+  local held, most = (anew or not member) and 0 or held_for_first(pool, slice), anew and slice.granted or target
   local free = slice.granted - used() - held
   if debt == 'owe' then
     slice.owed, slice.asked = math.max(slice.owed, math.min(most, held > 0 and free or slice.granted)), now_ms
   end
-  slice.returned = math.max(slice.returned, math.min(math.max(most, slice.owed), free))
+  if debt ~= 'ticket' then
+    slice.returned = math.max(slice.returned, math.min(math.max(most, slice.owed), free))
+  end
 end
 slice.owed = math.max(slice.owed, slice.returned)
+if slice.above <= slice.returned then
+  note_overdrawn(pool, slice, 0)
+end
 local idle = debt == 'idle' and slice.owed == slice.returned and math.abs(now_ms - slice.asked) >= 200
 slice.asked = idle and now_ms or slice.asked
 if member or slice.granted > 0 then

@@ -7,6 +7,7 @@ local function is_covered(sid, s, bytes, count, limit_bytes)
   if fits and (alone or d.pending_bytes + bytes <= math.min(limit_bytes, d.pool_bytes)) then
     return true
   end
-  local one = not d.of_slices or (count == 1 and d.pending_bytes == 0) -- for whom it was lent may have gone, and several come
+  local beside = d.overdrawn_bytes or d.overdrawn_messages -- lent with a ticket, whatever else is there
+  local one = not d.of_slices or beside or (count == 1 and d.pending_bytes == 0) -- for whom it was lent may have gone, and several come
   return one and redis.call('HGET', K_DESTINATION, 'ticket') == sid .. ' ' .. int(s.granted)
 end

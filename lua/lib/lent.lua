@@ -1,5 +1,8 @@
 --- @include "lib/room"
 -- What a destination uses, and lacks, of what a pool lends: bytes, or messages where its slices share a limit in these.
+
+local HELD_MS = 1000 -- for which what was drawn for the first in line is not taken away before it could go
+
 local function is_member(pool)
   for _, name in ipairs(d.pools or {}) do
     if name == pool then
@@ -31,4 +34,41 @@ local function first_lacks(pool)
     return is_all_there_is(s) and lacks or 0 -- what is here has to go first
   end
   return used_of(pool) + math.max(0, lacks) <= limit and math.max(0, lacks) or 0
+end
+
+-- Who draws pools in the order of their names and is let finish can wait for nobody who waits for it.
+local function held_for_first(pool, slice)
+  local size = first_lacks(pool)
+  if now_ms - slice.drawn >= HELD_MS or slice_left(d, slice) < used_of(pool) + size then
+    return 0
+  end
+  for _, name in ipairs(d.pools or {}) do
+    if name < pool and slice_left(d, read_slice(name, d)) < used_of(name) + first_lacks(name) then
+      return 0
+    end
+  end
+  return size
+end
+
+-- Whether it is a pool that slices have for themselves.
+local function is_own(pool)
+  return d.of_slices and string.find(pool, '%%%.[0m]$') ~= nil
+end
+
+-- What a slice was lent above the limit it gives back before anything else, whoever waits there: up to that `returned`. It is a rule
+-- while there is any, so all others read nothing of it.
+local function note_overdrawn(pool, slice, total)
+  local field = pool == d.messages_pool and 'overdrawn_messages' or 'overdrawn_bytes'
+  if slice.above == total then
+    return
+  end
+  slice.above, slice.owed = total, total > 0 and math.max(slice.owed, total) or slice.returned
+  if total > 0 then
+    redis.call('HSET', K_DESTINATION, field, int(total))
+  else
+    redis.call('HDEL', K_DESTINATION, field)
+  end
+  d[field], d.slices_pool = total > 0 and total or nil, d.slices_pool or d.pools[1]
+  redis.call('HSET', K_DESTINATION, 'rules', name_rules())
+  note('overdrawn', pool, int(total))
 end

@@ -6,6 +6,8 @@ local MEMBER_PATTERN = '^granted=(%d+) returned=(%d+) epoch=(%d+) need=(%d+) res
 local HEARD = ' heard=%d' -- follows only of sites: the epoch of this pool in which one was heard of
 local HEARD_PATTERN = ' heard=(%d+)'
 local LEAST = ' least=%d' -- the same, where it is not 0: for those who read records, and have not the settings at hand
+local OVERDRAWN = ' overdrawn=%d' -- follows of whom was lent above the limit: the `returned` with which that is paid back
+local OVERDRAWN_PATTERN = ' overdrawn=(%d+)'
 local WEIGHT = ' weight=%d' -- follows only where it is not 1, so that older scripts can read all other records
 local WEIGHT_PATTERN = ' weight=(%d+)$'
 
@@ -17,7 +19,8 @@ end
 
 local function save_member(member, m)
   local of_site = (m.heard and string.format(HEARD, m.heard) or '') .. ((m.least or 0) > 0 and string.format(LEAST, m.least) or '')
-  local more = of_site .. (m.weight ~= 1 and string.format(WEIGHT, m.weight) or '')
+  local above = (m.overdrawn or 0) > 0 and string.format(OVERDRAWN, m.overdrawn) or ''
+  local more = of_site .. above .. (m.weight ~= 1 and string.format(WEIGHT, m.weight) or '')
   redis.call('HSET', K_MEMBERS, member,
     string.format(MEMBER, m.granted, m.returned, m.epoch, m.need, m.reserved, m.seen) .. more)
 end

@@ -91,6 +91,7 @@ local function read_member(member)
   end
   local text = redis.call('HGET', K_MEMBERS, member)
   local m = parse_member(text)
+  m.overdrawn = tonumber(string.match(text or '', OVERDRAWN_PATTERN) or 0)
   if is_site(member) then -- the pool does not name it any more: what it has goes back
     m.most, m.least, m.heard = 0, 0, tonumber(string.match(text or '', HEARD_PATTERN) or 0)
   end

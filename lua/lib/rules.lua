@@ -14,7 +14,7 @@ local function judge_rules(read)
   read.slice_messages, read.pool_messages = MOST_COUNTED, math.huge
   if read.pools and not off then
     for _, name in ipairs(read.pools) do
-      local slice = read_slice(name)
+      local slice = read_slice(name, read)
       local left, holds = slice_left(read, slice), slice.epoch == read.epoch and slice.granted - slice.returned or math.huge
       read.owes = read.owes or slice.owed > slice.returned
       if name == read.messages_pool then
@@ -79,7 +79,8 @@ end
 -- The names of the rules among the fields of a destination, as the field `rules` keeps them; where slices are all, what
 -- they say instead, for then no call reads more.
 local function name_rules()
-  local RULES = { 'enforce', 'stopped', 'spreading', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'slices_pool', 'messages_pool', 'of_slices', 'store', 'send_rate',
+  local RULES = { 'enforce', 'stopped', 'spreading', 'resume_bytes', 'resume_messages', 'oversize', 'hard_bytes', 'pools', 'slices_pool', 'messages_pool', 'of_slices', 'overdrawn_bytes',
+    'overdrawn_messages', 'store', 'send_rate',
     'send_byte_rate', 'delivery_rate', 'message_ttl_ms', 'slow_multiple', 'slow_rate', 'held_off', 'ramp',
     'fair_by', 'fair_weights', 'fair_left', 'max_overtaken', 'bands', 'aging', 'reserve', 'shed', 'order', 'fail_if_late',
     'next_due', 'shadow' }

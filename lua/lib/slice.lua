@@ -6,13 +6,16 @@ local SLICE = 'granted=%d returned=%d owed=%d asked=%d epoch=%d pool=%d drawn=%d
 local NO_SLICE = 'granted=0 returned=0 owed=0 asked=0 epoch=0 pool=0 drawn=0'
 local SLICE_PATTERN = '^granted=(%d+) returned=(%d+) owed=(%d+) asked=(%d+) epoch=(%d+) pool=(%d+) drawn=(%d+)$'
 
-local function read_slice(pool)
+-- Of slices that have a pool for themselves, `above` is the `returned` with which is paid back what one was lent above the limit, with a
+-- ticket. It owes that, whoever asks, and for as long as it takes: a field of its own says so, while there is any.
+local function read_slice(pool, read)
   local text = redis.call('HGET', K_SLICES, pool)
   local granted, returned, owed, asked, epoch, pool_epoch, drawn = string.match(text or NO_SLICE, SLICE_PATTERN)
   if math.abs(now_ms - asked) >= OWED_MS then
     owed = returned
   end
-  return { granted = granted + 0, returned = returned + 0, owed = owed + 0, asked = asked + 0,
+  local above = read and (pool == read.messages_pool and read.overdrawn_messages or pool == read.slices_pool and read.overdrawn_bytes) or 0
+  return { granted = granted + 0, returned = returned + 0, owed = math.max(owed + 0, above), above = above, asked = asked + 0,
     epoch = epoch + 0, pool = pool_epoch + 0, drawn = drawn + 0 }
 end
 

@@ -7,7 +7,9 @@ import pytest
 
 import headgate
 from headgate import DeadlockDetected
+from headgate.core.names import slice_name
 from headgate.message import encode
+from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.notes import NoteStore
 from headgate_coordinator.deadlock.detector import Detector
 from tests.deadlock.figure import COUNT, bodies, program
@@ -86,11 +88,53 @@ async def test_figure_14_over_slices_goes_on_as_sends_fail(client: headgate.Clie
     assert set(await done(client)) == {*bodies("x"), *bodies("y")}
 
 
-async def rings_of_two(owner: headgate.Client, one: headgate.Client, two: headgate.Client) -> None:
-    """Have the sessions of two wait for each other at several slices; some of their sends fail, and no other ends."""
+@pytest.mark.parametrize("in_messages", [False, True], ids=["bytes", "messages"])
+async def test_figure_14_over_slices_goes_on_with_tickets(
+    client: headgate.Client, redis_url: str, in_messages: bool
+) -> None:
+    """Mutants: the first slice alone is looked at; what was lent for a ticket is not used for it."""
+    await fill(client, deadlock="ticket", **({"limit_messages": COUNT} if in_messages else {}))
+    limit, detector = int((await client.explain("x")).fields["limit_bytes"]), Detector(client, "n1", ttl=5.0)
+    with program(redis_url, client.namespace, "x", "y"), program(redis_url, client.namespace, "y", "x"):
+
+        async def goes_on() -> bool:
+            await detector.round()
+            for name in ("x", "y"):
+                assert await lent(client, name) <= limit + limit // COUNT
+                assert not in_messages or await lent(client, name, "m") <= COUNT + 1
+            return await arrived(client)
+
+        await wait_until(goes_on, timeout=240)
+        await wait_until(lambda: both_are_empty(client))
+    assert not any((await done(client)).values()), "no send failed"
+    assert await tickets(client, "x") + await tickets(client, "y") > 0
+
+
+async def lent(client: headgate.Client, name: str, pool: str = "0") -> int:
+    """Return what the slices of a queue were lent at the most."""
+    fields = await client.parts.pools.store.fields(PoolAddress.of(client.namespace, f"{name}#{pool}"))
+    return int(fields.get("peak_bytes", 0))
+
+
+async def tickets(client: headgate.Client, name: str) -> int:
+    """Return how many the ledgers of the slices of a queue have."""
+    snapshots = [
+        await client.store.snapshot(Address.of(client.namespace, slice_name(name, number)), entries=100, alone=True)
+        for number in range(SLICES)
+    ]
+    return sum(entry.split(",")[2] == "ticket" for one in snapshots if one for entry in one.ledger)
+
+
+async def rings_of_two(
+    owner: headgate.Client, one: headgate.Client, two: headgate.Client, deadlock: str = "fail"
+) -> None:
+    """Have the sessions of two wait for each other at several slices.
+
+    Some of their sends fail, and no other ends; or with tickets, all go on, and one at a time is above the limit.
+    """
     ring = (("x", "y"), ("y", "x"))
     for name in ("x", "y"):
-        await owner.apply(name, kind="queue", limit=1000, slices=SLICES, order_by="header:of", deadlock="fail")
+        await owner.apply(name, kind="queue", limit=1000, slices=SLICES, order_by="header:of", deadlock=deadlock)
         async with owner.session("before") as before:
             producer = await before.producer(name)
             for value in VALUES:
@@ -110,13 +154,22 @@ async def rings_of_two(owner: headgate.Client, one: headgate.Client, two: headga
             assert await waiting(owner, name, at_least=2)
         detector = Detector(owner, "n1", ttl=5.0)
 
-        async def failed() -> bool:
+        async def ended() -> int:
             await detector.round()
             await asyncio.sleep(0.05)
-            return any(task.done() for task in tasks)
+            return sum(task.done() for task in tasks)
 
-        await wait_until(failed, timeout=80)
-        assert all(isinstance(task.exception(), DeadlockDetected) for task in tasks if task.done())
+        async def all_ended() -> bool:
+            return await ended() == len(tasks)
+
+        if deadlock == "ticket":
+            await wait_until(all_ended, timeout=80)
+            assert [task.exception() for task in tasks] == [None] * len(tasks)
+            peaks = [await lent(owner, name) for name in ("x", "y")]
+            assert 1000 < max(peaks) <= 1000 + len(encode(BODY, {"of": VALUES[0]}))
+        else:
+            await wait_until(ended, timeout=80)
+            assert all(isinstance(task.exception(), DeadlockDetected) for task in tasks if task.done())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -129,12 +182,22 @@ async def test_a_send_is_told_at_its_slice_where_its_session_waits_at_several(
     await rings_of_two(client, client, other)
 
 
-async def test_a_send_is_told_at_its_slice_at_three_masters(cluster_url: str, cleanup_namespace: str) -> None:
+async def test_each_goes_on_with_a_ticket_at_the_slice_where_it_waits(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    """Mutants: only the first slice is asked, where none of them waits; what is lent stays at a slice with others."""
+    await rings_of_two(client, client, other, "ticket")
+
+
+@pytest.mark.parametrize("deadlock", ["fail", "ticket"])
+async def test_a_send_is_told_at_its_slice_at_three_masters(
+    cluster_url: str, cleanup_namespace: str, deadlock: str
+) -> None:
     async with (
         headgate.connect(cluster_url, namespace=cleanup_namespace) as one,
         headgate.connect(cluster_url, namespace=cleanup_namespace) as two,
     ):
-        await rings_of_two(one, one, two)
+        await rings_of_two(one, one, two, deadlock)
 
 
 async def one_of(session: headgate.Session, reads: str, producer: headgate.Producer, value: str) -> None:
@@ -142,6 +205,7 @@ async def one_of(session: headgate.Session, reads: str, producer: headgate.Produ
     message = await anext(consumer)
     await producer.send(BODY, headers={"of": value}, timeout=600)
     await message.accept()
+    await consumer.close()  # so that nobody may take what has come since
 
 
 async def test_a_consumer_of_all_slices_that_two_tasks_use_is_not_tied(client: headgate.Client) -> None:

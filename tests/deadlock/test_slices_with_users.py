@@ -10,9 +10,9 @@ from tests.remote.people import node_with, sdk_as
 PEOPLE = {"ann": {"x": {C}, "y": {P}}, "bob": {"x": {P}, "y": {C}}}
 
 
-@pytest.mark.each_server
+@pytest.mark.parametrize("deadlock", ["fail", "ticket"])
 async def test_who_may_send_and_receive_and_no_more_is_told_at_its_slice(
-    redis_url: str, cleanup_namespace: str
+    redis_url: str, cleanup_namespace: str, deadlock: str
 ) -> None:
     """Mutant: a tie of a consumer at a slice needs another right."""
     async with (
@@ -21,4 +21,4 @@ async def test_who_may_send_and_receive_and_no_more_is_told_at_its_slice(
         sdk_as(node, "bob") as bob,
         headgate.connect(redis_url, namespace=cleanup_namespace) as owner,
     ):
-        await rings_of_two(owner, ann, bob)
+        await rings_of_two(owner, ann, bob, deadlock)

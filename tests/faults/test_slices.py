@@ -16,6 +16,7 @@ from headgate.credit.account import CreditAccount
 from headgate.redis.keys import SLOTS, Address, PoolAddress, slot_of
 from headgate.redis.replies import Recount
 from headgate.redis.stores.pools import PoolStore, Slice
+from headgate_coordinator.deadlock.tickets import give_ticket
 from tests.faults.deployments import Replicated, ask, is_linked, is_master
 from tests.faults.traffic import GUARD
 from tests.sdk.crew import Crew
@@ -25,6 +26,8 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.one_server
 POOL, SLICES, LIMIT = "orders%.0", 6, 3000
 OF_MESSAGES, MOST = "orders%.m", 20
+LARGEST = 300
+"""Bytes that no message of the crew is larger than."""
 PAUSE = 0.02
 """Seconds from a look at all slices to the next: others want the processor, and what moves needs some to be over."""
 
@@ -156,6 +159,59 @@ async def test_no_kill_of_masters_and_senders_has_anything_beside_what_goes_alon
 
             await kill_masters(cluster, dice, crew, judge)
         consuming.cancel()
+
+
+async def lent_at_most(client: headgate.Client) -> int:
+    """Return what the pool of the slices has lent at the most, as far as its master knows."""
+    return int(
+        (await client.parts.pools.store.fields(PoolAddress.of(client.namespace, slices_pool("orders"))))["peak_bytes"]
+    )
+
+
+async def give_tickets(client: headgate.Client) -> None:
+    """Give a ticket to whoever waits first, at each slice in turn, as if it were in a deadlock; for ever."""
+    addresses = [Address.of(client.namespace, slice_name("orders", number)) for number in range(SLICES)]
+    while True:
+        for address in addresses:
+            with suppress(headgate.CoordinatorUnavailable):
+                snapshot = await client.store.snapshot(address, alone=True)
+                for session, record in snapshot.waiters[:1] if snapshot else ():
+                    await give_ticket(client.parts.pools, address, session, since=int(record["since"]))
+        await asyncio.sleep(PAUSE)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_kill_of_masters_and_of_who_gives_tickets_has_two_above_the_limit(
+    cluster: Replicated, cleanup_namespace: str, seed: int
+) -> None:
+    dice, seen, limit, above = random.Random(seed), Seen(), 600, 0
+    async with headgate.connect(cluster.url, namespace=cleanup_namespace) as client, client.session("in") as session:
+        await client.apply("orders", kind="queue", limit=limit, slices=SLICES)
+        working = [asyncio.ensure_future(seen.consume(await session.consumer("orders", window=5)))]
+        async with headgate.connect(cluster.url, namespace=cleanup_namespace) as other:
+            working += [asyncio.ensure_future(give_tickets(one)) for one in (client, other)]
+            async with Crew("sliced", cluster.url, client.namespace, "orders", 1, 3) as crew:
+
+                async def judge() -> None:
+                    """See what there is while everybody stands still, in the midst of giving one too."""
+                    nonlocal above
+                    await seen.more(dice.randrange(20, 60))
+                    seen.goes_on.clear()
+                    working[1].cancel()
+                    working[2].cancel()
+                    with crew.still():
+                        levels = await at_rest(client)
+                        assert sum(levels) <= limit + LARGEST + seen.again, levels
+                        above = max(above, await lent_at_most(client))
+                    working[1:] = [asyncio.ensure_future(give_tickets(one)) for one in (client, other)]
+                    seen.goes_on.set()
+
+                await kill_masters(cluster, dice, crew, judge)
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+    assert above > limit, "some were above it"
 
 
 @pytest.mark.soak

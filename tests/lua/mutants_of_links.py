@@ -197,8 +197,6 @@ LINKS: Final = (
      f"{_RESOLVE}::test_of_another_wait_nothing_is_done"),
     ("P12", "resolve", "if d.stopped or now_ms", "if now_ms",
      f"{_RESOLVE}::test_what_else_holds_it_up_does_so_still"),
-    ("P1", "resolve", "\n  or lacks > d.slice_bytes - d.pending_bytes - d.leased_bytes\n", "\n",
-     f"{_RESOLVE}::test_what_else_holds_it_up_does_so_still"),
     ("P2", "resolve", "d.leased_bytes, d.leased_messages = d.leased_bytes + lacks, d.leased_messages + lacks_m\n", "",
      f"{_RESOLVE}::test_a_ticket_is_credit_for_one_message_above_the_limit"),
     ("P10", "resolve", "note('ticket', sid, int(lacks), int(lacks_m))\n", "",

@@ -37,6 +37,11 @@ _EMPTY: Final = f"{_PACED}::test_a_period_begins_anew_after_a_time_without_messa
 _PARTS: Final = f"{_PACED}::test_a_period_begins_anew_where_totals_are_of_other_parts"
 _READING: Final = f"{_PACED}::test_nobody_is_slow_for_how_long_the_reading_takes"
 _LEAVES: Final = f"{_PACED}::test_who_is_detached_hears_of_it_and_others_get_what_it_held"
+_TICKETS: Final = "test_tickets"
+_TICKET: Final = f"{_TICKETS}::test_of_all_slices_one_message_goes_above_the_limit"
+_PAID: Final = f"{_TICKETS}::test_what_it_took_is_paid_back_before_anybody_goes_on"
+_COUNTED: Final = f"{_TICKETS}::test_messages_are_limited_like_bytes"
+_OTHER_WAY: Final = f"{_TICKETS}::test_what_was_lent_for_a_message_that_went_another_way_goes_back"
 RULES: Final = (
     ("P1", "lib/rules", "read.enforce == 'off' or", "false or",
      f"{_RULES}::test_without_enforcement_the_limit_does_not_bind"),
@@ -211,4 +216,27 @@ RULES: Final = (
     ("F05", "judge", "was_detached(cid) and 'SLOW' or 'EXPIRED'", "'EXPIRED'", _LEAVES),
     ("F05", "judge", "  detach = save_verdict(cid, p, before)\nelseif", "  save_verdict(cid, p, before)\nelseif",
      f"{_PACED}::test_a_rule_to_detach_that_comes_later_is_for_who_is_slow_by_then"),
+    ("P1", "pool", "and p.granted <= p.limit and is_of_slices()", "and is_of_slices()", _TICKET),
+    ("P1", "pool", " and is_of_slices() then\n", " then\n",
+     f"{_TICKETS}::test_no_pool_that_destinations_share_lends_above_its_limit"),
+    ("P6", "pool", "if p.learning == 0 and has_ticket then", "if false then", _TICKET),
+    ("P1", "pool", "if p.learning == 0 and has_ticket then", "if has_ticket then",
+     f"{_TICKETS}::test_a_pool_that_forgot_it_gives_no_other"),
+    ("P1", "pool", "    m.overdrawn = m.returned + p.granted - p.limit\n", "", _OTHER_WAY),
+    ("P6", "pool", "is_within and '0' or", "", f"{_TICKETS}::test_another_slice_may_pay_it_back"),
+    ("P1", "pool", "int(m.overdrawn) or '-'", "int(m.overdrawn) or '0'",
+     f"{_TICKETS}::test_a_pool_that_forgot_it_gives_no_other"),
+    ("P1", "lib/member", "(m.overdrawn or 0) > 0 and", "false and", _OTHER_WAY),
+    ("P1", "slice", "granted >= slice.granted and is_own(pool)", "is_own(pool)",
+     f"{_TICKETS}::test_a_late_answer_does_not_say_that_nothing_is_above"),
+    ("P6", "slice", "if debt ~= 'ticket' then", "if true then", _TICKET),
+    ("P12", "slice", "if slice.above <= slice.returned then", "if false then", _PAID),
+    ("P1", "lib/slice", "math.max(owed + 0, above)", "owed + 0", _PAID),
+    ("P1", "lib/slice", "pool == read.messages_pool and read.overdrawn_messages or ", "", _COUNTED),
+    ("P1", "lib/lent", "  redis.call('HSET', K_DESTINATION, 'rules', name_rules())\n", "", _PAID),
+    ("P6", "lib/covered", "beside or (", "(", f"{_TICKETS}::test_it_is_credit_and_the_message_goes"),
+    ("P6", "resolve", "is_own(name) and slice.granted - slice.returned or slice_left(d, slice)", "slice_left(d, slice)",
+     _TICKET),
+    ("P1", "resolve", "if is_short and (slice.epoch ~= d.epoch or not is_own(name)) then", "if false then",
+     "test_resolve::test_what_else_holds_it_up_does_so_still"),
 )  # fmt: skip

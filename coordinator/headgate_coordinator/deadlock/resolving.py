@@ -12,6 +12,7 @@ from headgate.explain.wait_edges import waiter
 from headgate.redis.keys import Address
 from headgate.redis.stores.notes import Tie
 from headgate_coordinator.deadlock.graph import WaitGraph
+from headgate_coordinator.deadlock.tickets import give_ticket
 
 DEFAULT: Final = "alert"
 """The setting of a destination that has none."""
@@ -52,12 +53,13 @@ async def _give_ticket(client: Client, deadlock: Deadlock, sight: WaitGraph) -> 
     for step in _sends(deadlock):
         if _setting(step, sight) != "ticket":
             continue
-        address, session = Address.of(client.namespace, step.what.name), _session(step, sight)
-        code = await client.store.resolve(address, session, since=_since(step, sight), mode="ticket")
-        if code == "OK":
-            return True, f"a message of {step.who} went into {step.what} above its limit"
-        if code in _ABOVE:
-            refused = f"no message may go into {step.what} above its limit: {_ABOVE[code]}"
+        session = _session(step, sight)
+        for address, since in _waits(client, step.what.name, session, sight):
+            code = await give_ticket(client.parts.pools, address, session, since=since)
+            if code == "OK":
+                return True, f"a message of {step.who} went into {step.what} above its limit"
+            if code in _ABOVE:
+                refused = f"no message may go into {step.what} above its limit: {_ABOVE[code]}"
     return False, refused
 
 
@@ -68,14 +70,9 @@ async def _fail_newest(client: Client, deadlock: Deadlock, sight: WaitGraph) -> 
         return ""
     tie, step = min(candidates, key=lambda one: (one[0].waited_ms, one[0].name))
     text = quote(json.dumps(deadlock.as_dict(), separators=(",", ":")), safe="")
-    snapshot, codes = sight.snapshots[tie.at], set[str]()
-    sinces = {int(record["since"]) for session, record in snapshot.waiters if session == tie.session}
-    for number in range(int(snapshot.fields.get("sliced") or 1)):  # records of waits do not name their slices
-        address = Address.of(client.namespace, slice_name(tie.at, number))
-        for since in sinces:
-            codes.add(
-                await client.store.resolve(address, tie.session, since=since, mode="tell", wait=tie.wait, text=text)
-            )
+    codes = set[str]()
+    for address, since in _waits(client, tie.at, tie.session, sight):
+        codes.add(await client.store.resolve(address, tie.session, since=since, mode="tell", wait=tie.wait, text=text))
     return f"a send of {step.who} to {step.what} was made to fail" if "OK" in codes else ""
 
 
@@ -103,5 +100,10 @@ def _session(step: Step, sight: WaitGraph) -> str:
     return sight.snapshots[step.what.name].in_line(session) or session
 
 
-def _since(step: Step, sight: WaitGraph) -> int:
-    return int(dict(sight.snapshots[step.what.name].waiters)[_session(step, sight)]["since"])
+def _waits(client: Client, name: str, session: str, sight: WaitGraph) -> Iterator[tuple[Address, int]]:
+    """Yield where a session may wait at a destination, and since when: records of waits do not name their slices."""
+    snapshot = sight.snapshots[name]
+    sinces = {int(record["since"]) for waiter, record in snapshot.waiters if waiter == session}
+    for number in range(int(snapshot.fields.get("sliced") or 1)):
+        for since in sinces:
+            yield Address.of(client.namespace, slice_name(name, number)), since

@@ -24,7 +24,8 @@ def holdings(ledgers: Sequence[tuple[DataFrame, str]], *, skew_ms: int = 0) -> D
 
     Returns:
         ``site`` (its number, from 0), ``namespace``, ``destination``, ``epoch``, ``seq``, ``at`` (ms), ``change``,
-        ``granted`` (whether a pool granted it then; else that is only where what is known begins or ends), ``lost``
+        ``granted`` (whether a pool granted it then, within its limit; else that is only where what is known begins or
+        ends, or it was lent above the limit, with a ticket), ``lost``
         (whether some ledger began a later epoch before), ``held``, by all together, and ``own``, by this one.
     """
     changes = _changes(ledgers[0][0], ledgers[0][1], 0, skew_ms)
@@ -46,7 +47,15 @@ def _changes(rows: DataFrame, pool: str, number: int, skew_ms: int) -> DataFrame
     later = F.col("epoch") > F.lag("epoch").over(ledger)
     read = (
         rows.where(F.col("problem").isNull())
-        .select("namespace", "destination", "epoch", "seq", F.unix_millis("time").alias("ms"), _slice(pool))
+        .select(
+            "namespace",
+            "destination",
+            "epoch",
+            "seq",
+            F.unix_millis("time").alias("ms"),
+            _slice(pool),
+            _is_ticket(pool),
+        )
         .withColumns({"begins": ~F.coalesce(follows, no), "begins_anew": F.coalesce(later, no)})
         .withColumn("run", F.sum(F.col("begins").cast("int")).over(ledger))
         .withColumns({"first": F.first("seq").over(run), "last": F.lead("seq").over(run).isNull()})
@@ -64,7 +73,7 @@ def _changes(rows: DataFrame, pool: str, number: int, skew_ms: int) -> DataFrame
     ]
     at = F.col("ms") + F.when(F.col("change") > 0, skew_ms).otherwise(-skew_ms)
     both = parts[0].unionByName(parts[1]).where((F.col("change") != 0) | F.col("begins_anew"))
-    granted = F.col("granted") & (F.col("change") > 0)
+    granted = F.col("granted") & (F.col("change") > 0) & ~F.col("is_ticket")
     names = ("namespace", "destination", "epoch", "seq", "change", "begins_anew")
     return both.select(F.lit(number).alias("site"), *names, at.alias("at"), granted.alias("granted"))
 
@@ -75,6 +84,11 @@ def _slice(pool: str) -> Column:
     totals = [F.regexp_extract("detail", event, number) for number in (1, 2)]
     held = totals[0].cast("long") - totals[1].cast("long")
     return F.when(totals[0] != "", held).alias("slice")
+
+
+def _is_ticket(pool: str) -> Column:
+    """Return whether an entry says that something of a pool was lent above its limit."""
+    return F.col("detail").rlike(rf"(?:^|;)overdrawn:\Q{encode_name(pool)}\E:[1-9]").alias("is_ticket")
 
 
 def above(held: DataFrame, limit: int, *, alone: bool = False) -> DataFrame:

@@ -49,6 +49,7 @@ EVENTS: Final[dict[str, tuple[str, ...]]] = {
     "shadow": ("limits",),
     "would-block": ("limit", "times", "over"),
     "slice": ("pool", "granted", "returned", "owed"),
+    "overdrawn": ("pool", "returned"),
     "spooled": ("segment", "bytes"),
     "expired": ("bytes", "messages"),
     "later": ("what", "messages", "ms"),

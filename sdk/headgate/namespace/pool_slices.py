@@ -160,13 +160,13 @@ class Pools:
         """Draw what a destination lacks, and bring it there; returns what it lacks then."""
         drawn = await self.draw(pool, member, held)
         if drawn.code == "OK":
-            own = Share(member, held.epoch, drawn.granted, drawn.returned)
+            own = Share.answered(member, held, drawn)
             held = await self._deliver(pool, own, drawn.pool_epoch, first=drawn.place == 1)
         return drawn, held
 
-    async def draw(self, pool: PoolAddress, member: str, held: Slice) -> PoolDraw:
+    async def draw(self, pool: PoolAddress, member: str, held: Slice, *, with_ticket: bool = False) -> PoolDraw:
         """Tell the pool what a destination holds and needs, and deliver what others were granted by that."""
-        drawn = await self.store.draw(pool, member, held)
+        drawn = await self.store.draw(pool, member, held, with_ticket=with_ticket)
         if drawn.code == "GONE":  # it holds more than the pool knows of, unless the look was an old one: look again
             address = Address.of(self.namespace, decode_name(member))
             held = await self.store.slice(address, encode_name(pool.name))
@@ -297,8 +297,7 @@ class Pools:
         if held.code == "EPOCH" or held.returned > share.returned or held.weight != share.weight:
             drawn = await self.draw(pool, share.member, held)
             if drawn.code == "OK" and (drawn.granted, drawn.returned) != (held.granted, held.returned):
-                now = Share(share.member, held.epoch, drawn.granted, drawn.returned)
-                await self._deliver(pool, now, drawn.pool_epoch)
+                await self._deliver(pool, Share.answered(share.member, held, drawn), drawn.pool_epoch)
         return max(0, held.returned - share.returned) if held.code == "OK" else 0
 
     async def give_back(self, address: Address, names: str, *, idle: bool = False) -> bool:
@@ -320,7 +319,7 @@ class Pools:
             if held.used == 0 or waited or (held.used < held.held and not idle):  # perhaps what was granted never came
                 drawn = await self.draw(pool, member, held)
                 if drawn.code == "OK":
-                    share = Share(member, held.epoch, drawn.granted, drawn.returned, held.weight)
+                    share = Share.answered(member, held, drawn)
                     await self.ask_back(pool, share, drawn.pool_epoch, share.held)
         return unused
 

@@ -433,7 +433,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
     "at most 5 pools, at most 20 rules": {
         "lib/rules": "for _, name in ipairs(read.pools) do|for word in string.gmatch(text, '%S+') do",
         "lib/lent": "for _, name in ipairs(d.pools or {}) do",
-        "slice": "for _, name in ipairs(d.pools or {}) do",
+        "resolve": "for _, name in ipairs(d.pools or {}) do",
     },
     "at most MAX_BEYOND, which is asked before": {
         "lib/beyond": "for number in string.gmatch(tonumber(from) == born and numbers or '', '%d+') do",

@@ -28,8 +28,8 @@ LIMIT = 100
 
 def held(seq: int, ms: int, size: int, destination: str = "orders", back: int = 0, **columns: Any) -> dict[str, Any]:
     """Return an entry by which a destination holds so much, of which it has given back so much before."""
-    detail = f"slice:tenant:{size + back}:{back}:{back}"
-    return entry(seq, ms, "slice", destination, detail=detail, **columns)
+    columns.setdefault("detail", f"slice:tenant:{size + back}:{back}:{back}")
+    return entry(seq, ms, "slice", destination, **columns)
 
 
 def busy(seq: int, ms: int, destination: str = "orders", **columns: Any) -> dict[str, Any]:
@@ -57,6 +57,19 @@ def test_what_goes_beyond_the_limit_alone_is_above_it_beside_anything_else(spark
     assert judged(spark, ledger + after) == [("orders#1", 1, "violated")]
     assert judged(spark, ledger + after, alone=True) == []
     assert judged(spark, ledger + beside, alone=True) == [("orders#1", 1, "violated")]
+
+
+def test_what_was_lent_with_a_ticket_is_no_violation(spark: SparkSession) -> None:
+    """Mutants: all that its slice is granted later is none either; nor what others are."""
+    ledger = [held(1, 0, 60), busy(2, 90)]
+    ticket = held(1, 10, 70, "orders#1")
+    ticket |= {"detail": f"overdrawn:tenant:30;{ticket['detail']}"}
+    assert judged(spark, ledger, [ticket, busy(2, 90, "orders#1")]) == []
+    more = held(2, 20, 71, "orders#1", detail="overdrawn:tenant:0;slice:tenant:71:0:0")
+    assert judged(spark, ledger, [ticket, more, busy(3, 90, "orders#1")]) == [("orders#1", 2, "violated")]
+    assert judged(spark, [held(1, 15, 60), busy(2, 90)], [ticket, busy(2, 90, "orders#1")]) == [
+        ("orders", 1, "violated")
+    ]
 
 
 def test_what_clocks_may_be_wrong_by_is_no_violation(spark: SparkSession) -> None:

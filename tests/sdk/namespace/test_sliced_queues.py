@@ -326,7 +326,7 @@ async def test_no_kill_at_any_moment_overdraws_the_limit_or_leaks_of_it(
     "setting",
     [
         {"resume_at_messages": 5}, {"hard_limit": "1MiB"}, {"resume_at": "50%"},
-        {"enforce": "with-consumers"}, {"deadlock": "ticket"},
+        {"enforce": "with-consumers"},
         {"fair_by": "producer"}, {"shadow": {"bytes": 5}},
     ],
     ids=lambda setting: next(iter(setting)),

@@ -14,7 +14,6 @@ _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
     "resume_bytes": ("resume_at", frozenset({""}), _LEVEL),
     "resume_messages": ("resume_at_messages", frozenset({""}), _LEVEL),
     "enforce": ("enforce", frozenset({"", "always", "off"}), "set it to always or off, which hold over all slices"),
-    "deadlock": ("deadlock", frozenset({"", "none", "alert", "fail"}), "set it to fail, which holds over all slices"),
     "store": ("store", frozenset({""}), _STORE),
     "store_nonpersistent": ("store_nonpersistent", frozenset({""}), _STORE),
     "fair_by": ("fair_by", frozenset({""}), "give each key a queue of its own, or all of them one slice"),

@@ -14,7 +14,7 @@ UNLIMITED: Final = 1 << 53
 """Stands for a limit that there is not, where numbers are compared: above all that can be counted."""
 
 
-Debt = Literal["keep", "owe", "void", "idle"]
+Debt = Literal["keep", "owe", "void", "idle", "ticket"]
 """The ways in which a destination settles what it owes its pool; see ``lua/slice.lua``."""
 
 
@@ -43,7 +43,9 @@ class Share:
     That is a destination, or a site's pool.
 
     ``need`` is what ``granted`` would be for its first in line to go, ``seen_ms`` when it was called for last,
-    ``heard``, of a site, the epoch of this pool in which that was, ``least`` the bytes that nobody takes from it.
+    ``heard``, of a site, the epoch of this pool in which that was, ``least`` the bytes that nobody takes from it,
+    ``overdrawn`` the ``returned`` with which it has paid back what it was lent above the limit; None where that is not
+    known, or nothing is to be passed on.
     """
 
     member: str
@@ -56,6 +58,13 @@ class Share:
     seen_ms: int = 0
     heard: int = 0
     least: int = 0
+    overdrawn: int | None = None
+
+    @classmethod
+    def answered(cls, member: str, held: "Slice", drawn: "PoolDraw") -> "Share":
+        """Return what a pool's answer says of a destination, which has that on record."""
+        overdrawn = drawn.overdrawn if drawn.overdrawn or held.overdrawn else None
+        return cls(member, held.epoch, drawn.granted, drawn.returned, held.weight, overdrawn=overdrawn)
 
     @property
     def site(self) -> str:
@@ -88,6 +97,7 @@ class Slice:
     reserved: bool = False
     learning_ms: int = 0
     weight: int = 1
+    overdrawn: int = 0
 
     @property
     def held(self) -> int:
@@ -102,7 +112,11 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class PoolDraw:
-    """A draw holds the answer of ``lua/pool.lua``; ``served`` are other members that it granted something."""
+    """A draw holds the answer of ``lua/pool.lua``.
+
+    ``served`` are other members that it granted something; ``overdrawn`` is as of a :class:`Share`, 0 while nothing is
+    above the limit.
+    """
 
     code: str
     pool_epoch: int = 0
@@ -111,6 +125,7 @@ class PoolDraw:
     place: int = 0
     limit: int = UNLIMITED
     served: tuple[Share, ...] = ()
+    overdrawn: int | None = 0
 
 
 def served_of(flat: list[bytes]) -> tuple[Share, ...]:
@@ -153,8 +168,10 @@ class PoolStore:
             pool_epoch: the pool's, 0 when not known; answers of an earlier one are refused from then on.
             target: the total of bytes to give back, as far as they are not in use.
             debt: ``owe`` to give back the rest too, as soon as it is not in use; ``void`` to owe nothing any more;
-                ``idle`` to have sessions give back what they hold and do not use.
+                ``idle`` to have sessions give back what they hold and do not use; ``ticket`` where a message is to go
+                above the limit. Where the pool's record says what it was lent so, that comes back before all else.
         """
+        above = share.overdrawn if share else None
         reply = await self._call(
             "slice",
             address.keys("-"),
@@ -164,18 +181,26 @@ class PoolStore:
                 "pool_epoch": pool_epoch,
                 "granted": share.granted if share else 0,
                 "returned": share.returned if share else 0,
-                "target": target,
-                "debt": debt,
+                "target": target if above is None else above,
+                "debt": debt if above is None or debt == "ticket" else "above",
             },
         )
         if len(reply) == 1:
             return Slice(reply[0].decode())
         epoch, heard, granted, returned, need, used = (int(n) for n in reply[1:7])
         code, reserved = reply[0].decode(), reply[7] == b"yes"
-        return Slice(code, epoch, heard, granted, returned, need, used, reserved, int(reply[8]), int(reply[9]))
+        more = (int(number) for number in reply[8:11])
+        return Slice(code, epoch, heard, granted, returned, need, used, reserved, *more)
 
-    async def draw(self, pool: PoolAddress, member: str, held: Slice) -> PoolDraw:
-        """Tell a pool what a destination has on record, and ask for what its first in line needs."""
+    async def draw(self, pool: PoolAddress, member: str, held: Slice, *, with_ticket: bool = False) -> PoolDraw:
+        """Tell a pool what a destination has on record, and ask for what its first in line needs.
+
+        Args:
+            pool: whose.
+            member: the destination, encoded.
+            held: what it has on record.
+            with_ticket: whether this is for a message that may go above the limit, at a slice.
+        """
         reply = await self._call(
             "pool",
             pool.keys,
@@ -186,14 +211,27 @@ class PoolStore:
                 "granted": held.granted,
                 "returned": held.returned,
                 "need": held.need,
-                "reserved": "yes" if held.reserved else "no",
+                "reserved": "ticket" if with_ticket else "yes" if held.reserved else "no",
                 "weight": held.weight,
             },
         )
         if len(reply) == 1:
             return PoolDraw(reply[0].decode())
         epoch, granted, returned, place = (int(n) for n in reply[1:5])
-        return PoolDraw(reply[0].decode(), epoch, granted, returned, place, limit_of(reply[5]), served_of(reply[6]))
+        above = reply[7] if len(reply) > 7 else b"0"
+        overdrawn = None if above == b"-" else int(above)
+        limit, served = limit_of(reply[5]), served_of(reply[6])
+        return PoolDraw(reply[0].decode(), epoch, granted, returned, place, limit, served, overdrawn)
+
+    async def ticket(self, address: Address, session: str, *, since: int) -> tuple[str, dict[str, int]]:
+        """Let a wait of a deadlock go above the limit, as ``Store.resolve``; returns the code, and what a slice lacks.
+
+        With ``SHORT`` that is by the encoded name of the pool that may lend it: all that the message lacks there.
+        """
+        values = {"session": session, "since": since, "mode": "ticket", "wait": "", "text": ""}
+        reply = await self._call("resolve", address.keys(session), values)
+        short = reply[2] if len(reply) > 2 else []
+        return reply[0].decode(), {short[i].decode(): int(short[i + 1]) for i in range(0, len(short), 2)}
 
     async def set(
         self,
@@ -241,6 +279,7 @@ class PoolStore:
                     name, int(values["epoch"]), int(values["granted"]), int(values["returned"]),
                     int(values.get("weight", 1)), values["reserved"] == "1", int(values["need"]), int(values["seen"]),
                     int(values.get("heard", 0)), int(values.get("least", 0)),
+                    int(values["overdrawn"]) if "overdrawn" in values else None,
                 )  # fmt: skip
             if cursor == b"0" or len(found) >= most:
                 return sorted(found.values(), key=lambda share: -share.held)
