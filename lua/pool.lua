@@ -15,17 +15,22 @@
   ARGV[8] reserved    'yes', 'no' or 'ticket'  'yes' when it may use the reserve, and goes before those who may not; 'ticket': of slices, one message
                                      of it may go above the limit, while nothing is above it
   ARGV[9] weight      1 to 1000      its share, beside those of the other members
-  Returns {code, pool_epoch, granted, returned, place, limit, {member, epoch, granted, returned, ...}, overdrawn}; place: in line, 0 when
+  ARGV[10..] pending, heard, short  up to 1 of total; total; 'yes' or 'no'  of a slice whose pool resumes at a level: what is pending
+                                     there, the number of `full` that it has heard, and whether nothing is to be had for its first in line
+  Returns {code, pool_epoch, granted, returned, place, limit, {member, epoch, granted, returned, ...}, overdrawn, full}; place: in line, 0 when
           not; limit: the most that this member can ever have; the others that were served: deliver it to them; overdrawn: its `returned`
-          with which it has paid back what it was lent above the limit, '0' while nothing is above that, '-' where others have to
+          with which it has paid back what it was lent above the limit, '0' while nothing is above that, '-' where others have to; full:
+          odd while the pool lends nothing, until no more is pending than it resumes at
   Codes    OK, LEARNING (state may have been lost: the holding is noted, nothing granted; place 1: the caller is to ask all members),
            UNKNOWN (no such pool), STALE (a newer epoch of the destination was here), GONE (it claims more than was granted)
 ]]
 --- @include "lib/fair"
 --- @include "lib/rebuild"
+--- @include "lib/full"
 local run_id, member, epoch, pool_epoch = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local granted, returned, need, reserved = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == 'yes'
 local weight, has_ticket = tonumber(ARGV[9]), ARGV[8] == 'ticket'
+local at = 9 -- the last of ARGV before what a slice reports
 
 if not load_pool(run_id) then
   return { 'UNKNOWN' }
@@ -47,6 +52,7 @@ m.granted = math.max(m.granted, granted)
 m.returned = math.min(math.max(m.returned, returned), m.granted)
 p.granted = p.granted + m.granted - m.returned - before
 m.known, m.epoch, m.need, m.seen, m.reserved, m.weight = true, epoch, need, now_ms, reserved and 1 or 0, weight
+m.pending, m.full = tonumber(ARGV[at + 1] or nil), tonumber(ARGV[at + 2] or nil)
 if p.learning == 0 and has_ticket then
   local lacks = m.need - m.granted
   if lacks > 0 and lacks <= p.limit and p.granted <= p.limit and is_of_slices() then
@@ -54,8 +60,13 @@ if p.learning == 0 and has_ticket then
     m.overdrawn = m.returned + p.granted - p.limit
   end
 elseif p.learning == 0 then
+  resume_when_drained(member, m)
+  local lacked = need > m.granted
   ask_for(member, m, CHUNK_BYTES)
   serve_line(member, m)
+  if ARGV[at + 3] == 'yes' and not (lacked and need <= m.granted) then
+    shut_when_full(member, m)
+  end
 end
 local is_within = p.learning == 0 and p.granted <= p.limit
 if is_within or m.overdrawn <= m.returned then
@@ -72,4 +83,4 @@ if place > 0 and code == 'OK' and (p.part_of ~= '' or next(p.sites)) then
   redis.call('PUBLISH', K_POOL, 'line') -- a node fetches what is at another site, or asks sites to give back
 end
 return { code, int(p.epoch), int(m.granted), int(m.returned), int(place),
-  limit_text(most_of(m)), served, is_within and '0' or m.overdrawn > 0 and int(m.overdrawn) or '-' }
+  limit_text(most_of(m)), served, is_within and '0' or m.overdrawn > 0 and int(m.overdrawn) or '-', int(p.full) }

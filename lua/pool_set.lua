@@ -14,6 +14,7 @@
            UNKNOWN, EPOCH (it began to learn anew meanwhile), EARLY (holders may still claim)
   Fields   limit_bytes     'unlimited' or size
            reserve_bytes   size
+           resume_bytes    size or share
            part_of         part
            sites           sites
            leasts          sites
@@ -23,6 +24,7 @@
            policy          text to 4000
 ]]
 --- @include "lib/serve"
+--- @include "lib/full"
 local run_id, mode, pool_epoch, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local ALWAYS = { limit_bytes = 'unlimited', reserve_bytes = '0', policy_version = '0' } -- what every pool has
 local settings = {}
@@ -69,10 +71,17 @@ for field, value in pairs(settings) do
     redis.call('HSET', K_POOL, field, value)
   end
 end
+local own, resume = p.own, p.resume
+if settings.resume_bytes then
+  p.resume = settings.resume_bytes ~= '' and settings.resume_bytes or nil
+end
 p.own, p.reserve = limit_of(settings.limit_bytes or p.own), tonumber(settings.reserve_bytes or p.reserve)
 p.part_of = settings.part_of or p.part_of
 p.share = p.share or read_share(nil, p.part_of)
 set_limit()
+if is_full() and (p.own ~= own or p.resume ~= resume) then
+  turn() -- whoever waits goes by the settings that there are now
+end
 local before = p.sites
 local is_about_sites = settings.sites or settings.leasts
 if is_about_sites then

@@ -18,14 +18,19 @@
                              give back what they hold and do not use; 'keep': it owes what it owed; 'above': up to that
                              target it was lent above the limit, and gives it back before anything else, 0 for nothing;
                              'ticket': the same, and a message is to go with it first
-  Returns {code, epoch, pool_epoch, granted, returned, need, used, reserved, learning_ms, weight, overdrawn}; need: granted total with
+  ARGV[9..] full      up to 1 of total  of a pool that resumes at a level, as it answered: where odd, nothing of it is used until
+                             there was an even one, and all that is not in use goes back
+  Returns {code, epoch, pool_epoch, granted, returned, need, used, reserved, learning_ms, weight, overdrawn, pending, heard, waits}; need: granted total with
           which the first in line could go; used: of it, what is pending and leased; learning_ms: for which holders may still
-          claim; weight: its share beside others of the pool; overdrawn: `returned` with which it has paid back what it was lent above the limit
+          claim; weight: its share beside others of the pool; overdrawn: `returned` with which it has paid back what it was lent above
+          the limit; the last three only where the pool resumes at a level: pending: of what is used; heard: of `full`; waits: 'no', 'yes',
+          or 'here' when the first in line would not fit beside what is here alone
   Codes    OK, UNKNOWN (no such destination), EPOCH (state may have been lost after the caller had looked: nothing was done),
            UNBOUND (a slice whose settings have no such limit yet: nothing was done)
 ]]
 --- @include "lib/reap"
---- @include "lib/lent"
+--- @include "lib/heard"
+local at = 8 -- the last of ARGV before `full`
 local run_id, pool, epoch, pool_epoch = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local granted, returned, target, debt = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
@@ -42,9 +47,6 @@ end
 local function first_size()
   return member and first_lacks(pool) or 0
 end
-local function totals()
-  return string.format(SLICE, slice.granted, slice.returned, slice.owed, 0, slice.epoch, slice.pool, 0)
-end
 local function reply(code)
   local size, need = first_size(), slice.granted
   if size > 0 then -- in a new epoch the pool is asked first what there is; debts are left out, for who is served has none
@@ -52,9 +54,9 @@ local function reply(code)
     need = math.max(need, base + size)
   end
   local about = redis.call('HMGET', K_DESTINATION, 'reserved', 'pool_weight')
-  return { code, int(d.epoch), int(slice.pool), int(slice.granted), int(slice.returned), int(need), int(used()),
+  return report_to(pool, size, { code, int(d.epoch), int(slice.pool), int(slice.granted), int(slice.returned), int(need), int(used()),
     about[1] or '', int(member and math.max(0, d.learning_until - now_ms) or 0), about[2] or '1',
-    int(slice.above) }
+    int(slice.above) })
 end
 
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: room must be given back
@@ -65,7 +67,8 @@ end
 if target > 0 then
   reap_leases() -- perhaps nobody calls here any more, and what others wait for is of the dead
 end
-local before, known = totals(), slice.epoch
+local before, known = totals_of(slice), slice.epoch
+heed_full(pool, tonumber(ARGV[at + 1] or 0), pool_epoch > slice.pool)
 slice.pool = math.max(slice.pool, pool_epoch)
 if epoch > 0 then
   if (debt == 'above' or debt == 'ticket') and granted >= slice.granted and is_own(pool) then -- else it is an earlier answer
@@ -82,7 +85,7 @@ if epoch > 0 then
 end
 if slice.epoch == d.epoch then
   local anew = known > 0 and known < slice.epoch -- what was given back before may be forgotten here and at the pool
-  anew = anew or (pool == d.slices_pool and has_gone_alone(slice.granted))
+  anew = anew or (pool == d.slices_pool and has_gone_alone(slice.granted)) or is_shut_by(pool)
   local held, most = (anew or not member) and 0 or held_for_first(pool, slice), anew and slice.granted or target
   local free = slice.granted - used() - held
   if debt == 'owe' then
@@ -99,7 +102,7 @@ end
 local idle = debt == 'idle' and slice.owed == slice.returned and math.abs(now_ms - slice.asked) >= 200
 slice.asked = idle and now_ms or slice.asked
 if member or slice.granted > 0 then
-  local changed = before ~= totals()
+  local changed = before ~= totals_of(slice)
   if changed or debt == 'owe' or idle then
     save_slice(pool, slice)
   end

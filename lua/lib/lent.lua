@@ -20,6 +20,10 @@ local function used_of(pool)
   return d.pending_bytes + d.leased_bytes, d.leased_bytes
 end
 
+local function lacks_of(pool, s)
+  return math.max(0, pool == d.messages_pool and s.need_m - s.granted_m or s.need - s.granted)
+end
+
 -- What the first in line lacks of it, when that is for want of a slice.
 local function first_lacks(pool)
   local first = redis.call('ZRANGE', K_WAITERS, 0, 0)[1]
@@ -27,13 +31,11 @@ local function first_lacks(pool)
   if not s then
     return 0
   end
-  local lacks, limit = s.need - s.granted, d.limit_bytes
-  if pool == d.messages_pool then
-    lacks, limit = s.need_m - s.granted_m, d.limit_messages
-  elseif is_oversize(s) then
+  local lacks, limit = lacks_of(pool, s), pool == d.messages_pool and d.limit_messages or d.limit_bytes
+  if pool ~= d.messages_pool and is_oversize(s) then
     return is_all_there_is(s) and lacks or 0 -- what is here has to go first
   end
-  return used_of(pool) + math.max(0, lacks) <= limit and math.max(0, lacks) or 0
+  return used_of(pool) + lacks <= limit and lacks or 0
 end
 
 -- Who draws pools in the order of their names and is let finish can wait for nobody who waits for it.

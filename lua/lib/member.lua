@@ -8,6 +8,8 @@ local HEARD_PATTERN = ' heard=(%d+)'
 local LEAST = ' least=%d' -- the same, where it is not 0: for those who read records, and have not the settings at hand
 local OVERDRAWN = ' overdrawn=%d' -- follows of whom was lent above the limit: the `returned` with which that is paid back
 local OVERDRAWN_PATTERN = ' overdrawn=(%d+)'
+local PENDING = ' pending=%d full=%d' -- follows only where the pool resumes at a level: of slices, as they reported last
+local PENDING_PATTERN = ' pending=(%d+) full=(%d+)'
 local WEIGHT = ' weight=%d' -- follows only where it is not 1, so that older scripts can read all other records
 local WEIGHT_PATTERN = ' weight=(%d+)$'
 
@@ -20,7 +22,8 @@ end
 local function save_member(member, m)
   local of_site = (m.heard and string.format(HEARD, m.heard) or '') .. ((m.least or 0) > 0 and string.format(LEAST, m.least) or '')
   local above = (m.overdrawn or 0) > 0 and string.format(OVERDRAWN, m.overdrawn) or ''
-  local more = of_site .. above .. (m.weight ~= 1 and string.format(WEIGHT, m.weight) or '')
+  local reported = m.pending and string.format(PENDING, m.pending, m.full) or ''
+  local more = of_site .. above .. reported .. (m.weight ~= 1 and string.format(WEIGHT, m.weight) or '')
   redis.call('HSET', K_MEMBERS, member,
     string.format(MEMBER, m.granted, m.returned, m.epoch, m.need, m.reserved, m.seen) .. more)
 end

@@ -21,7 +21,7 @@ end
 local function new_pool(run_id, ttl_ms)
   local run, promotion = name_run(run_id)
   p = { run_id = run, promotion = promotion, own = math.huge, reserve = 0, granted = 0, peak = 0, epoch = now_ms,
-    learning = now_ms + ttl_ms, rebuild_ms = 0, tickets = 0, part_of = '', sites = {}, least = 0 }
+    learning = now_ms + ttl_ms, rebuild_ms = 0, tickets = 0, part_of = '', sites = {}, least = 0, full = 0 }
   p.share = read_share(redis.call('HGET', K_POOL, 'share'), '')
 end
 
@@ -50,19 +50,24 @@ local function set_limit()
   end
 end
 
+local function is_full()
+  return p.full % 2 == 1
+end
+
 local function limit_text(bytes)
   return bytes == math.huge and 'unlimited' or int(math.max(0, bytes))
 end
 
 local function load_pool(run_id)
   local raw = redis.call('HMGET', K_POOL, 'run_id', 'limit_bytes', 'reserve_bytes', 'granted_bytes',
-    'peak_bytes', 'epoch', 'learning', 'rebuild_ms', 'tickets', 'promotion', 'part_of', 'share', 'sites', 'leasts')
+    'peak_bytes', 'epoch', 'learning', 'rebuild_ms', 'tickets', 'promotion', 'part_of', 'share', 'sites', 'leasts',
+    'resume_bytes', 'full')
   if not raw[1] then
     return nil
   end
   p = { run_id = raw[1], own = limit_of(raw[2]), reserve = raw[3] + 0, granted = raw[4] + 0, peak = raw[5] + 0,
     epoch = raw[6] + 0, learning = raw[7] + 0, rebuild_ms = raw[8] + 0, tickets = raw[9] + 0,
-    promotion = raw[10] or '', part_of = raw[11] or '' }
+    promotion = raw[10] or '', part_of = raw[11] or '', resume = raw[15], full = tonumber(raw[16] or 0) }
   p.share = read_share(raw[12], p.part_of)
   local run, promotion, may_be_lost
   if run_id ~= p.run_id then

@@ -37,9 +37,10 @@ local function room()
   return free, free_m
 end
 
--- Hysteresis: from the moment that somebody finds no room until pending is down to where the policy resumes.
+-- Hysteresis: from the moment that somebody finds no room until pending is down to where the policy resumes. Of slices their pools
+-- say so.
 local function shut_when_full()
-  if d.unbound then
+  if d.unbound or d.of_slices then
     return
   end
   if (d.resume_bytes and d.pending_bytes > d.resume_bytes) or (d.resume_messages and d.pending_messages > d.resume_messages) then
@@ -49,7 +50,7 @@ local function shut_when_full()
 end
 
 local function resume_when_drained()
-  if d.shut == 1 and d.pending_bytes <= (d.resume_bytes or math.huge) and d.pending_messages <= (d.resume_messages or math.huge) then
+  if d.shut == 1 and not d.of_slices and d.pending_bytes <= (d.resume_bytes or math.huge) and d.pending_messages <= (d.resume_messages or math.huge) then
     d.shut = 0
     redis.call('HDEL', K_DESTINATION, 'shut')
   end

@@ -1,5 +1,6 @@
 --- @include "lib/slice"
 --- @include "lib/number"
+--- @include "lib/level"
 -- Rules beyond a plain limit. Most destinations have none; then the field `rules` is empty and nothing here is read.
 
 local hold_off = {} -- of gates and buckets: `heed` and `finish`, in scripts with lib/held
@@ -24,18 +25,12 @@ local function judge_rules(read)
       end
     end
   end
+  if read.bytes_full then
+    read.shut = math.max(read.bytes_full % 2, read.messages_full % 2)
+  end
   if hold_off.heed and (read.held_off or read.ramp) then
     hold_off.heed(read)
   end
-end
-
--- A level as it is set, or the share that it is set to of the limit in force; nil where there is no limit.
-local function level(set, limit)
-  local share = type(set) == 'string' and string.match(set, '^(.*)%%$')
-  if not share then
-    return set
-  end
-  return limit < math.huge and math.floor(limit * share / 100) or nil
 end
 
 local function load_rules(read)
@@ -71,6 +66,10 @@ local function load_rules(read)
   end
   read.resume_bytes = level(read.resume_bytes, read.set_bytes)
   read.resume_messages = level(read.resume_messages, read.set_messages)
+  if read.of_slices and (read.resume_bytes or read.resume_messages) then -- what slices heard of their pools: odd, these are full
+    local heard = redis.call('HMGET', K_DESTINATION, 'bytes_full', 'messages_full')
+    read.bytes_full, read.messages_full = tonumber(heard[1] or 0), tonumber(heard[2] or 0)
+  end
   read.fair = read.kind == 'queue' and (read.fair_by or read.fair_left) or nil
   read.fair_by = read.fair and read.fair_by
   judge_rules(read)

@@ -18,7 +18,7 @@ local function lacks_all(m)
 end
 
 local function may_be_served(m)
-  return m.need - m.granted <= pool_room(m) or (lacks_all(m) and p.granted == m.granted - m.returned)
+  return not is_full() and (m.need - m.granted <= pool_room(m) or (lacks_all(m) and p.granted == m.granted - m.returned))
 end
 
 -- Slices of one queue get more than they need: what each has is as good as what all have, for they ask one another for it.

@@ -24,6 +24,11 @@ local function save_slice(pool, s)
     string.format(SLICE, s.granted, s.returned, s.owed, s.asked, s.epoch, s.pool, s.drawn))
 end
 
+-- All of it that is noted as it changes.
+local function totals_of(s)
+  return string.format(SLICE, s.granted, s.returned, s.owed, 0, s.epoch, s.pool, 0)
+end
+
 -- What may be used of it. After a loss of state the pool knows better: until it was asked, holders get back what they
 -- claim (that much they had), and nothing new is granted.
 local function slice_left(read, s)

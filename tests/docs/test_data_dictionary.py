@@ -130,7 +130,9 @@ def test_every_key_field_and_record_of_a_pool() -> None:
             used |= literal(rest[::2] if command == "'HSET'" else rest)
     assert set(names(text, "pool field")) == used | set(FIELDS)
     record = re.findall(
-        r"^local (?:MEMBER|HEARD|LEAST|OVERDRAWN|WEIGHT) = (.*?)(?: --.*)?$", SOURCES["lib/member.lua"], re.MULTILINE
+        r"^local (?:MEMBER|HEARD|LEAST|OVERDRAWN|PENDING|WEIGHT) = (.*?)(?: --.*)?$",
+        SOURCES["lib/member.lua"],
+        re.MULTILINE,
     )
     assert names(text, "member record") == re.findall(r"(\w+)=%", " ".join(record))
 

@@ -81,7 +81,7 @@ _SLICED_MESSAGES: Final = (
     ("P12", "slice", "'%%%.m$'", "'%.m$'", f"{_MESSAGES}::test_a_slice_that_knows_of_no_such_limit_says_so"),
     ("P1", "lib/lent", "return d.pending_messages + d.leased_messages", "return 0",
      f"{_MESSAGES}::test_what_is_lacking_is_counted_in_messages"),
-    ("P6", "lib/lent", "lacks, limit = s.need_m - s.granted_m,", "lacks, limit = 0,",
+    ("P6", "lib/lent", "pool == d.messages_pool and s.need_m - s.granted_m or s.need", "s.need",
      f"{_MESSAGES}::test_what_is_lacking_is_counted_in_messages"),
     ("P6", "lib/lent", ", d.leased_messages\n", "\n",
      f"{_MESSAGES}::test_holders_are_told_how_many_messages_are_owed"),

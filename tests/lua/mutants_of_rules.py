@@ -42,7 +42,34 @@ _TICKET: Final = f"{_TICKETS}::test_of_all_slices_one_message_goes_above_the_lim
 _PAID: Final = f"{_TICKETS}::test_what_it_took_is_paid_back_before_anybody_goes_on"
 _COUNTED: Final = f"{_TICKETS}::test_messages_are_limited_like_bytes"
 _OTHER_WAY: Final = f"{_TICKETS}::test_what_was_lent_for_a_message_that_went_another_way_goes_back"
+_FULL: Final = "test_full"
+_ALL_DOWN: Final = f"{_FULL}::test_once_full_nobody_is_served_at_any_slice_until_pending_of_all_is_down"
+_ONE_SLICE: Final = f"{_FULL}::test_one_slice_that_has_the_whole_limit_is_full_too"
+_IN_HANDS: Final = f"{_FULL}::test_it_is_not_full_while_what_others_have_in_hand_is_all_that_is_short"
+_CREDIT: Final = f"{_FULL}::test_credit_in_hand_keeps_nobody_waiting"
+_UNHEARD: Final = f"{_FULL}::test_a_slice_that_has_not_heard_of_it_counts_with_all_that_it_has"
+_LATE: Final = f"{_FULL}::test_late_answers_open_no_slice_and_shut_none"
+_OPENED: Final = f"{_FULL}::test_settings_open_it_and_a_level_in_percent_is_of_the_limit_in_force"
 RULES: Final = (
+    ("P12", "lib/serve", "return not is_full() and (", "return (", _ALL_DOWN),
+    ("P12", "lib/rules", "math.max(read.bytes_full % 2, read.messages_full % 2)", "0", _ALL_DOWN),
+    ("P12", "slice", " or is_shut_by(pool)", "", _ALL_DOWN),
+    ("P12", "pool", "  resume_when_drained(member, m)\n", "", _ALL_DOWN),
+    ("P12", "lib/full", "if is_full() and not is_above_resume(caller, own) then", "if is_full() then", _ALL_DOWN),
+    ("P12", "lib/full", "    if members[i] ~= caller then", "    if false then", _ALL_DOWN),
+    ("P12", "lib/heard", "pool == d.messages_pool and d.resume_messages and 'messages_full'", "false", _ALL_DOWN),
+    ("P12", "lib/heard", "and 'here' or 'yes'", "and 'yes' or 'yes'", _ONE_SLICE),
+    ("P6", "lib/full", "and is_above_resume(caller, own) then", "then", _IN_HANDS),
+    ("P6", "lib/full", "tonumber(known and pending or held)", "held", _CREDIT),
+    ("P6", "lib/heard", "int(all - leased)", "int(all)", _CREDIT),
+    ("P12", "lib/full", " and (not is_full() or tonumber(full) == p.full)", "", _UNHEARD),
+    ("P12", "lib/heard", "math.max(full, d[field])", "full", _LATE),
+    ("P6", "lib/heard", "anew and full or ", "", _LATE),
+    ("P12", "pool_set", "  turn() -- whoever", "  -- whoever", _OPENED),
+    ("P12", "lib/full", "level(tonumber(p.resume) or p.resume, p.own)", "level(p.resume, 100)",
+     _OPENED),
+    ("P6", "pool", "and not (lacked and need <= m.granted) then", "then",
+     f"{_FULL}::test_whoever_is_served_after_all_leaves_it_open"),
     ("P1", "lib/rules", "read.enforce == 'off' or", "false or",
      f"{_RULES}::test_without_enforcement_the_limit_does_not_bind"),
     ("P1", "lib/rules", " and read.active == 0)", " and read.active == 1)",
@@ -94,7 +121,7 @@ RULES: Final = (
      f"{_RULES}::test_whose_clients_count_messages_goes_up_to_the_hard_limit"),
     ("P1", "publish", "max(d.limit_bytes, d.hard_bytes or 0)", "max(d.limit_bytes, d.hard_bytes or math.huge)",
      f"{_RULES}::test_without_a_hard_limit_the_limit_itself_is_hard"),
-    ("P12", "lib/rules", "math.floor(limit * share / 100)", "math.huge",
+    ("P12", "lib/level", "math.floor(limit * share / 100)", "math.huge",
      f"{_RULES}::test_a_share_to_resume_at_follows_the_limit"),
     ("P7", "lib/line", "s.turn = turn + math.floor(steps / math.max(s.weight, 1))", "s.turn = turn",
      f"{_P7}::test_shares_are_those_of_the_oracle"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core.limits.hold_off import left_of
+from headgate.core.limits.slices import is_shut
 from headgate.explain.destination_facts import MOST_REFERENCES
 from headgate.explain.levels import counts_of
 
@@ -13,7 +14,8 @@ FIELDS: Final = (
     "peak_bytes", "blocked", "consumers", "stopped", "held_off", "shut", "learning_until", "enforce", "message_seq",
     "dropped_messages", "dropped_bytes", "taken", "rate", "spooled_bytes", "reference_bytes", "later", "next_due",
     "limit_reference_bytes", "epoch", "epoch_ms", "epochs", "lost_messages", "epoch_lost", "would_wait",
-    "shadowed", "sliced",
+    "shadowed", "sliced", "bytes_full", "messages_full", "resume_bytes",
+    "resume_messages",
 )  # fmt: skip
 """The fields that are read of each destination."""
 
@@ -181,4 +183,4 @@ def _state(
         limit is not None and number(f"pending_{unit}") + number(f"leased_{unit}") >= limit
         for unit, limit in limits.items()
     )
-    return "full" if full or fields.get("shut") == "1" else "open"
+    return "full" if full or is_shut(fields, *limits) else "open"

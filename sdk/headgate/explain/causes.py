@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from headgate.core.limits.slices import is_shut
 from headgate.core.names import decode_name
 from headgate.explain.destination_facts import DestinationFacts
 from headgate.explain.gate_causes import bucket, hold_off, spread_anew
@@ -103,12 +104,10 @@ def _level(text: str, limit: int | None) -> int:
 
 
 def _hysteresis(facts: DestinationFacts) -> Iterator[Reason]:
-    if not facts.count("shut"):
-        return
     for limit in facts.limits:
         field = f"resume_{limit.unit}"
         resume = _level(facts.fields.get(field, ""), limit.limit)
-        if field in facts.fields and limit.pending > resume:
+        if field in facts.fields and limit.pending > resume and is_shut(facts.fields, limit.unit):
             over = limit.pending - resume
             yield Reason(
                 "hysteresis",

@@ -224,9 +224,9 @@ class PolicyPools:
         if fields.get("enforce") == "off":
             return await self.unshare(whole)
         in_bytes, in_messages = _of_slices(whole)
-        await self._share(in_bytes, fields["limit_bytes"])
+        await self._share(in_bytes, fields["limit_bytes"], fields.get("resume_bytes", ""))
         if (limit := fields.get("limit_messages", "unlimited")) != "unlimited":
-            return await self._share(in_messages, limit)
+            return await self._share(in_messages, limit, fields.get("resume_messages", ""))
         if self._shared.get(in_messages.key) != limit:
             key = whole.shared[0]
             # The pool first: whoever makes one has set the limit before.
@@ -237,14 +237,15 @@ class PolicyPools:
             self._shared[in_messages.key] = limit
         return None
 
-    async def _share(self, pool: PoolAddress, limit: str) -> None:
-        if self._shared.get(pool.key) == limit:
+    async def _share(self, pool: PoolAddress, limit: str, resume: str) -> None:
+        if self._shared.get(pool.key) == f"{limit} {resume}":
             return  # what Redis loses of a pool, those who draw from it put back
-        if (await self._pools.store.fields(pool)).get("limit_bytes") == limit:
+        known = await self._pools.store.fields(pool)
+        if (known.get("limit_bytes"), known.get("resume_bytes", "")) == (limit, resume):
             await self._pools.remember(pool)
         else:
-            await _set(self._pools, pool, {"limit_bytes": limit})
-        self._shared[pool.key] = limit
+            await _set(self._pools, pool, {"limit_bytes": limit, "resume_bytes": resume})
+        self._shared[pool.key] = f"{limit} {resume}"
 
     async def unshare(self, whole: Address) -> None:
         """Delete the pools of the slices of a destination that was removed on purpose."""

@@ -16,14 +16,12 @@ from typing import Final
 from headgate._util.tasks import stop
 from headgate.core.names import MOST_SLICES, decode_name, encode_name, is_slice, slice_name, whole_name
 from headgate.errors import HeadgateError
-from headgate.namespace.slice_limits import agree
+from headgate.namespace.pool_reports import ask_all
 from headgate.redis.keys import Address, PoolAddress, parse_key
-from headgate.redis.stores.pools import Debt, PoolDraw, PoolStore, Share, Slice, limit_of
+from headgate.redis.stores.pools import Debt, PoolDraw, PoolStore, Share, Slice, is_odd, limit_of
 
 ASK_AT_ONCE: Final = 16
 """Members that are asked to give back before those who wait look again."""
-REPORTS_AT_ONCE: Final = 4
-"""Destinations that are asked at a time what they hold: each call may take a connection of its own."""
 PATIENCE: Final = 1.0
 """Seconds for which one refill goes on, unless the account that is blocked asks again meanwhile."""
 IDLE: Final = 2.0
@@ -36,7 +34,7 @@ _SLICES_PAUSE: Final = 0.04
 """The same where slices of one destination share its limit: what is free at one is to be as good as free at all."""
 _CLOSE_WITHIN: Final = 0.5
 _REMEMBERED: Final = (
-    *("limit_bytes", "reserve_bytes", "percent", "total_bytes", "part_of", "sites", "leasts"),
+    *("limit_bytes", "reserve_bytes", "resume_bytes", "percent", "total_bytes", "part_of", "sites", "leasts"),
     *("policy_version", "policy"),
 )
 """Fields of a pool that say how it is set."""
@@ -132,41 +130,65 @@ class Pools:
         pool = PoolAddress.of(self.namespace, decode_name(encoded))
         member = encode_name(address.name)
         held = await self.store.slice(address, encoded)
-        if held.code == "UNKNOWN" or held.lacks <= 0:
+        if held.code == "UNKNOWN" or (held.lacks <= 0 and not held.is_held_up):
             if (member, encoded) in self._in_line and held.code == "OK":
                 await self.draw(pool, member, held)  # nobody waits here any more, so nobody needs to wait behind it
             return True
-        drawn, held = await self._obtain(pool, member, held)
+        drawn, held = await self._obtain(pool, member, held, short=held.waits == "here")
         if drawn.code == "OK" and held.lacks > 0 and held.returned > drawn.returned:
             # It was answered for the first time since a loss of state, and gave back what it does not use.
             drawn, held = await self._obtain(pool, member, held)
         if drawn.code != "OK":
             return False
+        if is_odd(drawn.full):
+            return await self._resume(pool, address, drawn)
         if held.lacks <= 0:
             return True
         if not is_slice(pool.name):  # of which the destination itself says what is too large
             tell(pool.name, drawn.limit)
-        if drawn.place == 1:
-            level = Share(member, held.epoch, drawn.granted, drawn.returned, held.weight, held.reserved)
-            if is_slice(pool.name) and held.held + held.lacks >= drawn.limit:  # it needs all that there is
-                level = replace(level, granted=level.returned)
-                if address.key in self._until:  # whoever has some goes on until it is asked
-                    self._until[address.key] = asyncio.get_running_loop().time() + PATIENCE
-            await self._take_back(pool, level, held.lacks, drawn, asked)
-            return (await self.store.slice(address, encoded)).lacks <= 0
-        return False
+        return drawn.place == 1 and await self._fetch(pool, address, held, drawn, asked)
 
-    async def _obtain(self, pool: PoolAddress, member: str, held: Slice) -> tuple[PoolDraw, Slice]:
+    async def _fetch(self, pool: PoolAddress, address: Address, held: Slice, drawn: PoolDraw, asked: set[str]) -> bool:
+        """Have others give back what whoever is first in line lacks; returns whether it lacks nothing then."""
+        member, encoded = encode_name(address.name), encode_name(pool.name)
+        level = Share(member, held.epoch, drawn.granted, drawn.returned, held.weight, held.reserved)
+        if is_slice(pool.name) and held.held + held.lacks >= drawn.limit:  # it needs all that there is
+            level = replace(level, granted=level.returned)
+            if address.key in self._until:  # whoever has some goes on until it is asked
+                self._until[address.key] = asyncio.get_running_loop().time() + PATIENCE
+        await self._take_back(pool, level, held.lacks, drawn, asked)
+        held = await self.store.slice(address, encoded)
+        if _ALL in asked and held.lacks > 0 and held.pending is not None:  # all were asked, and nothing is to be had
+            drawn, held = await self._obtain(pool, member, held, short=True)
+            if is_odd(drawn.full):
+                return await self._resume(pool, address, drawn)
+        return held.lacks <= 0
+
+    async def _resume(self, pool: PoolAddress, address: Address, drawn: PoolDraw) -> bool:
+        """Have all slices hear that their pool is full, and report; returns whether that lent all that was lacking."""
+        member = encode_name(address.name)
+        if drawn.place > 1:
+            return False  # whoever is first in line does so, and whoever waits for nothing else
+        for share in [one for one in await self.store.members(pool) if one.held > 0 and one.member != member]:
+            await self.ask_back(pool, share, drawn.pool_epoch, share.held, debt="idle", full=drawn.full)
+        drawn, held = await self._obtain(pool, member, await self.store.slice(address, encode_name(pool.name)))
+        return drawn.code == "OK" and not is_odd(drawn.full) and held.lacks <= 0
+
+    async def _obtain(
+        self, pool: PoolAddress, member: str, held: Slice, *, short: bool = False
+    ) -> tuple[PoolDraw, Slice]:
         """Draw what a destination lacks, and bring it there; returns what it lacks then."""
-        drawn = await self.draw(pool, member, held)
+        drawn = await self.draw(pool, member, held, short=short)
         if drawn.code == "OK":
-            own = Share.answered(member, held, drawn)
-            held = await self._deliver(pool, own, drawn.pool_epoch, first=drawn.place == 1)
+            own, first = Share.answered(member, held, drawn), drawn.place == 1
+            held = await self._deliver(pool, own, drawn.pool_epoch, first=first, full=drawn.full)
         return drawn, held
 
-    async def draw(self, pool: PoolAddress, member: str, held: Slice, *, with_ticket: bool = False) -> PoolDraw:
+    async def draw(
+        self, pool: PoolAddress, member: str, held: Slice, *, with_ticket: bool = False, short: bool = False
+    ) -> PoolDraw:
         """Tell the pool what a destination holds and needs, and deliver what others were granted by that."""
-        drawn = await self.store.draw(pool, member, held, with_ticket=with_ticket)
+        drawn = await self.store.draw(pool, member, held, with_ticket=with_ticket, short=short)
         if drawn.code == "GONE":  # it holds more than the pool knows of, unless the look was an old one: look again
             address = Address.of(self.namespace, decode_name(member))
             held = await self.store.slice(address, encode_name(pool.name))
@@ -184,7 +206,7 @@ class Pools:
             self._in_line[member, encode_name(pool.name)] = drawn.place
         else:
             self._in_line.pop((member, encode_name(pool.name)), None)
-        await self.deliver(pool, drawn.served, drawn.pool_epoch)
+        await self.deliver(pool, drawn.served, drawn.pool_epoch, drawn.full)
         return drawn
 
     async def _is_missed(self, pool: PoolAddress, member: str) -> bool:
@@ -205,17 +227,19 @@ class Pools:
         """Forget a pool that was removed on purpose."""
         self._known.pop(pool.key, None)
 
-    async def deliver(self, pool: PoolAddress, served: Iterable[Share], pool_epoch: int) -> None:
+    async def deliver(self, pool: PoolAddress, served: Iterable[Share], epoch: int, full: int | None = None) -> None:
         """Tell destinations what the pool granted them."""
-        for share in served:
-            if not share.site:  # a site hears by letter
-                await self._deliver(pool, share, pool_epoch)
+        for share in (one for one in served if not one.site):  # a site hears by letter
+            await self._deliver(pool, share, epoch, full=full)
 
-    async def _deliver(self, pool: PoolAddress, share: Share, pool_epoch: int, *, first: bool = False) -> Slice:
+    async def _deliver(
+        self, pool: PoolAddress, share: Share, pool_epoch: int, *, first: bool = False, full: int | None = None
+    ) -> Slice:
         address = Address.of(self.namespace, decode_name(share.member))
         return await self.store.slice(
-            address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, debt="void" if first else "keep"
-        )
+            address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, debt="void" if first else "keep",
+            full=full,
+        )  # fmt: skip
 
     async def _take_back(self, pool: PoolAddress, first: Share, lacks: int, drawn: PoolDraw, asked: set[str]) -> None:
         """Ask members for unused bytes for the first in line, those that hold most for their weight first.
@@ -280,24 +304,27 @@ class Pools:
             await self.ask_back(pool, share, pool_epoch, min(share.held, -(-owed * share.held // total)), debt="owe")
 
     async def ask_back(
-        self, pool: PoolAddress, share: Share, pool_epoch: int, lacks: int, *, debt: Debt = "keep"
-    ) -> int:
+        self, pool: PoolAddress, share: Share, pool_epoch: int, lacks: int, *, debt: Debt = "keep",
+        full: int | None = None,
+    ) -> int:  # fmt: skip
         """Ask one member for that many bytes of its slice, and tell the pool; returns how many it gave back."""
         address = Address.of(self.namespace, decode_name(share.member))
         # Slices of one queue are all alike: one that has much gives a part of it, and not each message's bytes.
         part = share.held // 4 if is_slice(pool.name) and debt == "keep" else 0
         target = share.returned + min(max(lacks, part), share.held)
         held = await self.store.slice(
-            address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, target=target, debt=debt
+            address, encode_name(pool.name), share=share, pool_epoch=pool_epoch, target=target, debt=debt, full=full
         )
         if held.code == "UNKNOWN":
             _, served = await self.store.forget(pool, share.member, share.epoch)
             await self.deliver(pool, served, pool_epoch)
             return share.held
-        if held.code == "EPOCH" or held.returned > share.returned or held.weight != share.weight:
+        is_new = held.pending is not None and (held.pending, held.full) != (share.pending, share.full)
+        if is_new or held.code == "EPOCH" or held.returned > share.returned or held.weight != share.weight:
             drawn = await self.draw(pool, share.member, held)
             if drawn.code == "OK" and (drawn.granted, drawn.returned) != (held.granted, held.returned):
-                await self._deliver(pool, Share.answered(share.member, held, drawn), drawn.pool_epoch)
+                own = Share.answered(share.member, held, drawn)
+                await self._deliver(pool, own, drawn.pool_epoch, full=drawn.full)
         return max(0, held.returned - share.returned) if held.code == "OK" else 0
 
     async def give_back(self, address: Address, names: str, *, idle: bool = False) -> bool:
@@ -355,23 +382,11 @@ class Pools:
 
         Returns whether the pool serves again; it does not while holders somewhere may still claim what they had.
         """
-        names, learns = await self._candidates(pool), 0.0
         self._claimed_at.pop(pool.key, None)
-        for at in range(0, len(names), REPORTS_AT_ONCE):
-            asking = (self._report(pool, name, pool_epoch) for name in names[at : at + REPORTS_AT_ONCE])
-            learns = max(learns, *await asyncio.gather(*asking))
+        learns = await ask_all(self.store, pool, await self._candidates(pool), pool_epoch)
         if learns:  # whoever asked goes on with that: nobody else does for a while
             self._claimed_at[pool.key] = asyncio.get_running_loop().time() + learns
             return False
-        known = set(map(encode_name, names))
-        for share in await self.store.members(pool):
-            address = Address.of(self.namespace, decode_name(share.member))
-            if (
-                not share.site
-                and share.member not in known
-                and (await self.store.slice(address, encode_name(pool.name))).code == "UNKNOWN"
-            ):
-                await self.store.forget(pool, share.member, share.epoch)
         code, epoch, _, served = await self.store.set(pool, {}, mode="ready", pool_epoch=pool_epoch)
         await self.deliver(pool, served, epoch)
         return code == "OK"
@@ -382,17 +397,3 @@ class Pools:
             return [slice_name(whole_name(pool.name), number) for number in range(MOST_SLICES)]
         keys = await self.store.server.scan(f"hg:{{{self.namespace}/*}}")
         return [parsed[1] for key in keys if (parsed := parse_key(key))]
-
-    async def _report(self, pool: PoolAddress, name: str, pool_epoch: int) -> float:
-        """Have a destination say what it holds of a pool; returns the seconds after which that is certain."""
-        address, encoded = Address.of(self.namespace, name), encode_name(pool.name)
-        held = await self.store.slice(address, encoded, pool_epoch=pool_epoch)
-        if held.code == "UNBOUND":  # it may use more at any moment
-            await agree(self.store.server, address)
-            held = await self.store.slice(address, encoded, pool_epoch=pool_epoch)
-        if held.learning_ms > 0 or held.code == "UNBOUND":
-            return held.learning_ms / 1000 or math.inf
-        if held.code == "OK" and (held.granted > 0 or held.used > 0):
-            granted = max(held.granted, held.returned + held.used)
-            await self.store.draw(pool, encode_name(name), replace(held, granted=granted, need=granted))
-        return 0.0

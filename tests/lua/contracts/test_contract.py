@@ -442,6 +442,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/destination": "for _, record in ipairs(redis.call('HVALS', K_SESSIONS)) do",
         "lib/learning": "for _, record in ipairs(redis.call('HVALS', K_HOLDS)) do",
     },
+    "the slices of one destination, 48 at the most": {
+        "lib/full": "for i = 1, #members, 2 do",
+    },
     "at most MAX_COMPARED members, which is asked before": {
         "lib/fair": "for i = 1, #members, 2 do",
     },

@@ -325,8 +325,7 @@ async def test_no_kill_at_any_moment_overdraws_the_limit_or_leaks_of_it(
 @pytest.mark.parametrize(
     "setting",
     [
-        {"resume_at_messages": 5}, {"hard_limit": "1MiB"}, {"resume_at": "50%"},
-        {"enforce": "with-consumers"},
+        {"hard_limit": "1MiB"}, {"enforce": "with-consumers"},
         {"fair_by": "producer"}, {"shadow": {"bytes": 5}},
     ],
     ids=lambda setting: next(iter(setting)),

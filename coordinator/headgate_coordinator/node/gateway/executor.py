@@ -130,7 +130,7 @@ class Executor:
                     await self._check_apply(address, argv[3:])
                     return await (server or self._server).call(op, keys, argv)
             if not self._authorizer.manages_all:
-                argv[2:8] = [0, 0, 0, 0, 0, "keep"]  # a look
+                argv[2:] = [0, 0, 0, 0, 0, "keep"]  # a look
         in_flight = await self._quotas.in_flight(self._authorizer.user) if name in COUNTED else None
         reply = await counted(in_flight, server or self._server, op, keys, argv)
         if name in ("levels", "snapshot") and not self._authorizer.manages_all:

@@ -11,8 +11,6 @@ _STORE: Final = "let when_full say block, or fail, and give it more memory by mo
 _ONE: Final = "leave out one of the two, or write 'default' for what a preset or a wider rule sets"
 _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
     "hard_bytes": ("hard_limit", frozenset({""}), _LEVEL),
-    "resume_bytes": ("resume_at", frozenset({""}), _LEVEL),
-    "resume_messages": ("resume_at_messages", frozenset({""}), _LEVEL),
     "enforce": ("enforce", frozenset({"", "always", "off"}), "set it to always or off, which hold over all slices"),
     "store": ("store", frozenset({""}), _STORE),
     "store_nonpersistent": ("store_nonpersistent", frozenset({""}), _STORE),
@@ -38,7 +36,9 @@ _SUMMED: Final = frozenset({
     "ledger_seq", "weight",
 })  # fmt: skip
 """Fields of slices that say together what those of a whole destination say."""
-_HIGHEST: Final = frozenset({"consumers", "active", "learning_until", "epoch_ms", "largest_bytes"})
+_HIGHEST: Final = frozenset({
+    "consumers", "active", "learning_until", "epoch_ms", "largest_bytes", "bytes_full", "messages_full",
+})  # fmt: skip
 _LOWEST: Final = frozenset({"next_due"})
 _RATES: Final = tuple(f"{kind}_{what}" for kind in ("send", "send_byte", "delivery") for what in ("hand", "lent"))
 _OWN: Final = frozenset({"slices_pool", "messages_pool", "placed", "of_slices", "spread", *_RATES})
@@ -56,6 +56,17 @@ def whole_fields(slices: Sequence[Mapping[str, str]]) -> dict[str, str]:
         alone = max(int(fields.get("peak_bytes") or 0) for fields in slices)  # one message may go above the limit
         whole["peak_bytes"] = str(min(int(whole["peak_bytes"]), max(int(whole["limit_bytes"]), alone)))
     return whole
+
+
+def is_shut(fields: Mapping[str, str], *units: str) -> bool:
+    """Return whether a destination was full and has not resumed: in one of these units, where it has slices.
+
+    >>> is_shut({"sliced": "4", "bytes_full": "3", "resume_bytes": "50.0%"}, "messages", "bytes")
+    True
+    """
+    if "sliced" not in fields and "of_slices" not in fields:
+        return fields.get("shut") == "1"
+    return any(f"resume_{unit}" in fields and int(fields.get(f"{unit}_full") or 0) % 2 for unit in units)
 
 
 POOLS: Final = ("pools", "slices_pool", "messages_pool")
@@ -96,6 +107,14 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
         raise PolicyError(
             f"belongs to a queue, a topic, a gate or a limiter: a {kind} has one slice; leave it out", setting="slices"
         )
+    for unit, setting, limit in (("bytes", "resume_at", "limit"), ("messages", "resume_at_messages", "limit_messages")):
+        level, most = f"resume_{unit}", f"limit_{unit}"
+        is_about = {level, most, "slices"} & set(given)
+        if is_about and fields.get(level, "").isdigit() and not fields.get(most, "").isdigit():
+            raise PolicyError(
+                f"{setting} beside slices goes with {limit}: a pool of them counts each; set {limit}, or leave it out",
+                settings=(setting, limit, "slices"),
+            )
     for field, (setting, idle, instead) in _ALONE.items():
         if fields.get(field, "") not in idle and {field, "slices"} & set(given):
             raise PolicyError(

@@ -1,7 +1,7 @@
 """The scripts of pools as typed calls: one method a script, arguments by name, replies as values with names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from headgate.core.names import decode_name
@@ -12,7 +12,10 @@ from headgate.redis.scripts import script
 
 UNLIMITED: Final = 1 << 53
 """Stands for a limit that there is not, where numbers are compared: above all that can be counted."""
-
+_KNOWN: Final = 11
+"""Values of an answer of ``lua/slice.lua`` where its pool resumes at no level; others follow else."""
+_DRAWN: Final = 8
+"""Values of an answer of ``lua/pool.lua`` of an older node."""
 
 Debt = Literal["keep", "owe", "void", "idle", "ticket"]
 """The ways in which a destination settles what it owes its pool; see ``lua/slice.lua``."""
@@ -45,7 +48,8 @@ class Share:
     ``need`` is what ``granted`` would be for its first in line to go, ``seen_ms`` when it was called for last,
     ``heard``, of a site, the epoch of this pool in which that was, ``least`` the bytes that nobody takes from it,
     ``overdrawn`` the ``returned`` with which it has paid back what it was lent above the limit; None where that is not
-    known, or nothing is to be passed on.
+    known, or nothing is to be passed on; ``pending`` and ``full``, where the pool resumes at a level, what its slice
+    reported last.
     """
 
     member: str
@@ -59,6 +63,8 @@ class Share:
     heard: int = 0
     least: int = 0
     overdrawn: int | None = None
+    pending: int | None = None
+    full: int = 0
 
     @classmethod
     def answered(cls, member: str, held: "Slice", drawn: "PoolDraw") -> "Share":
@@ -85,7 +91,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A slice is a destination's record of its part of a pool; see ``lua/slice.lua``."""
+    """A slice is a destination's record of its part of a pool; see ``lua/slice.lua``.
+
+    ``pending``, ``full`` and ``waits`` are known where the pool resumes at a level.
+    """
 
     code: str
     epoch: int = 0
@@ -98,11 +107,19 @@ class Slice:
     learning_ms: int = 0
     weight: int = 1
     overdrawn: int = 0
+    pending: int | None = None
+    full: int | None = None
+    waits: str = "no"
 
     @property
     def held(self) -> int:
         """Bytes of the slice."""
         return self.granted - self.returned
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether its first in line waits for its pool to resume, or for it to hear that it is full."""
+        return self.waits == "here" or (self.waits == "yes" and is_odd(self.full))
 
     @property
     def lacks(self) -> int:
@@ -126,6 +143,12 @@ class PoolDraw:
     limit: int = UNLIMITED
     served: tuple[Share, ...] = ()
     overdrawn: int | None = 0
+    full: int | None = None
+
+
+def is_odd(full: int | None) -> bool:
+    """Return whether a number of the state says that a pool is full, and lends nothing before it resumes."""
+    return full is not None and full % 2 == 1
 
 
 def served_of(flat: list[bytes]) -> tuple[Share, ...]:
@@ -157,7 +180,7 @@ class PoolStore:
 
     async def slice(
         self, address: Address, pool: str, *, share: Share | None = None, pool_epoch: int = 0, target: int = 0,
-        debt: Debt = "keep",
+        debt: Debt = "keep", full: int | None = None,
     ) -> Slice:  # fmt: skip
         """Tell a destination what the pool has on record for it, ask it to give back; without ``share`` only look.
 
@@ -170,6 +193,7 @@ class PoolStore:
             debt: ``owe`` to give back the rest too, as soon as it is not in use; ``void`` to owe nothing any more;
                 ``idle`` to have sessions give back what they hold and do not use; ``ticket`` where a message is to go
                 above the limit. Where the pool's record says what it was lent so, that comes back before all else.
+            full: as the pool answered it, where it resumes at a level.
         """
         above = share.overdrawn if share else None
         reply = await self._call(
@@ -184,15 +208,21 @@ class PoolStore:
                 "target": target if above is None else above,
                 "debt": debt if above is None or debt == "ticket" else "above",
             },
+            () if full is None else (str(full),),
         )
         if len(reply) == 1:
             return Slice(reply[0].decode())
         epoch, heard, granted, returned, need, used = (int(n) for n in reply[1:7])
         code, reserved = reply[0].decode(), reply[7] == b"yes"
-        more = (int(number) for number in reply[8:11])
-        return Slice(code, epoch, heard, granted, returned, need, used, reserved, *more)
+        more = [int(number) for number in (*reply[8:_KNOWN], 0)]  # an older node does not say what is above the limit
+        slice_ = Slice(code, epoch, heard, granted, returned, need, used, reserved, more[0], more[1], more[2])
+        if len(reply) <= _KNOWN:
+            return slice_
+        return replace(slice_, pending=int(reply[11]), full=int(reply[12]), waits=reply[13].decode())
 
-    async def draw(self, pool: PoolAddress, member: str, held: Slice, *, with_ticket: bool = False) -> PoolDraw:
+    async def draw(
+        self, pool: PoolAddress, member: str, held: Slice, *, with_ticket: bool = False, short: bool = False
+    ) -> PoolDraw:
         """Tell a pool what a destination has on record, and ask for what its first in line needs.
 
         Args:
@@ -200,7 +230,9 @@ class PoolStore:
             member: the destination, encoded.
             held: what it has on record.
             with_ticket: whether this is for a message that may go above the limit, at a slice.
+            short: whether all were asked, and nothing is to be had: then it is full.
         """
+        report = () if held.pending is None else (str(held.pending), str(held.full), "yes" if short else "no")
         reply = await self._call(
             "pool",
             pool.keys,
@@ -214,6 +246,7 @@ class PoolStore:
                 "reserved": "ticket" if with_ticket else "yes" if held.reserved else "no",
                 "weight": held.weight,
             },
+            report,
         )
         if len(reply) == 1:
             return PoolDraw(reply[0].decode())
@@ -221,7 +254,8 @@ class PoolStore:
         above = reply[7] if len(reply) > 7 else b"0"
         overdrawn = None if above == b"-" else int(above)
         limit, served = limit_of(reply[5]), served_of(reply[6])
-        return PoolDraw(reply[0].decode(), epoch, granted, returned, place, limit, served, overdrawn)
+        full = None if held.pending is None or len(reply) <= _DRAWN else int(reply[8])
+        return PoolDraw(reply[0].decode(), epoch, granted, returned, place, limit, served, overdrawn, full)
 
     async def ticket(self, address: Address, session: str, *, since: int) -> tuple[str, dict[str, int]]:
         """Let a wait of a deadlock go above the limit, as ``Store.resolve``; returns the code, and what a slice lacks.
@@ -280,6 +314,7 @@ class PoolStore:
                     int(values.get("weight", 1)), values["reserved"] == "1", int(values["need"]), int(values["seen"]),
                     int(values.get("heard", 0)), int(values.get("least", 0)),
                     int(values["overdrawn"]) if "overdrawn" in values else None,
+                    int(values["pending"]) if "pending" in values else None, int(values.get("full", 0)),
                 )  # fmt: skip
             if cursor == b"0" or len(found) >= most:
                 return sorted(found.values(), key=lambda share: -share.held)
