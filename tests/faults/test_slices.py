@@ -15,7 +15,7 @@ from headgate.core.names import slice_name, slices_pool
 from headgate.credit.account import CreditAccount
 from headgate.redis.keys import SLOTS, Address, PoolAddress, slot_of
 from headgate.redis.replies import Recount
-from headgate.redis.stores.pools import PoolStore, Slice
+from headgate.redis.stores.pools import PoolStore, Slice, is_odd
 from headgate_coordinator.deadlock.tickets import give_ticket
 from tests.faults.deployments import Replicated, ask, is_linked, is_master
 from tests.faults.traffic import GUARD
@@ -159,6 +159,48 @@ async def test_no_kill_of_masters_and_senders_has_anything_beside_what_goes_alon
 
             await kill_masters(cluster, dice, crew, judge)
         consuming.cancel()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_kill_of_masters_and_senders_keeps_a_full_queue_from_resuming(
+    cluster: Replicated, cleanup_namespace: str, seed: int
+) -> None:
+    dice, seen, kind = random.Random(seed), Seen(), "queue" if seed % 2 else "topic"
+    level = f"{dice.choice((0, 10, 50))}%"
+    async with headgate.connect(cluster.url, namespace=cleanup_namespace) as client, client.session("in") as session:
+        await client.apply("orders", kind=kind, limit=LIMIT, slices=SLICES, resume_at=level)
+        subscription = "all" if kind == "topic" else None
+        consumer = await session.consumer("orders", window=5, subscription=subscription, durable=kind == "topic")
+        consuming = asyncio.ensure_future(seen.consume(consumer))
+        pool = PoolAddress.of(client.namespace, slices_pool("orders"))
+        async with Crew("sliced", cluster.url, client.namespace, "orders", 1, 12) as crew:
+
+            async def judge() -> None:
+                """See that it was full, and resumes again and again, and that it stays within its limit."""
+                times = int((await client.parts.pools.store.fields(pool)).get("full", 0))
+                await seen.more(dice.randrange(40, 120))
+                seen.goes_on.clear()
+                await wait_until(lambda: is_full(client, pool), timeout=GUARD)
+                with crew.still():
+                    assert await used(client) <= LIMIT + seen.again
+                seen.goes_on.set()
+                await wait_until(lambda: turned(client, pool, times + 2), timeout=GUARD)
+
+            await kill_masters(cluster, dice, crew, judge)
+        consuming.cancel()
+
+
+async def turned(client: headgate.Client, pool: PoolAddress, times: int) -> bool:
+    with suppress(headgate.CoordinatorUnavailable):
+        return int((await client.parts.pools.store.fields(pool)).get("full", 0)) >= times
+    return False
+
+
+async def is_full(client: headgate.Client, pool: PoolAddress) -> bool:
+    with suppress(headgate.CoordinatorUnavailable):
+        return is_odd(int((await client.parts.pools.store.fields(pool)).get("full", 0)))
+    return False
 
 
 async def lent_at_most(client: headgate.Client) -> int:

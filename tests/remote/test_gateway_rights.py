@@ -277,6 +277,21 @@ async def test_nobody_grants_himself_the_bytes_of_a_pool(node: Node) -> None:
         assert {state.name: state.granted for state in await boss.pools()} == {"memory": drawn.granted, "other": 0}
 
 
+async def test_nobody_tells_a_slice_that_its_pool_is_full(node: Node) -> None:
+    """Mutant: what a pool answers of being full is passed on as it comes, and who only produces stops all others."""
+    async with as_user(node, "boss") as boss, as_user(node, "seller") as seller:
+        await boss.apply("orders", kind="queue", limit=1000, slices=3, resume_at="50%")
+        pools, address = PoolStore(seller.store.server), orders(node)
+        held = await pools.slice(address, "orders%.0")
+        own = Share("orders", held.epoch, held.granted, held.returned)
+        await pools.slice(address, "orders%.0", share=own, pool_epoch=held.pool_epoch, full=99)
+        assert (await PoolStore(boss.store.server).slice(address, "orders%.0")).full == 0
+        drawn = replace(held, pending=10**6, full=0)
+        await pools.draw(PoolAddress.of(node.client.namespace, "orders#0"), "orders", drawn, short=True)
+        async with seller.session() as session:
+            await (await session.producer("orders")).send(b"x", timeout=GUARD)
+
+
 async def test_slices_are_lent_their_rate_for_who_may_only_produce_and_believed_alone(node: Node) -> None:
     """Mutant: a report of what is in hand is passed on as it comes."""
     async with as_user(node, "boss") as boss, as_user(node, "seller") as seller:

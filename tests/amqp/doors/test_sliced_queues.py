@@ -17,6 +17,7 @@ from tests.amqp.nodes import NodeProcess
 from tests.remote.grants import B, C, M, P
 from tests.remote.people import node_with, sdk_as
 from tests.sdk.namespace.test_sliced_oversize import levels
+from tests.sdk.namespace.test_sliced_resume import Sending, is_held_up, settle
 from tests.sdk.observing import GUARD, field
 from tests.support.waiting import wait_until
 
@@ -286,3 +287,53 @@ async def test_a_removal_that_died_is_finished_by_the_next(client: headgate.Clie
     client.store.remove = remove  # type: ignore[method-assign]
     await client.remove("orders")
     assert await every_slice(client.store.server, client.namespace) == []
+
+
+async def test_an_amqp_client_sends_on_once_a_full_queue_resumes(node: NodeProcess, client: headgate.Client) -> None:
+    await client.apply("orders", kind="queue", limit=3000, slices=3, resume_at="10%")
+    pool = PoolAddress.of(client.namespace, "orders#0")
+    async with client.session() as session:
+        consumer = await session.consumer("orders", window=2)
+        peer = await Peer.connect(node.port)
+        sending = await peer.sender("orders")
+        sent = [asyncio.ensure_future(peer.send(sending, "x" * 400)) for _ in range(20)]
+
+        async def times() -> int:
+            return int((await PoolStore(client.store.server).fields(pool)).get("full", 0))
+
+        async def is_full() -> bool:
+            return await times() % 2 == 1
+
+        await wait_until(is_full, timeout=GUARD)
+        for _ in sent:
+            message = await consumer.receive(timeout=GUARD)
+            assert message is not None
+            await message.accept(confirm=True)
+        assert {answer[0] for answer in await asyncio.gather(*sent)} == {"accepted"}
+        assert await times() >= 2
+        await peer.close()
+
+
+async def test_clients_and_users_of_nodes_wait_until_a_full_queue_resumes(
+    redis_url: str, cleanup_namespace: str
+) -> None:
+    """Neither may ask other slices itself: their node does."""
+    people = {"maker": {"orders": {P}}, "worker": {"orders": {C}}}
+    async with node_with(redis_url, cleanup_namespace, people) as node:
+        await node.client.apply("orders", kind="queue", limit=3000, slices=3, resume_at="50%")
+        async with (
+            sdk_as(node, "maker") as maker,
+            sdk_as(node, "worker") as worker,
+            worker.session() as into,
+            maker.session() as a,
+            maker.session() as b,
+        ):
+            consumer = await into.consumer("orders", window=2)
+            sending = Sending(*[await one.producer("orders", window=100) for one in (a, b)], body=b"x" * 200)
+            await wait_until(lambda: is_held_up(node.client, 2), timeout=GUARD)
+            sent = sending.count
+            await settle(consumer, sent - 8)  # some 203 bytes each: seven are below the half
+            assert sending.count == sent
+            await settle(consumer, 1)
+            await sending.goes_on(sent)
+            await sending.end()

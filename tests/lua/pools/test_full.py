@@ -265,6 +265,14 @@ async def test_settings_open_it_and_a_level_in_percent_is_of_the_limit_in_force(
     assert await sliced.is_full(), "63 are 70 percent now"
 
 
+async def test_a_pool_that_is_made_again_knows_its_level(sliced: ResumeWorld) -> None:
+    """Mutant: whoever remembers it forgot that."""
+    await sliced.pools.remember(sliced.pool)
+    await sliced.server.command(sliced.pool.keys[0], "DEL", *sliced.pool.keys)
+    await sliced.wants(FIRST, 20)
+    assert (await sliced.store.fields(sliced.pool))["resume_bytes"] == str(RESUME)
+
+
 SIZES = st.integers(1, 90)
 MORE = st.one_of(
     st.tuples(st.just("wants"), st.sampled_from("abc"), SIZES),

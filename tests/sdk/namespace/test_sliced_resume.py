@@ -1,15 +1,19 @@
 """Over slices, too, nobody is served once a queue was full until all that is pending is down to `resume_at`."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 import headgate
-from headgate import CreditTimeout, DestinationFull, PolicyError
+from headgate import DestinationFull, PolicyError
 from headgate.redis.keys import PoolAddress
 from headgate.redis.stores.pools import PoolStore, is_odd
+from tests.sdk.crew import Crew
 from tests.sdk.observing import GUARD
+from tests.support.faultproxy import FaultProxy
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -24,11 +28,43 @@ async def is_full(client: headgate.Client, pool: str = "orders#0") -> bool:
     return is_odd(int(fields.get("full", 0)))
 
 
+class Sending:
+    """Sessions send one message after the other, for ever; ``count`` of them have a receipt."""
+
+    def __init__(self, *producers: headgate.Producer, body: bytes = ONE) -> None:
+        self.count = 0
+        self._tasks = [asyncio.ensure_future(self._send(producer, body)) for producer in producers]
+
+    async def _send(self, producer: headgate.Producer, body: bytes) -> None:
+        while True:
+            await producer.send(body, timeout=2 * GUARD)
+            self.count += 1
+            await asyncio.sleep(0.001)
+
+    async def goes_on(self, before: int) -> None:
+        """Wait until more have a receipt."""
+        await wait_until(lambda: self.count > before, timeout=GUARD)
+
+    async def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for result in await asyncio.gather(*self._tasks, return_exceptions=True):
+            assert isinstance(result, asyncio.CancelledError), result
+
+
 async def settle(consumer: headgate.Consumer, count: int) -> None:
     for _ in range(count):
         message = await consumer.receive(timeout=GUARD)
         assert message is not None
         await message.accept(confirm=True)
+
+
+async def is_held_up(client: headgate.Client, sessions: int, pool: str = "orders#0") -> bool:
+    """Return whether a queue is full, so many wait, and are told why."""
+    if not await is_full(client, pool):
+        return False
+    explained = await client.explain("orders")
+    return explained.cause == "hysteresis" and explained.blocked == sessions
 
 
 @pytest.mark.parametrize(
@@ -44,23 +80,15 @@ async def test_all_that_send_wait_until_it_resumes(
     await client.apply("orders", kind=kind, slices=SLICES, **settings)
     async with other.session("in") as into, client.session("a") as a, client.session("b") as b:
         consumer = await into.consumer("orders", window=4)
-        first, second = await a.producer("orders", window=100), await b.producer("orders", window=100)
-        sent, refused = 0, ""
-        while not refused:
-            try:
-                await (first, second)[sent % 2].send(ONE, timeout=GUARD if sent < 20 else 1)
-                sent += 1
-            except CreditTimeout as error:
-                refused = str(error)
-        assert "it was full and serves again at" in refused
-        assert await is_full(client, pool)
-        waiting = [asyncio.ensure_future(one.send(ONE, timeout=GUARD)) for one in (first, second)]
-        await wait_until(lambda: blocked(client, 2), timeout=GUARD)
+        sending = Sending(*[await session.producer("orders", window=100) for session in (a, b)])
+        await wait_until(lambda: is_held_up(client, 2, pool), timeout=GUARD)
+        assert "it was full and serves again at" in str(await client.explain("orders"))
+        sent = sending.count
         await settle(consumer, sent - level - 1)
-        assert not any(one.done() for one in waiting)
+        assert sending.count == sent
         await settle(consumer, 1)
-        await asyncio.gather(*waiting)
-        assert not await is_full(client, pool)
+        await sending.goes_on(sent)
+        await sending.end()
 
 
 async def blocked(client: headgate.Client, count: int) -> bool:
@@ -69,41 +97,31 @@ async def blocked(client: headgate.Client, count: int) -> bool:
 
 async def test_settings_change_while_it_is_full(client: headgate.Client, other: headgate.Client) -> None:
     """Whoever waits goes by the level and the limit that there are, with more slices and fewer."""
-    await client.apply("orders", kind="queue", limit=LIMIT, slices=SLICES, resume_at="10%", when_full="block")
+    base: dict[str, Any] = {"limit": LIMIT, "resume_at": "10%", "enforce": "default"}
+    changes: list[dict[str, Any]] = [
+        {"resume_at": "90%"}, {"resume_at": "default"}, {"limit": 6000}, {"slices": 12, "resume_at": "95%"},
+        {"slices": 1, "resume_at": "90%"}, {"enforce": "off"},
+    ]  # fmt: skip
+    await client.apply("orders", kind="queue", slices=SLICES)
     async with other.session("in") as into, client.session("a") as a:
-        consumer, first = await into.consumer("orders", window=4), await a.producer("orders", window=100)
-
-        async def is_held_up(client: headgate.Client = client) -> bool:
-            explained = await client.explain("orders")
-            return explained.cause == "hysteresis" and await is_full(client)
-
-        async def fill() -> "asyncio.Future[headgate.Receipt]":
-            """Send until one waits, which is returned."""
-            while True:
-                one = asyncio.ensure_future(first.send(ONE, timeout=GUARD))
-                done, _ = await asyncio.wait([one], timeout=1)
-                if not done:
-                    return one
-
-        for change in ({"resume_at": "90%"}, {"resume_at": "default"}, {"limit": 6000}, {"enforce": "off"}):
-            await client.apply("orders", limit=LIMIT, resume_at="10%", enforce="default")
-            waiting = await fill()
+        consumer = await into.consumer("orders", window=4)
+        await client.apply("orders", **base)
+        sending = Sending(await a.producer("orders", window=100))
+        for change in changes:
+            await client.apply("orders", **base)
+            await wait_until(lambda: is_held_up(client, 1), timeout=GUARD)
+            before = sending.count
             await settle(consumer, 8)
-            await wait_until(is_held_up, timeout=GUARD)
+            assert sending.count == before, change
             await client.apply("orders", **change)
-            await waiting
-        await client.apply("orders", limit=LIMIT, resume_at="10%", enforce="default")
-        waiting = await fill()
-        await settle(consumer, 8)
-        await wait_until(is_held_up, timeout=GUARD)
-        await client.apply("orders", slices=12)
-        async with client.session("c") as c:
-            late = asyncio.ensure_future((await c.producer("orders")).send(ONE, timeout=GUARD))
-            await client.apply("orders", slices=1)
-            await wait_until(lambda: blocked(client, 2), timeout=GUARD)
-            while not waiting.done():
-                await settle(consumer, 1)
-            await asyncio.gather(waiting, late)
+            await sending.goes_on(before)
+        await client.apply("orders", **base)
+        await wait_until(lambda: is_held_up(client, 1), timeout=GUARD)
+        before = sending.count
+        await consumer.close()
+        await client.purge("orders")
+        await sending.goes_on(before)
+        await sending.end()
 
 
 async def test_senders_that_do_not_wait_are_refused_until_it_resumes(
@@ -155,3 +173,53 @@ async def test_a_level_goes_with_its_own_limit(client: headgate.Client, other: h
         assert not any(one.done() for one in waiting)
         await settle(consumer, 1)
         await asyncio.gather(*waiting)
+
+
+async def test_lost_replies_keep_nobody_waiting(
+    client: headgate.Client, redis_url: str, cleanup_namespace: str
+) -> None:
+    await client.apply("orders", kind="queue", limit=LIMIT, slices=3, resume_at="30%")
+    async with (
+        FaultProxy(redis_url) as proxy,
+        headgate.connect(proxy.url, namespace=cleanup_namespace) as shaky,
+        client.session("in") as into,
+        AsyncExitStack() as stack,
+    ):
+        consumer = await into.consumer("orders", window=4)
+        sessions = [await stack.enter_async_context(shaky.session(f"s{number}")) for number in range(4)]
+        producers = [await session.producer("orders", window=300) for session in sessions]
+        proxy.lose_every(11)
+        sending = [asyncio.ensure_future(send_many(producer, 60)) for producer in producers]
+        for _ in range(3):
+            await wait_until(lambda: is_full(client), timeout=GUARD)
+            await settle(consumer, 60)
+        assert proxy.lost > 0
+        await settle(consumer, 60)
+        await asyncio.gather(*sending)
+
+
+async def send_many(producer: headgate.Producer, count: int) -> None:
+    for _ in range(count):
+        await producer.send(ONE, timeout=GUARD)
+
+
+@pytest.fixture
+async def cluster(cluster_url: str, cleanup_namespace: str) -> AsyncIterator[headgate.Client]:
+    async with headgate.connect(cluster_url, namespace=cleanup_namespace) as client:
+        yield client
+
+
+async def test_killed_senders_keep_nobody_waiting(cluster: headgate.Client, cluster_url: str) -> None:
+    """Whoever is first in line, and has all slices asked, is killed with -9 while the queue is full."""
+    await cluster.apply("orders", kind="queue", limit=1000, slices=6, resume_at=0)
+    async with cluster.session("in") as into:
+        consumer = await into.consumer("orders", window=4)
+        async with Crew("sliced", cluster_url, cluster.namespace, "orders", 1, 6) as crew:
+            for _ in range(2):
+                await wait_until(lambda: is_full(cluster), timeout=GUARD)
+                await crew.replace_one()
+                await settle(consumer, 30)
+        await consumer.close()
+    await cluster.purge("orders")
+    async with cluster.session("late") as late:
+        await (await late.producer("orders")).send(ONE, timeout=GUARD)
