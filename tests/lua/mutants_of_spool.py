@@ -158,5 +158,7 @@ SPOOL: Final = (
      "counted = counted + 1", f"{_STORE}::test_a_recount_of_a_store_counts_its_segments"),
     ("P2", "recount", "  messages = redis.call('HLEN', K_REFS)", "  messages = 0",
      f"{_STORE}::test_a_recount_of_a_store_counts_its_segments"),
+    ("P1", "lib/references", "math.floor(limit / (read[3] or 1))", "limit",
+     "test_spool::test_a_slice_has_its_part_of_the_references"),
 )  # fmt: skip
 """Rows of :class:`tests.lua.mutants.Mutant`."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import headgate
+from headgate.core.names import slice_name
 from headgate.core.segment import Reference, is_reference
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
@@ -53,6 +54,24 @@ async def test_messages_come_with_their_payloads(
     assert len(came) == 60
     assert not any(map(is_reference, came))
     await swept(tmp_path)
+
+
+async def test_at_slices_they_go_to_the_store_and_come_with_their_payloads_too(
+    here: headgate.Client, client: headgate.Client, tmp_path: Path
+) -> None:
+    """Mutant: the node looks for what a slice refers to at the first."""
+    await spooling(here, tmp_path, slices=3)
+    sessions = [client.session(f"s{number}") for number in range(3)]
+    for session in sessions:
+        producer = await session.producer("orders")
+        await asyncio.gather(*(producer.send(body(n), timeout=GUARD) for n in range(40)))
+    assert all([await references(here, slice_name("orders", number)) for number in range(1, 3)])
+    assert len([message async for message in client.browse("orders")]) == 120
+    consumer = await sessions[0].consumer("orders")
+    assert sorted(number_of(message.body) for message in await drain(consumer, 120)) == sorted([*range(40)] * 3)
+    await swept(tmp_path)
+    for session in sessions:
+        await session.close()
 
 
 async def test_browsing_over_a_node_shows_payloads(

@@ -80,8 +80,10 @@ async def audit(client: Client, *, repair: bool) -> list[Finding]:
             count = await client.recount(name, repair=True)
             verdict = "repaired" if count.code == "OK" else "differs"
         stored, counted = (dict(zip(COUNTERS, numbers, strict=False)) for numbers in (count.stored, count.counted))
-        spooled = await spooled_bytes(client, name)
-        for field, (kept, found) in spooled.items():
+        slices = client.parts.registry.slices(Address.of(client.namespace, name))
+        spooled = [await spooled_bytes(client, part.name) for part in slices]
+        for field in {field for part in spooled for field in part}:
+            kept, found = (sum(part[field][at] for part in spooled if field in part) for at in (0, 1))
             stored[field], counted[field] = kept, found
             verdict = verdict if kept == found or verdict == "not counted" else "differs"
         findings.append(Finding(name, verdict, stored, counted))

@@ -18,6 +18,7 @@ from headgate import Client, HeadgateError, InvalidName
 from headgate.core.names import decode_name
 from headgate.core.segment import MARK, Reference
 from headgate.redis.keys import Address
+from headgate.redis.stores.sliced_reads import every_slice
 from headgate.spool import Spooling
 from headgate.spool.stores import Spool, folder, row_of
 from headgate_coordinator.operate.terminal import size
@@ -86,7 +87,8 @@ async def audit_stores(client: Client, *, repair: bool) -> list[StoreFinding]:
     if not names:
         return []
     places = [
-        await _place(client, spooling, Address.of(client.namespace, name)) for name in await client.destinations()
+        await _place(client, spooling, Address.of(client.namespace, name))
+        for name in await every_slice(client.store.server, client.namespace)
     ]
     if repair:
         for place in places:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import ledger
+from headgate.core.limits.slices import FULLEST
 from headgate.core.names import decode_name, whole_name
 from headgate.core.policy import origins
 from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Unit, Waiter
@@ -76,10 +77,11 @@ class DestinationFacts:
 
     @property
     def references(self) -> Limit:
-        """The limit of references to spooled messages."""
+        """The limit of references to spooled messages; of slices, the part of the one that has most."""
         limit = self.fields.get("limit_reference_bytes", str(MOST_REFERENCES))
-        most = int(limit) if limit.isdigit() else None
-        return Limit("bytes", most, self.count("reference_bytes"), 0, self.rule("limit_reference_bytes"))
+        most = int(limit) // int(self.fields.get("sliced") or 1) if limit.isdigit() else None
+        taken = self.count(FULLEST if FULLEST in self.fields else "reference_bytes")
+        return Limit("bytes", most, taken, 0, self.rule("limit_reference_bytes"))
 
     @property
     def is_lent_short(self) -> bool:

@@ -29,7 +29,7 @@ from tests.links.channels import Group, collecting, opened
 from tests.links.policy.test_bridges import bridges, consume, fields, owner, rule
 from tests.links.sites import SiteOf
 from tests.support.leaks import delete_namespace
-from tests.support.spooled import PAYLOAD, body, fill, first_segment, references, segments, spooling, swept
+from tests.support.spooled import PAYLOAD, body, fill, first_segment, number_of, references, segments, spooling, swept
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -68,6 +68,34 @@ async def test_payloads_are_forwarded_in_order(client: headgate.Client, node: No
     await client.apply_policy(loads(bridges(("orders", "billing"))))
     await there(client, "billing", [body(n) for n in range(COUNT)])
     assert await references(client, "billing") == []
+    await swept(tmp_path)
+
+
+async def test_from_slices_that_spool_to_slices_that_do(
+    client: headgate.Client, node: NodeProcess, tmp_path: Path
+) -> None:
+    """Mutant: the payload of a message at a slice is looked for at the first."""
+    await spooling(client, tmp_path, memory=MEMORY, slices=3)
+    for sender in range(3):
+        async with client.session(f"s{sender}") as session:
+            producer = await session.producer("orders")
+            await asyncio.gather(*(producer.send(body(n), headers={"of": str(sender)}) for n in range(60)))
+    assert await references(client, "orders#1")
+    await spooling(client, tmp_path, "billing", memory=MEMORY // 4, slices=3)
+    await client.apply_policy(loads(bridges(("orders", "billing"))))
+
+    async def there() -> int:
+        return len([message async for message in client.browse("billing")]) == 180
+
+    await wait_until(there, timeout=80)
+    came: dict[str, list[int]] = {}
+    async with client.session("out") as session, asyncio.timeout(80):
+        consumer = await session.consumer("billing")
+        for _ in range(180):
+            message = await anext(consumer)
+            came.setdefault(str(message.headers["of"]), []).append(number_of(message.body))
+            await message.accept()
+    assert came == {str(sender): [*range(60)] for sender in range(3)}
     await swept(tmp_path)
 
 

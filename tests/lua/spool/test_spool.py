@@ -174,6 +174,14 @@ async def test_references_have_64_mib_where_nothing_says_otherwise(place: Place)
     assert await reference_bytes(place) == 0, "and what scripts of before left is gone with the last segment"
 
 
+async def test_a_slice_has_its_part_of_the_references(place: Place) -> None:
+    """Mutant: it has all that the whole destination may have."""
+    await place.create(limit=1000, limit_reference_bytes=str(6 * 64))
+    assert await SpoolStore(place.server).room(place.address) == 6
+    await place.change(of_slices="3")
+    assert await SpoolStore(place.server).room(place.address) == 2
+
+
 async def test_room_for_references_is_seen_before_anything_is_written(place: Place) -> None:
     """Mutants: messages are not looked at; nor what others hold of them."""
     await place.create(limit=1000, messages=3)

@@ -7,13 +7,10 @@ from headgate.core.names import encode_name, messages_pool, slices_pool
 from headgate.errors import PolicyError
 
 _LEVEL: Final = "set a limit in bytes alone, which holds over all slices"
-_STORE: Final = "let when_full say block, or fail, and give it more memory by more slices"
 _ONE: Final = "leave out one of the two, or write 'default' for what a preset or a wider rule sets"
 _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
     "hard_bytes": ("hard_limit", frozenset({""}), _LEVEL),
     "enforce": ("enforce", frozenset({"", "always", "off"}), "set it to always or off, which hold over all slices"),
-    "store": ("store", frozenset({""}), _STORE),
-    "store_nonpersistent": ("store_nonpersistent", frozenset({""}), _STORE),
     "fair_by": ("fair_by", frozenset({""}), "give each key a queue of its own, or all of them one slice"),
     "confirm": ("confirm", frozenset({""}), _ONE),
     "shadow": ("shadow", frozenset({""}), "try the limit in a namespace beside, with one slice"),
@@ -33,7 +30,7 @@ def is_sliced(fields: Mapping[str, str]) -> bool:
 _SUMMED: Final = frozenset({
     "pending_bytes", "pending_messages", "leased_bytes", "leased_messages", "peak_bytes", "blocked", "message_seq",
     "dropped_messages", "dropped_bytes", "taken", "later", "orphans", "epochs", "lost_messages", "epoch_lost",
-    "ledger_seq", "weight",
+    "ledger_seq", "weight", "spooled_bytes", "reference_bytes",
 })  # fmt: skip
 """Fields of slices that say together what those of a whole destination say."""
 _HIGHEST: Final = frozenset({
@@ -45,6 +42,10 @@ _OWN: Final = frozenset({"slices_pool", "messages_pool", "placed", "of_slices", 
 """Fields that say how a destination is spread, and nothing of what it is."""
 
 
+FULLEST: Final = "fullest_reference_bytes"
+"""Bytes of references at the slice that has most, which has reached its part of their limit first."""
+
+
 def whole_fields(slices: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Return the fields of a destination from those of all its slices, the first of them first."""
     whole = {name: value for name, value in slices[0].items() if name not in _OWN}
@@ -52,6 +53,8 @@ def whole_fields(slices: Sequence[Mapping[str, str]]) -> dict[str, str]:
         for name in names:
             if levels := [int(fields[name]) for fields in slices if fields.get(name)]:
                 whole[name] = str(together(levels))
+    if references := [int(fields.get("reference_bytes") or 0) for fields in slices if fields.get("store")]:
+        whole[FULLEST] = str(max(references))
     if whole.get("limit_bytes", "").isdigit() and "peak_bytes" in whole:  # slices are not at their peaks together
         alone = max(int(fields.get("peak_bytes") or 0) for fields in slices)  # one message may go above the limit
         whole["peak_bytes"] = str(min(int(whole["peak_bytes"]), max(int(whole["limit_bytes"]), alone)))
@@ -115,9 +118,30 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
                 f"{setting} beside slices goes with {limit}: a pool of them counts each; set {limit}, or leave it out",
                 settings=(setting, limit, "slices"),
             )
+    if fields.get("store") and {"store", "slices", "limit_messages", "kind"} & set(given):
+        _check_store(kind, fields)
     for field, (setting, idle, instead) in _ALONE.items():
         if fields.get(field, "") not in idle and {field, "slices"} & set(given):
             raise PolicyError(
                 f"{setting} beside slices: each slice would keep to it alone; {instead}",
                 settings=(setting, "slices"),
             )
+
+
+def _check_store(kind: str, fields: Mapping[str, str]) -> None:
+    """See that slices with a store are of a queue that is limited in bytes alone.
+
+    Raises:
+        PolicyError: they are not.
+    """
+    if kind == "topic":
+        raise PolicyError(
+            "store beside slices of a topic: each slice would keep copies for itself; use a queue, or one slice",
+            settings=("store", "slices"),
+        )
+    if fields.get("limit_messages", "unlimited") != "unlimited":
+        raise PolicyError(
+            "store beside slices and limit_messages: a slice is lent no messages while it lacks bytes; "
+            "set a limit in bytes alone, and limit_references",
+            settings=("store", "slices", "limit_messages"),
+        )

@@ -1,0 +1,177 @@
+"""A queue over several slots spools at each slice: to one store, under one limit in memory, and one of references."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headgate
+from headgate import PolicyError
+from headgate.core.names import slice_name
+from headgate.redis.keys import Address, PoolAddress
+from headgate_coordinator.operate.audit import audit
+from headgate_coordinator.operate.audit_stores import audit_stores
+from headgate_coordinator.service.spool_sweep import SpoolSweep
+from tests.sdk.observing import GUARD
+from tests.sdk.spool.test_spool_crashes import crashed
+from tests.support.spooled import body, number_of, references, segments, spooling, swept
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+SLICES, EACH = 3, 40
+
+
+async def send(client: headgate.Client, *, by_value: bool = False) -> int:
+    """Send from a session at each slice; returns how many messages all slices have as references."""
+    async with asyncio.timeout(2 * GUARD):
+        for sender in range(SLICES):
+            async with client.session(f"s{sender}") as session:
+                producer = await session.producer("orders")
+                headers = {"from": str(sender)}
+                await asyncio.gather(*(producer.send(body(n), headers=headers, timeout=GUARD) for n in range(EACH)))
+    return sum([len(await references(client, slice_name("orders", number))) for number in range(SLICES)])
+
+
+async def take(client: headgate.Client, count: int = SLICES * EACH) -> dict[str, list[int]]:
+    """Receive and settle so many; returns what came of each sender."""
+    came: dict[str, list[int]] = {}
+    async with client.session("out") as session, asyncio.timeout(2 * GUARD):
+        consumer = await session.consumer("orders")
+        for _ in range(count):
+            message = await anext(consumer)
+            assert message.body == body(number_of(message.body))
+            came.setdefault(str(message.headers["from"]), []).append(number_of(message.body))
+            await message.accept()
+        await consumer.flush(timeout=GUARD)
+    return came
+
+
+ALL = {str(sender): list(range(EACH)) for sender in range(SLICES)}
+
+
+@pytest.mark.parametrize("settings", [{}, {"order_by": "header:from"}], ids=["by session", "by value"])
+async def test_what_each_sends_comes_in_order_with_its_payload_and_nothing_is_left(
+    client: headgate.Client, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    await spooling(client, tmp_path, slices=SLICES, **settings)
+    assert await send(client) > SLICES * EACH // 2
+    pool = await client.parts.pools.store.fields(PoolAddress.of(client.namespace, "orders#0"))
+    assert int(pool["peak_bytes"]) <= 20_000
+    seen = [number_of(message.body) async for message in client.browse("orders")]
+    assert sorted(seen) == sorted(n for n in range(EACH) for _ in range(SLICES))
+    fields = (await client.explain("orders")).fields
+    assert int(fields["spooled_bytes"]) == sum(path.stat().st_size for path in segments(tmp_path))
+    assert await take(client) == ALL
+    await swept(tmp_path)
+    assert (await client.recount("orders")).equal
+    assert [store.held for store in await client.stores()] == [0]
+
+
+async def test_at_three_masters(cluster_url: str, cleanup_namespace: str, tmp_path: Path) -> None:
+    async with headgate.connect(cluster_url, namespace=cleanup_namespace) as client:
+        await spooling(client, tmp_path, slices=SLICES)
+        assert await send(client) > 0
+        assert await take(client) == ALL
+        await swept(tmp_path)
+
+
+async def test_references_of_all_slices_are_within_their_limit(client: headgate.Client, tmp_path: Path) -> None:
+    """Mutant: each slice has the whole of it."""
+    await spooling(client, tmp_path, slices=SLICES, limit_references=1200)
+    async with client.session("a") as a, client.session("b") as b, client.session("c") as c:
+        producers = [await session.producer("orders") for session in (a, b, c)]
+        sending = [
+            asyncio.ensure_future(producer.send(body(n), headers={"from": str(at)}, timeout=600))
+            for at, producer in enumerate(producers)
+            for n in range(EACH)
+        ]
+        await wait_until(lambda: all("references" in producer.reason for producer in producers), timeout=GUARD)
+        assert 0 < int((await client.explain("orders")).fields["reference_bytes"]) <= 1200
+        assert {sender: len(came) for sender, came in (await take(client)).items()} == dict.fromkeys(ALL, EACH)
+        await asyncio.gather(*sending)
+    await swept(tmp_path)
+
+
+async def test_audits_and_sweeps_see_the_segments_of_each_slice(client: headgate.Client, tmp_path: Path) -> None:
+    """Mutant: those of others than the first are taken for nobody's."""
+    await spooling(client, tmp_path, slices=SLICES)
+    assert await send(client) > 0
+    there = segments(tmp_path)
+    sweep = SpoolSweep(client, "n1", client.destinations)
+    await sweep.orphans()
+    (finding,) = await audit_stores(client, repair=True)
+    assert (finding.verdict, finding.segments, finding.waiting, finding.orphans) == ("equal", len(there), {}, [])
+    assert segments(tmp_path) == there
+    found = {one.destination: one for one in await audit(client, repair=False)}
+    assert found["orders"].verdict == "equal"
+    assert found["orders"].counted["spooled_bytes"] == sum(path.stat().st_size for path in there)
+    assert await take(client) == ALL
+
+
+async def test_a_purge_and_a_deletion_free_the_store_at_each_slice(client: headgate.Client, tmp_path: Path) -> None:
+    await spooling(client, tmp_path, slices=SLICES)
+    await send(client)
+    ids = [browsed.id async for browsed in client.browse("orders")]
+    await client.delete_message("orders", ids[-1])
+    assert len([browsed async for browsed in client.browse("orders")]) == SLICES * EACH - 1
+    await client.purge("orders")
+    await swept(tmp_path)
+
+
+async def test_slices_that_come_and_go_keep_what_was_spooled(client: headgate.Client, tmp_path: Path) -> None:
+    await spooling(client, tmp_path)
+    async with client.session("s0") as session:
+        producer = await session.producer("orders")
+        await asyncio.gather(*(producer.send(body(n), headers={"from": "first"}, timeout=GUARD) for n in range(EACH)))
+    await client.apply("orders", slices=SLICES)
+    assert await send(client) > 0
+    await client.apply("orders", slices=1)
+    assert await take(client, (SLICES + 1) * EACH) == ALL | {"first": list(range(EACH))}
+    await swept(tmp_path)
+
+
+@pytest.mark.parametrize("step", ["after-hold", "after-write", "after-publish"])
+async def test_who_dies_at_a_step_of_spooling_at_a_slice_leaves_what_has_receipts_and_no_more(
+    client: headgate.Client, tmp_path: Path, redis_url: str, step: str
+) -> None:
+    """Mutant: who holds a segment is looked for at the first slice, so it is an orphan too soon, or never."""
+    await spooling(client, tmp_path, memory=64 << 10, slices=SLICES)
+    await client.store.place(Address.of(client.namespace, "orders"))  # the first slice is another's
+    confirmed = await crashed(redis_url, client.namespace, step, 3)
+    spools, came = client.parts.registry.spooling, set[int]()
+    store = await spools.spools.get("disk")
+    parts = [Address.of(client.namespace, slice_name("orders", number)) for number in range(SLICES)]
+    async with client.session("after") as session:
+        consumer = await session.consumer("orders")
+
+        async def nothing_is_left() -> bool:
+            while message := await consumer.receive(timeout=0.05):
+                came.add(number_of(message.body))
+                await message.accept()
+            await spools.sweeper.sweep_orphans(store)
+            for address in (store.address, *parts):
+                await client.store.reap(address)
+                if address is not store.address:
+                    await spools.sweeper.sweep(address)
+            counts = [await client.store.recount(address) for address in (store.address, *parts)]
+            assert all(count.equal for count in counts), counts
+            return not segments(tmp_path) and not any(count.stored[0] for count in counts)
+
+        await wait_until(nothing_is_left, timeout=2 * GUARD)
+    assert came >= set(confirmed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [({"kind": "topic"}, "topic"), ({"limit_messages": 5}, "limit_messages")],
+    ids=["topic", "messages"],
+)
+async def test_what_each_slice_would_keep_alone_of_a_store_is_refused(
+    client: headgate.Client, tmp_path: Path, settings: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(PolicyError, match=f"store beside slices .*{named}"):
+        await spooling(client, tmp_path, slices=SLICES, **settings)
+    await spooling(client, tmp_path, **settings)
+    with pytest.raises(PolicyError, match=f"store beside slices .*{named}"):
+        await client.apply("orders", slices=SLICES)
