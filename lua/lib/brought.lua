@@ -73,13 +73,17 @@ local function charge_rate(puts)
 end
 
 -- Gives back what is in hand where the link waits, or may bring nothing, and has it ask for all that it needs: two that wait,
--- each with what the other lacks, would do so for ever. Returns what it holds.
+-- each with what the other lacks, would do so for ever. That was no part of its turn. Returns what it holds.
 local function keep_nothing_in_line(link, s)
   local bytes, messages = held(s)
   if (s.since > 0 or d.stopped) and bytes + messages > 0 then
     void_credit(s)
     if s.since > 0 then
       s.need, s.need_m, s.want, s.want_m = s.need + bytes, s.need_m + messages, s.want + bytes, s.want_m + messages
+      local unused = messages > 0 and math.min(bytes, s.need - s.granted) or 0
+      s.turn = math.max(0, s.turn - math.floor(PRECISION * unused / math.max(s.weight, 1)))
+      leave_line(link)
+      join_line(link, s)
     end
     hand_over(link, s)
   end

@@ -75,7 +75,8 @@ local function raise(granted, held_now, want, need, free, cap)
   return math.max(0, math.min(want - granted, free, math.max(cap - held_now, need - granted)))
 end
 
--- Grant session `s` what it wants if what it needs fits; returns whether its need is met now, and the bytes granted.
+-- Grant session `s` what it wants if what it needs fits; returns whether its need is met now, and the bytes that it can use of
+-- what it was granted: where messages are few, a whole window of bytes would cost it many turns.
 local function grant(sid, s)
   local free, free_m = room()
   local lacks, lacks_m = s.need - s.granted, s.need_m - s.granted_m
@@ -101,5 +102,6 @@ local function grant(sid, s)
     end
     note('grant', sid, int(s.granted), int(s.granted_m))
   end
-  return true, more
+  local usable = d.limit_messages < math.huge and (s.need - s.used - s.returned) * (held_m + more_m) or more
+  return true, math.max(0, math.min(more, usable))
 end

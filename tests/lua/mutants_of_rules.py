@@ -125,6 +125,8 @@ RULES: Final = (
      f"{_RULES}::test_a_share_to_resume_at_follows_the_limit"),
     ("P7", "lib/line", "s.turn = turn + math.floor(steps / math.max(s.weight, 1))", "s.turn = turn",
      f"{_P7}::test_shares_are_those_of_the_oracle"),
+    ("P7", "lib/room", "math.max(0, math.min(more, usable))", "more",
+     f"{_P7}::test_equals_get_equal_shares_of_a_limit_in_messages"),
     ("P7", "lib/line", "'NX', int(turn), sid)", "'NX', 1, sid)",
      f"{_P7}::test_equals_get_equal_shares"),
     ("P7", "lib/line", "steps / math.max(s.weight, 1))", "steps)",

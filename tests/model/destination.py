@@ -334,7 +334,11 @@ class Destination:
             if not (silent and self.line[0] != caller):
                 if not self._grant(account):
                     return
-                self._take_turn(account, self.places[self.line[0]], (account.granted - before).bytes)
+                got = (account.granted - before).bytes
+                if self.binding.messages < UNLIMITED:
+                    head = account.need - account.used - account.returned
+                    got = min(got, head.bytes * account.held.messages)
+                self._take_turn(account, self.places[self.line[0]], got)
             self.line.pop(0)
 
     def ticket(self, sid: str) -> str:

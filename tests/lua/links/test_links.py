@@ -145,6 +145,39 @@ async def test_a_link_that_waits_keeps_nothing_that_others_wait_for(route: Route
     assert (await route.commit(two, prev=1)).mark == 2
 
 
+async def test_what_a_link_gives_back_was_no_part_of_its_turn(route: Route) -> None:
+    """Mutants: it has had its turn for all that it was granted; it stands where it stood before it gave back."""
+    await route.target.change(limit_bytes="200")
+    one, two = await filled(route, 60, 60, want=0)
+    ann, bob, hog = route.target.producer("ann"), await route.target.consumer("bob"), route.target.producer("hog")
+    await hog.send(200)
+    await hog.leave()
+    assert (await ann.ask(60, 100)).place == 1
+    assert (await route.commit(need=60, want=100)).place == 2
+    await bob.accept(*await bob.fetch(1))
+    assert (await route.target.look()).leased.bytes == 200, "each has 100"
+    ann.hear(await ann.renew())
+    await ann.publish(100)
+    assert (await ann.ask(60)).place == 1
+    again = await route.commit(one, two)
+    assert (again.mark, again.held, again.place) == (1, 0, 1), "ann had 100, and it 60"
+
+
+async def test_a_link_has_its_turns_where_messages_are_few_and_bytes_are_many(route: Route) -> None:
+    """Mutants: its turn is one for all bytes that it was granted; what it gives back of them is taken off its turn."""
+    await route.target.change(limit_bytes="unlimited", limit_messages="2")
+    entries = await filled(route, *[10] * 8, want=0)
+    ann, bob = route.target.producer("ann"), await route.target.consumer("bob")
+    mark = sent = 0
+    for _ in range(11):
+        if (await ann.ask(10, 500)).place == 0:
+            await ann.publish(10, need=10, window=500)
+            sent += 1
+        mark = (await route.commit(entries[min(mark, 7)], prev=mark, need=10, want=500)).mark
+        await bob.accept(*await bob.fetch(1))
+    assert abs(mark - sent) <= 2, (mark, sent)
+
+
 async def test_a_link_brings_a_message_above_the_limit_where_one_goes_alone(route: Route) -> None:
     """Mutant: what it has in hand is taken for another message."""
     await route.target.change(limit_bytes="100", oversize="allow-one")

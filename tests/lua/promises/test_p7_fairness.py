@@ -112,6 +112,15 @@ async def test_equals_get_equal_shares(place: Place) -> None:
     assert jain([float(sender.sent) for sender in senders]) >= 0.98
 
 
+async def test_equals_get_equal_shares_of_a_limit_in_messages(place: Place) -> None:
+    """Mutant: who waits is granted more bytes than its messages take, and does not come to its turn again."""
+    await place.create(limit="unlimited", messages=4)
+    reader = await place.consumer("zoe")
+    senders = [Sender(place.producer(f"p{n}"), 1, 1000.0) for n in range(3)]
+    await run(place, reader, senders, drained=10, ticks=90)
+    assert jain([float(sender.sent) for sender in senders]) >= 0.98, [sender.sent for sender in senders]
+
+
 async def test_weights_are_kept_within_three_percent(place: Place) -> None:
     """Mutant: a turn costs everybody the same."""
     await place.create(limit=600)
