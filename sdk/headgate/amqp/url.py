@@ -16,6 +16,7 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
+from headgate._util.certificates import named
 from headgate._util.url_parts import UrlParts, hosts_of, parts_of, read_secret, shown_hosts, unknown_scheme
 from headgate.core.addresses.url_options import UrlOptions, take_options, unknown_option
 from headgate.errors import InvalidValue
@@ -86,12 +87,14 @@ class AmqpUrl:
             return None
         files = dict(self.files)
         try:
-            context = ssl.create_default_context(cafile=files.get("ca_file"))
+            with named(ca_file=files.get("ca_file")):
+                context = ssl.create_default_context(cafile=files.get("ca_file"))
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             if "cert_file" in files:
-                context.load_cert_chain(files["cert_file"], files.get("key_file"))
-        except OSError as error:  # those of ssl are too
-            raise InvalidValue(f"a certificate of {self} cannot be used: {error.strerror or error}") from None
+                with named(cert_file=files["cert_file"], key_file=files.get("key_file")):
+                    context.load_cert_chain(files["cert_file"], files.get("key_file"))
+        except OSError as error:
+            raise InvalidValue(f"a certificate of {self} cannot be used: {error.strerror}") from None
         return context
 
 

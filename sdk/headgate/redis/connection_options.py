@@ -1,5 +1,6 @@
 """Says how connections are made: redis-py's keyword arguments for a Redis and for a Sentinel, as a URL names them."""
 
+import functools
 import socket
 import ssl
 from collections.abc import Mapping
@@ -7,10 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from redis import DriverInfo
-from redis.asyncio.connection import RedisSSLContext, SSLConnection
+from redis.asyncio import Redis
+from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from headgate._util.certificates import named
 from headgate.redis.url import RedisUrl
 
 CONNECT_TIMEOUT: Final = 1.0
@@ -67,31 +70,33 @@ def widen(connection: Any) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, WRITE_SIZE)
 
 
-class Certificates:
-    """Certificates of one client are read once, and again when their files are others.
+def tls_context(ca_file: str | None, cert_file: str | None, key_file: str | None) -> ssl.SSLContext:
+    """Return what TLS goes by, as files are now: they are read once, and again when they are others.
 
     redis-py reads them for each connection, with all that the system trusts: 20 ms, for which the loop stands still.
+
+    Raises:
+        OSError: one of them is not there, or has no certificate or key; the next connection tries again.
     """
+    system = ssl.get_default_verify_paths()
+    files = (ca_file, cert_file, key_file, system.cafile, system.capath)
+    return _read(ca_file, cert_file, key_file, tuple(_looks(path) for path in files))
 
-    __slots__ = ("_context", "_files")
 
-    def __init__(self) -> None:
-        self._context: ssl.SSLContext | None = None
-        self._files: list[tuple[int, int, int] | None] = []
-
-    def context(self, given: RedisSSLContext) -> ssl.SSLContext:
-        """Return what is in the files now.
-
-        Raises:
-            OSError: one of them is not there, or has no certificate or key; the next connection tries again.
-        """
-        system = ssl.get_default_verify_paths()
-        paths = (given.ca_certs, given.certfile, given.keyfile, system.cafile, system.capath)
-        files = [_looks(path) for path in paths]  # before they are read: what changes meanwhile is read by the next
-        if self._context is None or self._files != files:
-            given.context = None
-            self._context, self._files = given.get(), files
-        return self._context
+@functools.lru_cache(maxsize=8)
+def _read(
+    ca_file: str | None, cert_file: str | None, key_file: str | None, looks: tuple[tuple[int, int, int] | None, ...]
+) -> ssl.SSLContext:
+    del looks  # taken before the files are read: what changes meanwhile is read by the next
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca_file:
+        with named(ca_file=ca_file):
+            context.load_verify_locations(ca_file)
+    if cert_file:
+        with named(cert_file=cert_file, key_file=key_file):
+            context.load_cert_chain(cert_file, key_file)
+    return context
 
 
 def _looks(path: str | None) -> tuple[int, int, int] | None:
@@ -103,12 +108,16 @@ def _looks(path: str | None) -> tuple[int, int, int] | None:
 
 
 class SecureConnection(SSLConnection):
-    """A secure connection speaks TLS by what its client has read."""
-
-    def __init__(self, certificates: Certificates, options: Mapping[str, Any]) -> None:
-        super().__init__(**options)
-        self._certificates = certificates
+    """A secure connection speaks TLS by what was read for all of them."""
 
     def _connection_arguments(self) -> Mapping[str, Any]:
-        self.ssl_context.context = self._certificates.context(self.ssl_context)
+        given = self.ssl_context
+        given.context = tls_context(given.ca_certs, given.certfile, given.keyfile)
         return super()._connection_arguments()
+
+
+def secured(client: Redis) -> Redis:
+    """Have a client of redis-py's, where it speaks TLS, make secure connections of ours."""
+    pool = client.connection_pool
+    pool.connection_class = SecureConnection if pool.connection_class is SSLConnection else pool.connection_class
+    return client

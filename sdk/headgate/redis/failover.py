@@ -16,7 +16,7 @@ from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from headgate._util.tasks import stop
 from headgate._util.url_parts import shown_hosts
 from headgate.errors import AccessDenied
-from headgate.redis.connection_options import CONNECT_TIMEOUT, connection_options
+from headgate.redis.connection_options import CONNECT_TIMEOUT, SecureConnection, connection_options, secured
 from headgate.redis.url import RedisUrl
 
 Place = tuple[str, int]
@@ -49,6 +49,8 @@ class SentinelMaster:
         self._options = options
         self._moved = moved
         self._sentinels = [sentinel([host], sentinel_kwargs=options) for host in url.hosts]
+        for one in self._sentinels:
+            secured(one.sentinels[0])
         self._place: Place | None = None
         self._epoch = -1
         self._tasks: list[asyncio.Task[None]] = []
@@ -146,7 +148,7 @@ class SentinelMaster:
         """Look the moment that a Sentinel publishes a switch; begin anew whenever the connection breaks."""
         pause = _FIRST_PAUSE
         while True:
-            client = Redis(host=host[0], port=host[1], **(self._options | {"socket_timeout": None}))
+            client = secured(Redis(host=host[0], port=host[1], **(self._options | {"socket_timeout": None})))
             try:
                 pubsub = client.pubsub()
                 async with asyncio.timeout(_ANSWER_WITHIN):
@@ -177,11 +179,16 @@ async def open_map(url: RedisUrl) -> RedisCluster:
     """
     options = connection_options(url) | {"socket_timeout": CONNECT_TIMEOUT}
     cluster = RedisCluster(startup_nodes=[ClusterNode(*host) for host in url.hosts], ssl=url.tls, **options)
+    manager = cluster.nodes_manager
+    if url.tls:
+        manager.connection_kwargs["connection_class"] = SecureConnection
+        for node in manager.startup_nodes.values():
+            node.connection_class = SecureConnection
     # Only the map: redis-py's own initialize asks one of the masters for more, and that one may be down just now.
     try:
-        await cluster.nodes_manager.initialize()
+        await manager.initialize()
     except BaseException:  # it closes nodes that do not answer, and not those over whose answer it stumbles
-        for node in cluster.nodes_manager.startup_nodes.values():
+        for node in manager.startup_nodes.values():
             await node.disconnect()
         raise
     return cluster

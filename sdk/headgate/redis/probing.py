@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 import redis.exceptions as rx
-from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.connection import Connection, UnixDomainSocketConnection
 
 from headgate.errors import CoordinatorUnavailable, InvalidValue
-from headgate.redis.connection_options import connection_options, sentinel_options
+from headgate.redis.connection_options import SecureConnection, connection_options, sentinel_options
 from headgate.redis.url import FORMS, RedisUrl, parse_url
 
 ANSWER_WITHIN: Final = 3.0
@@ -121,7 +121,7 @@ class Probe:
         if place is None:
             connection = UnixDomainSocketConnection(path=url.path, db=url.db, **options)
         else:
-            kind = SSLConnection if tls else Connection
+            kind = SecureConnection if tls else Connection
             connection = kind(host=place[0], port=place[1], db=0 if sentinel else url.db, **options)
         try:
             async with asyncio.timeout(ANSWER_WITHIN):

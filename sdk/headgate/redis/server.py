@@ -23,9 +23,9 @@ from headgate.errors import Closed, CoordinatorUnavailable, InvalidValue
 from headgate.redis.connection import CALL_TIMEOUT, Dial, ServerConnections, TooFewReplicasError
 from headgate.redis.connection_options import (
     CONNECT_TIMEOUT,
-    Certificates,
     SecureConnection,
     connection_options,
+    secured,
     sentinel_options,
 )  # fmt: skip
 from headgate.redis.failover import SentinelMaster, open_map, read_map
@@ -67,7 +67,6 @@ class Server:
         self.waited: WaitListener | None = None
         self.calls = 0
         self._options = connection_options(url)
-        self._certificates = Certificates()
         self._forked = False
         watch(self)
         self._lanes: dict[str, ServerConnections] = {}
@@ -257,7 +256,7 @@ class Server:
             host, port = node.host, int(node.port)
         else:
             host, port = self.url.hosts[0]
-        return Redis(host=host, port=port, ssl=self.url.tls, **options)
+        return secured(Redis(host=host, port=port, ssl=self.url.tls, **options))
 
     def wake_ups(self) -> PubSubWakeUps:
         """Return a way to hear hints; the caller closes it."""
@@ -289,7 +288,7 @@ class Server:
     def _dialer(self, host: str, port: int) -> Dial:
         async def dial() -> AbstractConnection:
             options = self._options | {"host": host, "port": port, "db": self.url.db}
-            return SecureConnection(self._certificates, options) if self.url.tls else Connection(**options)
+            return SecureConnection(**options) if self.url.tls else Connection(**options)
 
         return dial
 

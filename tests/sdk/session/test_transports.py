@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import redis
+from redis.asyncio.cluster import NodesManager
 
 import headgate
 from headgate.redis import connection_options
 from headgate.redis import server as redis_server
 from headgate.redis.bulk import BulkConnections
+from headgate.redis.connection_options import SecureConnection
+from headgate.redis.failover import SentinelMaster, open_map
 from headgate.redis.url import parse_url
 from tests.support.ports import own_port
 from tests.support.waiting import wait_for, wait_until
@@ -114,19 +117,53 @@ async def test_certificates_are_read_once_and_again_when_they_are_others(
             finally:
                 await connection.disconnect()
 
-        for _ in range(3):
+        async def listen() -> None:
+            client = await place.subscriber()
+            await client.ping()
+            await client.aclose()
+
+        for _ in range(2):
             await connect()
+            await listen()
         assert reads.call_count == 1
         good = await asyncio.to_thread(certificate.read_bytes)
         await asyncio.to_thread(certificate.write_bytes, b"no certificate")
         for _ in range(2):
-            with pytest.raises(redis.ConnectionError, match="PEM"):
+            with pytest.raises(redis.ConnectionError, match="ca_file"):
                 await connect()
         await asyncio.to_thread(certificate.write_bytes, good)
         await connect()
         await connect()
         assert reads.call_count == 4
         await place.close()
+
+
+async def test_sentinels_and_nodes_that_know_the_map_go_by_certificates_that_were_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = parse_url("rediss+sentinel://localhost:1/main")
+    sentinels: Any = SentinelMaster(url, connection_options.sentinel_options(url), AsyncMock())._sentinels
+    assert isinstance(sentinels[0].sentinels[0].connection_pool.make_connection(), SecureConnection)
+    manager: Any = NodesManager
+    monkeypatch.setattr(manager, "initialize", AsyncMock())
+    nodes = (await open_map(parse_url("rediss+cluster://localhost:1"))).nodes_manager
+    (node,) = nodes.startup_nodes.values()
+    assert node.connection_class is nodes.connection_kwargs["connection_class"] is SecureConnection
+
+
+@pytest.mark.parametrize("url", ["rediss://{}", "rediss+sentinel://{}/main", "rediss+cluster://{}", "amqps://{}"])
+async def test_a_certificate_that_cannot_be_used_is_named(certificate: Path, tmp_path: Path, url: str) -> None:
+    junk, missing, key = tmp_path / "junk", tmp_path / "missing", tmp_path / "key.pem"
+    await asyncio.to_thread(junk.write_text, "junk")
+    for files, why in (
+        (f"ca_file={missing}", f"ca_file '{missing}': No such file"),
+        (f"ca_file={junk}", f"ca_file '{junk}': .*certificate"),
+        (f"cert_file={certificate}&key_file={missing}", f"key_file '{missing}': No such file"),
+        (f"cert_file={junk}&key_file={key}", f"cert_file '{junk}' with key_file '{key}': .*PEM"),
+    ):
+        with pytest.raises(headgate.HeadgateError, match=why):
+            async with headgate.connect(f"{url.format(f'localhost:{own_port()}')}?{files}"):
+                pass
 
 
 async def test_sentinel_says_where_the_master_is(tmp_path: Path) -> None:
