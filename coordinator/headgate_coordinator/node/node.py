@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 from weakref import WeakSet
 
+from headgate._util.certificates import named
 from headgate._util.tasks import stop
 from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT
 from headgate.amqp.sasl import BEARER
@@ -111,7 +112,7 @@ class Node:
         """Listen.
 
         Raises:
-            OSError: the port cannot be had.
+            OSError: the port cannot be had, or a certificate.
         """
         self._session = self.client.session(self.name, ttl=self.options.ttl)
         self.lines = DestinationCredits(self.client, self._session, self.options)
@@ -119,9 +120,11 @@ class Node:
         context = None
         if self.options.certificate is not None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(self.options.certificate, self.options.key)
+            with named(**{"--tls-cert": self.options.certificate, "--tls-key": self.options.key}):
+                context.load_cert_chain(self.options.certificate, self.options.key)
             if self.options.client_authorities is not None:
-                context.load_verify_locations(self.options.client_authorities)
+                with named(**{"--client-ca": self.options.client_authorities}):
+                    context.load_verify_locations(self.options.client_authorities)
                 context.verify_mode = ssl.CERT_OPTIONAL  # others come with a password; one of another CA is refused
         self._door = Door(lambda: Connection(self, encrypted=encrypted), context, self.options.handshake)
         self.port = await self._door.listen(self.options.host, self.options.port, shared=self.options.shared)

@@ -1,4 +1,4 @@
-"""An error of a certificate names its file, and the option of a URL that says so."""
+"""An error of a certificate names its file, and the option that says so."""
 
 import contextlib
 import ssl
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def named(**files: str | None) -> Iterator[None]:
+def named(**files: str | Path | None) -> Iterator[None]:
     """Name the files, by their options, in an error of what reads them.
 
     Raises:
         OSError: one cannot be read, or has no certificate or key that is of use.
     """
-    given = {option: path for option, path in files.items() if path}
+    given = {option: str(path) for option, path in files.items() if path}
     for option, path in given.items():
         try:
             Path(path).open("rb").close()

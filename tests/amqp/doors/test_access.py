@@ -3,10 +3,15 @@
 import asyncio
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import headgate
+from headgate_coordinator.node.node import Node
+from headgate_coordinator.node.options import NodeOptions
+from headgate_coordinator.security import Users
 from tests.amqp.conftest import StartNode
 from tests.amqp.nodes import NodeProcess
 from tests.amqp.rhea_client import Rhea
@@ -65,6 +70,19 @@ async def test_over_tls_with_a_password(start_node: StartNode, rhea: Rhea, certi
     await rhea.sees("message", 2, link="r-c")
     rhea.do("connect", name="plain", ports=[node.port])  # who speaks no TLS to it is hung up on
     await rhea.sees("disconnected", connection="plain")
+
+
+@pytest.mark.parametrize("option", ["--tls-cert", "--client-ca"])
+async def test_a_certificate_that_cannot_be_used_is_named(
+    client: headgate.Client, certificate: Path, option: str
+) -> None:
+    """Mutant: an error says nothing of it but that there is no certificate."""
+    junk = certificate.parent / "junk"
+    await asyncio.to_thread(junk.write_text, "junk")
+    options = NodeOptions(certificate=certificate, key=certificate.parent / "key.pem", client_authorities=junk)
+    options = replace(options, certificate=junk, client_authorities=None) if option == "--tls-cert" else options
+    with pytest.raises(OSError, match=f"{option} '{junk}'"):
+        await Node(client, options, Users.from_file(Path("none"))).start()
 
 
 async def test_a_quiet_connection_is_kept_alive_both_ways(node: NodeProcess, rhea: Rhea) -> None:
