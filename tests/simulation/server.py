@@ -38,6 +38,8 @@ LOST: Final = (0, 1, 2, 3, 5, 8, 13, 1000)
 OF_LIMITERS: Final = 26
 """Keys of a script of limiters."""
 _pack: Final[Any] = hiredis.pack_command
+_HEAR: Final[bytes] = _pack(("LRANGE", "sim:said", 0, -1))
+_FORGET: Final[bytes] = _pack(("DEL", "sim:said"))
 _HERE: Final = (
     (r"redis\.call\('TIME'\)", "redis.call('HMGET', 'sim:now', 's', 'us')"),
     (r"redis\.call\('PUBLISH',", "redis.call('RPUSH', 'sim:said',"),
@@ -83,10 +85,14 @@ class Backing:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._reader = hiredis.Reader()
-        self._scripts: dict[bytes, bytes] = {}
+        self._scripts: dict[str, bytes] = {}
+        self._database = 0
 
-    def run(self, *commands: bytes) -> list[Any]:
+    def run(self, *commands: bytes, database: int | None = None) -> list[Any]:
         """Send packed commands in one write and return their replies; an error is returned as one."""
+        if database not in (None, self._database):
+            self._database, first = database, _pack(("SELECT", database))
+            return self.run(first, *commands)[1:]
         self._socket.sendall(b"".join(commands))
         replies: list[Any] = []
         while len(replies) < len(commands):
@@ -99,10 +105,9 @@ class Backing:
 
     def load(self, source: str) -> bytes:
         """Return the name by which a script is called; it stays loaded."""
-        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest().encode()
-        if sha not in self._scripts:
-            (self._scripts[sha],) = self.run(_pack(("SCRIPT", "LOAD", source)))
-        return sha
+        if source not in self._scripts:
+            (self._scripts[source],) = self.run(_pack(("SCRIPT", "LOAD", source)))
+        return self._scripts[source]
 
     def close(self) -> None:
         self._socket.close()
@@ -192,10 +197,6 @@ class Redis:
         self.start()
 
     @property
-    def run_id(self) -> str:
-        return hashlib.sha1(f"{self.process.name} {self._runs}".encode(), usedforsecurity=False).hexdigest()
-
-    @property
     def now_us(self) -> int:
         """Microseconds by its calendar."""
         return round((DAY + self._loop.now - BEGINS + self.process.ahead) * 1e6)
@@ -203,6 +204,7 @@ class Redis:
     def start(self) -> None:
         """Serve, as another run than any before."""
         self._runs += 1
+        self.run_id = hashlib.sha1(f"{self.process.name} {self._runs}".encode(), usedforsecurity=False).hexdigest()
         self.history, self.former = self.run_id, NO_HISTORY
         self.serves = True
         self._loaded.clear()
@@ -232,7 +234,7 @@ class Redis:
         calls, self._unsent = self._unsent or [], None
         done = calls[: max(0, len(calls) - lost)]
         commands = [command for call in done for command in call]
-        self._backing.run(_pack(("SELECT", database)), *commands, _pack(("DEL", "sim:said")))
+        self._backing.run(*commands, _FORGET, database=database)
         return len(calls) - len(done)
 
     def lose(self, database: int) -> None:
@@ -280,8 +282,8 @@ class Redis:
         call = _pack(("HSET", "sim:now", "s", seconds, "us", us)), _pack((b"EVALSHA", sha, *words))
         _, reply, said, _, *seen = self._run(
             *call,
-            _pack(("LRANGE", "sim:said", 0, -1)),
-            _pack(("DEL", "sim:said")),
+            _HEAR,
+            _FORGET,
             *((_pack((b"EVALSHA", self._backing.load(observe), *keys)),) if looks else ()),
         )
         for channel, text in zip(said[::2], said[1::2], strict=True):
@@ -362,4 +364,4 @@ class Redis:
         return "".join(f"{name}:{value}\r\n" for name, value in facts.items()).encode()
 
     def _run(self, *commands: bytes) -> list[Any]:
-        return self._backing.run(_pack(("SELECT", self.database)), *commands)[1:]
+        return self._backing.run(*commands, database=self.database)

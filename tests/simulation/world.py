@@ -8,7 +8,7 @@ import logging
 import sys
 import types
 import warnings
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextvars import Context
 from random import Random
 from typing import Any, Final
@@ -105,9 +105,9 @@ def of_this_world(world: World) -> Iterator[None]:
         "monotonic": time.monotonic, "time": time, "secrets": secrets, "random": chance,
         "socket": types.SimpleNamespace(gethostname=lambda: "host"), "os": types.SimpleNamespace(getpid=lambda: 1),
     }  # fmt: skip
-    product = _product()
+    known = frozenset(sys.modules)
     places: list[tuple[types.ModuleType, str, Any]] = []
-    for module, name, what in _places(product):
+    for module, name, what in _places(known):
         places.append((module, name, getattr(module, name)))
         setattr(module, name, stands_for[what])
     maps: Any = importlib.import_module("redis.asyncio.cluster")
@@ -124,7 +124,7 @@ def of_this_world(world: World) -> Iterator[None]:
         # Whoever is cut off or ends as it connects leaves the connection to its end to close.
         with warnings.catch_warnings(action="ignore", category=ResourceWarning):
             yield
-        late = set(_product()).difference(product)
+        late = _product(sys.modules.keys() - known)
         assert not late, f"{late} came during the history and know the real time: import them here"
     finally:
         for module, name, real in places:
@@ -135,12 +135,12 @@ def of_this_world(world: World) -> Iterator[None]:
             gc.enable()
 
 
-def _product() -> tuple[types.ModuleType, ...]:
-    return tuple(module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] in PRODUCT)
+def _product(names: Iterable[str]) -> list[types.ModuleType]:
+    return [sys.modules[name] for name in sorted(names) if name.partition(".")[0] in PRODUCT]
 
 
 @functools.cache
-def _places(product: tuple[types.ModuleType, ...]) -> list[tuple[types.ModuleType, str, str]]:
+def _places(known: frozenset[str]) -> list[tuple[types.ModuleType, str, str]]:
     """Return where modules have what a world has of its own, and what that is."""
     import random
     import secrets
@@ -150,6 +150,9 @@ def _places(product: tuple[types.ModuleType, ...]) -> list[tuple[types.ModuleTyp
     own = {id(time): "time", id(time.monotonic): "monotonic", id(secrets): "secrets", id(random): "random"}
     own[id(socket)] = "socket"
     places = [
-        (module, name, own[id(real)]) for module in product for name, real in vars(module).items() if id(real) in own
+        (module, name, own[id(real)])
+        for module in _product(known)
+        for name, real in vars(module).items()
+        if id(real) in own
     ]
     return [*places, (sys.modules["headgate.amqp.remote"], "os", "os")]
