@@ -50,8 +50,11 @@ end
 -- How many of `most` there are for a subscription, as far as that is known.
 local function there_are(sub, most)
   local due = d.promoted and #d.promoted or d.returned > 0 and #pending_ids(sub, RETURNED, most) or 0
+  if d.fair and sub == 'queue' then
+    return math.min(most, due + redis.call('ZCARD', K_FAIR) + d.message_seq - d.sorted)
+  end
   local read = tonumber(redis.call('HGET', K_DESTINATION, read_field(sub)) or sub ~= 'queue' and read_subscription(sub).from or 0)
-  return math.min(most, due + (d.fair and most or d.message_seq - read))
+  return math.min(most, due + d.message_seq - read)
 end
 
 -- Milliseconds until some of `wanted` more may be delivered: one, or at high rates 20 ms' worth, so that a call brings

@@ -9,9 +9,16 @@ local TURN = 1048576 -- steps of the turn of a key with weight 1, for one messag
 local MOST_TURN = 1125899906842624
 local MAX_PASSED = 512
 
+-- A slice notes of what a fetch took how much of a turn of all its keys that is: its consumers go by that to the next slice.
+local function note_turn(steps)
+  if d.of_slices then
+    d.turned = (d.turned or 0) + math.ceil(steps / math.max(1, redis.call('ZCARD', K_ROTA)))
+  end
+end
+
 -- Each key in its turn, and of one that is before the next one's as many as bring it there.
 local function take_turns(most)
-  local ids, more = {}, true
+  local ids, more, steps = {}, true, 0
   for _ = 1, MAX_PASSED do
     local first = redis.call('ZRANGE', K_ROTA, 0, 1, 'WITHSCORES')
     local key, at, following = first[1], first[2], first[4]
@@ -27,6 +34,7 @@ local function take_turns(most)
     else
       redis.call('ZREM', K_FAIR, unpack(its))
       redis.call('ZADD', K_ROTA, int(at + #its * step), key)
+      steps = steps + #its * step
       if at + #its * step > MOST_TURN then -- counted anew, in the same order
         redis.call('ZUNIONSTORE', K_ROTA, 1, K_ROTA, 'WEIGHTS', 1 / MOST_TURN)
       end
@@ -36,6 +44,7 @@ local function take_turns(most)
     end
   end
   d.more = d.more or more
+  note_turn(steps)
   return ids
 end
 

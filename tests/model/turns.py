@@ -20,6 +20,8 @@ class Turns:
     bound: int | None = None
     filed: dict[str, list[int]] = field(default_factory=dict)
     rota: dict[str, int] = field(default_factory=dict)
+    turned: int = 0
+    """How much of a turn of all keys, in steps, the last take was."""
 
     def file(self, key: str, seq: int) -> None:
         """Put a message where it belongs among those of its key."""
@@ -44,6 +46,7 @@ class Turns:
         if self.bound:
             return self._by_band(most, self.bound)
         seqs: list[int] = []
+        steps = 0
         while len(seqs) < most and self.rota:
             _, key = min((at, key.encode()) for key, at in self.rota.items())
             name = key.decode()
@@ -51,7 +54,9 @@ class Turns:
                 del self.rota[name]
                 continue
             seqs.append(self.filed[name].pop(0))
-            self.rota[name] += math.ceil(STEP / self.weights.get(name, 1))
+            self.rota[name] += (step := math.ceil(STEP / self.weights.get(name, 1)))
+            steps += step
+        self.turned = math.ceil(steps / max(1, len(self.rota)))
         return seqs
 
     def _by_band(self, most: int, bound: int) -> list[int]:

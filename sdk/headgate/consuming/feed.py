@@ -12,15 +12,16 @@ from headgate._util.forks import FORKED, watch
 from headgate._util.reconnect import AWAY, until_answered
 from headgate._util.tasks import Running, StepCallbacks, carried_through, in_background, stop
 from headgate.consuming.lent_deliveries import LentDeliveries
+from headgate.consuming.own_turn import lot, patiently
 from headgate.consuming.settlements import Settlements
 from headgate.consuming.sink import Sink
 from headgate.consuming.strays import StrayDeliveries
 from headgate.consuming.terms import ConsumerTerms, FeedOwner, refusal
 from headgate.context import Context
 from headgate.core.credit import Lease
-from headgate.core.fetching import Call, Exchange, Fetching, WindowUse
+from headgate.core.fetching import Call, Fetching, WindowUse
 from headgate.core.sharing import FirstShare, Share, SharedWindow, WindowUsers
-from headgate.core.window import Allowance, Window
+from headgate.core.window import Allowance, Exchange, Window
 from headgate.credit.account import CLOSE_WITHIN
 from headgate.errors import AccessDenied, Closed, DestinationDamaged, HeadgateError, SlowConsumer
 from headgate.explain.self_wait import ConsumerUser
@@ -63,31 +64,28 @@ class Feed:
     ) -> None:  # fmt: skip
         self.address, self.session = address, context.session
         self.terms, self.subscription, self.durable = terms, terms.subscription, terms.durable
-        self.encoded_subscription = terms.encoded_subscription
+        self.encoded_subscription, self._lease = terms.encoded_subscription, Lease(context.options.ttl)
         self.is_slow = self._removed = self._attached_paused = False
         self.lost_since: float | None = None
         self.on_end: Callable[[Feed, BaseException], None] = _unheard
         self.on_slow: Callable[[Feed], None] = _unheard
         self._store, self._wake_ups, self._tracing = context.store, context.wake_ups, context.tracing
-        self._owner, self._sink = owner, sink(self)
+        self._owner, self._sink, self._number, self._received_before = owner, sink(self), 0, -1
         self._loop, self._wake, self.steps = asyncio.get_running_loop(), Flag(), StepCallbacks()
-        self._lease = Lease(context.options.ttl)
         self._recall = RecallQueue(context.spooling, address, self._recalled)
-        holding: Allowance = WindowUse(terms.window) if shared is None else Share(shared, self._wake.set)
+        holding: Allowance = WindowUse(terms.window) if shared is None else Share(shared, self._wake.set, lot())
         self.machine: Fetching[Message] = Fetching(holding, self._lease, self._sink, self._recall.line)
         self.settlements = Settlements(
             context, address, terms, self.machine, self._recall, self._sink, owner.ensure_at, self._wake.set
         )
         self._strays = StrayDeliveries(context.store, context.losses, address, self.encoded_subscription)
-        self._number, self._received_before = 0, -1
         self._task: asyncio.Task[None] | None = None
         self._running: Running = {}
         self._lent = LentDeliveries(context.rates, address, self.machine, self._sink, self._wake.set, self._running)
         watch(self)
 
     def __repr__(self) -> str:
-        holding = self.machine.holding
-        held = f"{holding.messages} messages held, {holding.window!r}"
+        held = f"{self.held_messages} messages held, {self.window!r}"
         return f"Feed({self.address.shown!r}, {'closed' if self.closed else held})"
 
     @property
@@ -123,8 +121,7 @@ class Feed:
     @property
     def window(self) -> Window:
         """The window in force."""
-        window: Window = self.machine.holding.window
-        return window
+        return self.machine.holding.window
 
     @property
     def held_messages(self) -> int:
@@ -174,7 +171,7 @@ class Feed:
     def share(self, takers: WindowUsers) -> SharedWindow:
         """Let others have parts of its window from now on; returns it."""
         shared = SharedWindow(self.window, takers, self.machine.holding)
-        self.machine.leads = lambda held: FirstShare(shared, self._wake.set, held)
+        self.machine.leads = lambda held: FirstShare(shared, self._wake.set, held, lot())
         return shared
 
     def check_open(self) -> None:
@@ -284,6 +281,8 @@ class Feed:
             _log.error("consumer %s of %r ends: %s", self.id, self.address.shown, error)
             raise error
         self.lost_since, self.settlements.trouble = self.lost_since or self._loop.time(), error
+        if among := self.machine.holding.among:
+            among.overdue(away=True)
         self.steps.made()
         if isinstance(error, AccessDenied):
             self.settlements.deny(error)
@@ -358,11 +357,12 @@ class Feed:
                     ids[outcome].append(message.raw_id if outcome == "rejected" else message.given_back_id)
         began = time.time_ns() if self._tracing is not None else 0
         again = not call.going and self.machine.look_at > 0  # nothing was heard: one look beside those of others
-        answer = await self._store.settle(
+        settled = self._store.settle(
             self.address, self.session, self.id, ttl_ms=self._lease.ttl_ms, fetch=call.fetch, again=again,
             max_messages=call.messages, max_bytes=call.size, after=call.after, waits=call.waits, **ids,
         )  # fmt: skip
-        now = self._loop.time()
+        among = self.machine.holding.among
+        answer, now = await (patiently(settled, among) if among else settled), self._loop.time()
         if answer.code in ("OK", "AGAIN"):
             if answer.epoch != self._strays.epoch:
                 self._strays.answered(answer.epoch)
@@ -374,8 +374,8 @@ class Feed:
                 return
             self.settlements.deliver(messages := answer.messages)
             found_all = self.machine.fetched(
-                call, now, len(messages), messages[-1][0] if messages else b"",
-                again_ms=answer.again_ms, beside=answer.beside, repeated=answer.code == "AGAIN",
+                call, now, len(messages), messages[-1][0] if messages else b"", again_ms=answer.again_ms,
+                beside=answer.beside, repeated=answer.code == "AGAIN", turn=answer.turn, lacks=bool(answer.lacks),
             )  # fmt: skip
             if found_all and self.machine.look_at and not answer.again_ms:
                 calm = not answer.beside and self._wake_ups.sure(self.address.channels(self.session))

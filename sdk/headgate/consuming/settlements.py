@@ -10,8 +10,9 @@ from headgate.consuming.dead_letters import DeadLetter, DeadLetters
 from headgate.consuming.sink import Sink
 from headgate.consuming.terms import ConsumerTerms
 from headgate.context import Context
-from headgate.core.fetching import Exchange, Fetching
+from headgate.core.fetching import Fetching
 from headgate.core.segment import MARK, payload_size
+from headgate.core.window import Exchange
 from headgate.credit.calls import Ensure
 from headgate.credit.durable_writes import DurableWrites, secured_by
 from headgate.errors import (

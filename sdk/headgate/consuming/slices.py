@@ -84,6 +84,9 @@ class Slices:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
+        if self._in_turn():  # nothing is fetched of one slice before the others have their part
+            self._shared = self.first.share(self._takers)
+            self._shared.is_held = self._shared.in_turn = True
         try:
             await self._registry.follow(self.first.address, self._changed)
             if everywhere:  # there may be more since it was read; from now on those who make one see this subscription
@@ -97,6 +100,13 @@ class Slices:
         except BaseException:
             await self.close()
             raise
+        finally:
+            if self._shared is not None:
+                self._shared.is_held = False
+                self._shared.freed()
+
+    def _in_turn(self) -> bool:
+        return bool(self._registry.fields(self.first.address).get("fair_by") and self._missing())
 
     @property
     def is_slow(self) -> bool:

@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Collection, Sized
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic
 
 from headgate.core.credit import Lease
-from headgate.core.window import FETCH_BYTES, LINGER, MAX_FETCH, Allowance, Demand, Window
+from headgate.core.window import FETCH_BYTES, LINGER, MAX_FETCH, Allowance, Demand, Exchange, T, Window
 
 MAX_SETTLED: Final = 256
 """Settlements that one call carries."""
@@ -20,18 +20,10 @@ POLL: Final = 1.0
 """Seconds until the next look where the last one found less than there was room for."""
 SEEK_AFTER: Final = 0.25
 """Seconds until the next look, after one that found messages only in the hands of others."""
+MORE_MS: Final = 1
+"""Milliseconds after which Redis has one look again that may have more at once."""
 NO_ROOM: Final = (0, 0)
 FIRST_PAGE: Final = b"0"
-
-
-class Delivery(Protocol):
-    """A delivery is a message that is held, as far as the machine needs it."""
-
-    raw_id: bytes
-    size: int
-
-
-T = TypeVar("T", bound=Delivery)
 
 
 @dataclass(slots=True)
@@ -47,6 +39,7 @@ class WindowUse:
     bytes: int = 0
     _open: int = 0
     _open_bytes: int = 0
+    among: ClassVar[None] = None
 
     def linger(self, _settled: int) -> float:
         """Return the seconds for which settlements wait for company, however many they are."""
@@ -141,33 +134,6 @@ class Call(Enum):
     """Compare what Redis says is held with what is held, and give back the rest."""
 
 
-@dataclass(slots=True)
-class Exchange(Generic[T]):
-    """An exchange is a call that settles and fetches.
-
-    Attributes:
-        going: the settlements that it carries.
-        weight: bytes of the messages that they settle.
-        fetch: number of the fetch; 0 for none.
-        messages: most that it may bring.
-        size: most bytes, but for a first message that is larger.
-        after: id after which a page of a repeated fetch begins.
-        waits: how many wait for a message.
-        asked_at: when it was made.
-    """
-
-    going: list[tuple[Any, T, Any]]
-    weight: int
-    fetch: int
-    messages: int
-    size: int
-    after: bytes
-    waits: int
-    asked_at: float
-    hints: int
-    looks: int
-
-
 class Fetching(Generic[T]):
     """The calls of one consumer, in their order.
 
@@ -255,6 +221,14 @@ class Fetching(Generic[T]):
             now: seconds.
             doubts: whether Redis may hold something in this consumer's name of which the consumer does not know.
         """
+        if (among := self.holding.among) is None:
+            return self._next(now, doubts=doubts)
+        among.calls(begins=False)
+        if (call := self._next(now, doubts=doubts)) is not None:
+            among.calls(begins=True)
+        return call
+
+    def _next(self, now: float, *, doubts: bool) -> Call | Exchange[T] | None:
         if self.outcomes and self._settled_since == math.inf:
             self._settled_since = now
         if self.leads is not None and not self.lost_reply:
@@ -297,6 +271,8 @@ class Fetching(Generic[T]):
         """
         late = now >= call.asked_at + self.lease.ttl
         self.lost_reply, self._unanswered = late and call.fetch > 0, 0
+        if self.holding.among is not None:
+            self.holding.among.answered()
         self._flushed_at, self._settled_since = now, math.inf
         outcomes, held, going = self.outcomes, self.held, call.going
         for _, message, _ in going:
@@ -312,12 +288,15 @@ class Fetching(Generic[T]):
         """Take note that the lease was over when a call came: what was held is others'."""
         self.lost_reply = False
         self._flushed_at = now
+        if self.holding.among is not None:
+            self.holding.among.answered()
         self.holding.release(0)
         self.reattach = self.settings_changed = True
 
     def fetched(
-        self, call: Exchange[T], now: float, brought: int, last: bytes, *, again_ms: int, beside: bool, repeated: bool
-    ) -> bool:
+        self, call: Exchange[T], now: float, brought: int, last: bytes, *, again_ms: int, beside: bool, repeated: bool,
+        turn: float | None = None, lacks: bool = False,
+    ) -> bool:  # fmt: skip
         """Take note of what a call brought; returns whether that was all there is.
 
         Args:
@@ -328,8 +307,12 @@ class Fetching(Generic[T]):
             again_ms: ms after which there will be more, as Redis knows; 0 where it does not.
             beside: whether others hold messages, and nothing else was left.
             repeated: whether these are what an earlier call brought, whose reply was lost.
+            turn: see :meth:`AmongOthers.took`.
+            lacks: likewise.
         """
         found_all = call.messages > 0 and brought < call.messages
+        if call.messages and self.holding.among is not None:
+            self.holding.among.took(brought, turn, rests=found_all and again_ms != MORE_MS and not lacks, lacks=lacks)
         if found_all:
             self.look_at = now + (again_ms / 1000 if again_ms else POLL)
         if self.holding.release(brought):

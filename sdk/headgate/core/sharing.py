@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, Protocol, TypeVar
 
 from headgate.core.fetching import WindowUse
+from headgate.core.limits.turns_over_slices import SliceTurn, part_of
 from headgate.core.window import LINGER, LINGER_SHARED, Allowance, Window
 
 T = TypeVar("T")
@@ -25,14 +26,23 @@ class WindowUsers(Protocol):
 class SharedWindow:
     """A window can be shared by several takers; one that has fetched goes to the end of the line.
 
+    Slices whose keys take turns share it by these, and the first in line is the one that came least far.
+
     Attributes:
         total: what they hold, under the window that they share.
+        in_turn: whether keys take turns at them.
+        turn: how far those came that fetch.
+        short: those that wait for their part of a rate, which leave the others no more than theirs.
+        is_held: whether nothing is fetched yet, for others are to share it first.
     """
 
     def __init__(self, window: Window, takers: WindowUsers, total: Allowance | None = None) -> None:
         self.total = total if isinstance(total, WindowUse) else WindowUse(window)
         self.line: dict[Share, None] = {}
         self.under_way: dict[Share, int] = {}
+        self.short: dict[Share, None] = {}
+        self.in_turn = self.is_held = False
+        self.turn = 0.0
         self._takers = takers
 
     def configure(self, window: Window) -> None:
@@ -42,14 +52,27 @@ class SharedWindow:
 
     def freed(self) -> None:
         """Tell the first in line to look again."""
-        for share in self.line:
-            share.wake()
-            return
+        if (first := self.first()) is not None:
+            first.wake()
+
+    def first(self) -> "Share | None":
+        """Return whose turn it is to fetch; those that make another call now do so afterwards."""
+        ready = (share for share in self.line if not share.is_busy)
+        return min(ready, key=_due, default=None) if self.in_turn else next(ready, None)
+
+    def room_for(self, share: "Share", going: int, going_bytes: int) -> tuple[int, int]:
+        """Return how much of the room is for a share, whose turn it is."""
+        messages, size = self.room(going, going_bytes)
+        if messages and self.in_turn:
+            idle = not self.total.messages  # then it does not wait for a slice that is late
+            others = {**self.line, **self.under_way, **self.short}
+            messages = part_of(share.turn, [one.turn for one in others if not one.turn.is_out(idle=idle)], messages)
+        return (messages, size) if messages else _NONE
 
     def room(self, going: int, going_bytes: int) -> tuple[int, int]:
         """Return the room there is beside the fetches under way, once these have been settled."""
         total = self.total
-        if self.under_way and total.window.bytes != "unlimited":
+        if self.is_held or (self.under_way and total.window.bytes != "unlimited"):
             return _NONE  # a fetch may bring a message that crosses the window: one at a time, one such message
         fetching = sum(self.under_way.values())
         beside = fetching - going
@@ -70,17 +93,31 @@ class Share:
     Attributes:
         messages: what it holds of it.
         bytes: their bytes.
+        turn: how far it came in the turns of the keys there.
+        is_busy: whether a call is under way there, so that none can begin.
     """
 
-    def __init__(self, of: SharedWindow, wake: Callable[[], None]) -> None:
+    def __init__(self, of: SharedWindow, wake: Callable[[], None], turn: float = 0.0) -> None:
         self.of = of
         self.wake = wake
         self.messages = self.bytes = 0
+        self.turn = SliceTurn(of.turn + turn)
+        self.is_busy = False
 
     @property
     def window(self) -> Window:
         """The window that all share."""
         return self.of.total.window
+
+    @property
+    def among(self) -> "Share":
+        """How it stands among the others."""
+        return self
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether others leave it its turn."""
+        return self.of.in_turn
 
     def configure(self, window: Window) -> None:
         """Leave the window as it is: it is changed for all together."""
@@ -112,6 +149,7 @@ class Share:
         self.of.total.bytes -= self.bytes
         self.messages = self.bytes = 0
         self.of.line.pop(self, None)
+        self.of.short.pop(self, None)
         self.release(0)
 
     def ask(
@@ -129,20 +167,24 @@ class Share:
         if again:
             return self.reserved, 1
         if due:
+            if self.turn.rests:
+                self.turn.catch_up(self.of.turn)
             self.of.line.setdefault(self)
-        if next(iter(self.of.line), self) is not self:
+        if (self.of.first() or self) is not self:
             return _NONE
-        return self.of.room(going, going_bytes)
+        return self.of.room_for(self, going, going_bytes)
 
     def reserve(self, messages: int) -> None:
         """Note that that many messages are being fetched; the next in line may have what is left."""
         self.of.line.pop(self, None)
-        self.of.under_way[self] = messages
+        self.of.under_way[self] = self.turn.fetching = messages
+        self.of.turn = max(self.of.turn, self.turn.reached)
         self.of.freed()
 
     def release(self, brought: int) -> bool:
         """Note that a fetch was answered; returns whether bytes may have ended it, and to get in line for the rest."""
         self.of.under_way.pop(self, None)
+        self.turn.fetching = 0
         self.of.freed()
         return brought > 0 and self.window.bytes != "unlimited"
 
@@ -155,14 +197,41 @@ class Share:
         """Return whether to look again when it is time to: not while others have their turn, nor without room."""
         if self not in self.of.line:
             return (1, 1)
-        return self.of.room(0, 0) if next(iter(self.of.line)) is self else _NONE
+        return self.of.room_for(self, 0, 0) if self.of.first() is self else _NONE
+
+    def took(self, messages: int, turn: float | None, *, rests: bool, lacks: bool = False) -> None:
+        """Count what a fetch brought; see :meth:`AmongOthers.took`."""
+        self.of.in_turn = turn is not None
+        if turn is not None:
+            self.turn.took(messages, turn)
+        self.turn.rests = rests
+        self.of.short.pop(self, None)
+        if lacks:
+            self.of.short[self] = None
+
+    def calls(self, *, begins: bool) -> None:
+        """Note that a call begins, or that none is under way: whoever calls cannot fetch meanwhile."""
+        self.is_busy = begins
+
+    def overdue(self, *, away: bool = False) -> None:
+        """Note that a call is not answered soon: the others need not wait for what it may bring."""
+        self.turn.is_late, self.turn.is_away = True, self.turn.is_away or away
+        self.of.freed()
+
+    def answered(self) -> None:
+        """Note that a call was answered."""
+        self.turn.answers(self.of.turn)
+
+
+def _due(share: Share) -> float:
+    return share.turn.due
 
 
 class FirstShare(Share):
     """The part of who had the window alone before, and still changes it for all."""
 
-    def __init__(self, of: SharedWindow, wake: Callable[[], None], held: Collection[Any]) -> None:
-        super().__init__(of, wake)
+    def __init__(self, of: SharedWindow, wake: Callable[[], None], held: Collection[Any], turn: float = 0.0) -> None:
+        super().__init__(of, wake, turn)
         self.messages, self.bytes = len(held), sum(message.size for message in held)
 
     def configure(self, window: Window) -> None:

@@ -1,7 +1,7 @@
 """A window says how many messages and bytes a consumer may hold unsettled; a fetch has other bounds beside it."""
 
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from headgate.errors import InvalidValue
 from headgate.units import MAX_SIZE, Unlimited, parse_size
@@ -153,6 +153,10 @@ class Allowance(Protocol):
     def window(self) -> Window:
         """The window in force."""
 
+    @property
+    def among(self) -> "AmongOthers | None":
+        """How it stands among those that share the window; None where nobody does."""
+
     def linger(self, settled: int) -> float:
         """Return the seconds for which so many settlements wait for company."""
 
@@ -182,3 +186,67 @@ class Allowance(Protocol):
 
     def release(self, brought: int) -> bool:
         """Note that a fetch was answered, and by how many messages; returns whether to look again at once."""
+
+
+class AmongOthers(Protocol):
+    """A share of a window stands among the others, whose turns go by keys where keys take turns over slices."""
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether others leave it its part."""
+
+    def took(self, messages: int, turn: float | None, *, rests: bool, lacks: bool = False) -> None:
+        """Count what a fetch brought.
+
+        Args:
+            messages: how many.
+            turn: how much of a turn of all keys there these are; None where keys take no turns over slices.
+            rests: whether nothing is left there for now.
+            lacks: whether there are more, which wait for their part of a rate.
+        """
+
+    def calls(self, *, begins: bool) -> None:
+        """Note that a call begins, or that none is under way: whoever calls cannot fetch meanwhile."""
+
+    def answered(self) -> None:
+        """Note that a call that settles or fetches was answered."""
+
+    def overdue(self, *, away: bool = False) -> None:
+        """Note that a call is not answered soon; ``away``: that Redis does not answer."""
+
+
+class Delivery(Protocol):
+    """A delivery is a message that is held, as far as the machine of a consumer needs it."""
+
+    raw_id: bytes
+    size: int
+
+
+T = TypeVar("T", bound=Delivery)
+
+
+@dataclass(slots=True)
+class Exchange(Generic[T]):
+    """An exchange is a call that settles and fetches.
+
+    Attributes:
+        going: the settlements that it carries.
+        weight: bytes of the messages that they settle.
+        fetch: number of the fetch; 0 for none.
+        messages: most that it may bring.
+        size: most bytes, but for a first message that is larger.
+        after: id after which a page of a repeated fetch begins.
+        waits: how many wait for a message.
+        asked_at: when it was made.
+    """
+
+    going: list[tuple[Any, T, Any]]
+    weight: int
+    fetch: int
+    messages: int
+    size: int
+    after: bytes
+    waits: int
+    asked_at: float
+    hints: int
+    looks: int

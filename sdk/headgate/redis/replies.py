@@ -11,9 +11,13 @@ from headgate.redis.keys import link_of
 
 Account = calls.Totals
 Credit = calls.Credit
+Turns = tuple[int, int, dict[str, int]]
+"""Messages that take turns, how many keys they have, and of some keys how many each."""
 
 STORE_FIELDS: Final = ("limit_bytes", "pending_bytes", "pending_messages", "leased_bytes", "blocked", "policy")
 """Of a spool store, what tells whether it has room."""
+TURN: Final = 1 << 20
+"""Parts of the turn of a key in which scripts count."""
 
 
 def no_credit(code: bytes, numbers: list[Any]) -> Credit:
@@ -30,7 +34,8 @@ class Deliveries:
 
     ``again_ms`` says in how many ms there will be more, 0 when that is not known; ``beside`` whether nothing was left
     to fetch although others of the subscription hold messages; ``lacks``, where a slice lacks of the rate of
-    deliveries that all share, what the next of those that are there need, and all of them.
+    deliveries that all share, what the next of those that are there need, and all of them; ``turn``, of a slice whose
+    keys take turns, how much of a turn of all these keys the messages are, None where keys take none.
     """
 
     code: str
@@ -40,6 +45,7 @@ class Deliveries:
     again_ms: int = 0
     beside: bool = False
     lacks: tuple[int, ...] = ()
+    turn: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ class Snapshot:
     ledger: tuple[str, ...] = ()
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
     pools: dict[str, PoolRecord] = field(default_factory=dict)
-    turns: tuple[int, int, dict[str, int]] | None = None
+    turns: Turns | None = None
     alone: bool = False
 
     @classmethod
@@ -155,6 +161,6 @@ def records(flat: Iterable[bytes]) -> dict[str, dict[str, str]]:
     return {name.decode(): record(text) for name, text in zip(words, words, strict=True)}
 
 
-def _turns(reply: Sequence[Any]) -> tuple[int, int, dict[str, int]]:
+def _turns(reply: Sequence[Any]) -> Turns:
     messages, keys, found = reply
     return int(messages), int(keys), {name: int(count) for name, count in pairs(found).items()}

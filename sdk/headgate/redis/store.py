@@ -16,6 +16,7 @@ from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
 from headgate.redis.replies import (
     STORE_FIELDS,
+    TURN,
     Account,
     Credit,
     Deliveries,
@@ -204,27 +205,13 @@ class Store:
         again: bool = False,
     ) -> Deliveries:
         """Settle deliveries and fetch more; ``again``: it looked before, and may go with others that look."""
-        reply = await self._call(
-            "settle",
-            address,
-            session,
-            {
-                "session": session,
-                "consumer": consumer,
-                "ttl_ms": ttl_ms,
-                "fetch": fetch,
-                "max_messages": max_messages,
-                "max_bytes": max_bytes,
-                "after": after,
-                "waits": waits,
-                "accepted": len(accepted),
-                "released": len(released),
-                "rejected": len(rejected),
-                "failed": len(failed),
-            },
-            (*accepted, *released, *rejected, *failed),
-            again=again,
-        )
+        words = {
+            "session": session, "consumer": consumer, "ttl_ms": ttl_ms, "fetch": fetch, "max_messages": max_messages,
+            "max_bytes": max_bytes, "after": after, "waits": waits, "accepted": len(accepted),
+            "released": len(released), "rejected": len(rejected), "failed": len(failed),
+        }  # fmt: skip
+        ids = (*accepted, *released, *rejected, *failed)
+        reply = await self._call("settle", address, session, words, ids, again=again)
         code = reply[0].decode()
         if len(reply) < 5:
             return Deliveries(code, int(reply[1]) if len(reply) > 1 else 0)
@@ -233,9 +220,12 @@ class Store:
             came_back = slice(1, 2 * len(attempts), 2)
             flat[came_back] = map(had_before, flat[came_back])
         attempts += [0] * (len(flat) // 2 - len(attempts))
-        messages = zip(flat[::2], flat[1::2], attempts, strict=True)
-        lacks = tuple(map(int, reply[7:]))
-        return Deliveries(code, int(reply[1]), int(reply[2]), tuple(messages), int(reply[5]), reply[6] == b"1", lacks)
+        messages = tuple(zip(flat[::2], flat[1::2], attempts, strict=True))
+        beside, in_turn, turn = reply[6].partition(b"+")
+        return Deliveries(
+            code, int(reply[1]), int(reply[2]), messages, int(reply[5]), beside == b"1",
+            lacks=tuple(map(int, reply[7:])), turn=int(turn) / TURN if in_turn else None,
+        )  # fmt: skip
 
     async def take(
         self, address: Address, session: str, *, seq: int, line: Sequence[tuple[int, int]]

@@ -10,6 +10,7 @@ from headgate.core.links.calls import Put
 from headgate.redis.keys import PARTS
 from tests.lua.place import Consumer, Place, Producer
 from tests.lua.route import LINK, Route
+from tests.model.turns import STEP, Turns
 
 pytestmark = pytest.mark.one_server
 
@@ -81,6 +82,30 @@ async def test_turns_are_the_same_message_by_message_and_all_at_once(place: Plac
     assert await in_turn(place, cid, 7) == "abcabaa"
     await send(ann, *"aaaabbc")
     assert await in_turn(place, cid, 1, 1, 1, 1, 1, 1, 1) == "abcabaa"
+
+
+async def test_a_slice_says_how_much_of_a_turn_of_its_keys_it_gave(place: Place) -> None:
+    """As the plain model counts it; a queue without slices says nothing, nor does an answer that is repeated."""
+    await place.create(limit=10_000, fair_by="header:tenant", fair_weights="a=2")
+    ann, cid = place.producer("ann"), await place.consumer("cid")
+
+    model = Turns({"a": 2})
+
+    async def turn(most: int, *, again: bool = False) -> float | None:
+        cid.fetches += not again
+        return (await cid.call(fetch=cid.fetches, max_messages=most, max_bytes=1 << 30)).turn
+
+    await send(ann, *"aaabbbccc")
+    for number, key in enumerate("aaabbbccc"):
+        model.file(key, number)
+    assert await turn(1) is None
+    model.take(1)
+    await place.change(of_slices="2")
+    for most in (1, 1, 2, 3, 9):
+        model.take(most)
+        assert await turn(most) == model.turned / STEP > 0
+    assert await turn(9, again=True) == 0
+    assert await turn(9) == 0
 
 
 async def test_shares_follow_weights(place: Place) -> None:

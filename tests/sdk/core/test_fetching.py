@@ -9,9 +9,9 @@ import pytest
 
 from headgate import Window
 from headgate.core.credit import Lease
-from headgate.core.fetching import MAX_SETTLED, POLL, SEEK_AFTER, Call, Exchange, Fetching, WindowUse
+from headgate.core.fetching import MAX_SETTLED, POLL, SEEK_AFTER, Call, Fetching, WindowUse
 from headgate.core.sharing import Share, SharedWindow
-from headgate.core.window import LINGER, LINGER_SHARED, MAX_FETCH
+from headgate.core.window import LINGER, LINGER_SHARED, MAX_FETCH, Exchange
 
 COUNT = 12
 TTL = 10.0

@@ -326,7 +326,7 @@ async def test_no_kill_at_any_moment_overdraws_the_limit_or_leaks_of_it(
     "setting",
     [
         {"hard_limit": "1MiB"}, {"enforce": "with-consumers"},
-        {"fair_by": "producer"}, {"shadow": {"bytes": 5}},
+        {"shadow": {"bytes": 5}},
     ],
     ids=lambda setting: next(iter(setting)),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.core.account.calls import Credit, Explain, Leave, Publish, Reap
-from headgate.core.fetching import Exchange
+from headgate.core.window import Exchange
 from tests.model.credit import UNLIMITED, Account, Amount, Answer, Totals
 from tests.model.destination import Destination
 from tests.model.messages import RETURNED

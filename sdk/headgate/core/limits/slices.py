@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from headgate.core.limits.fairness import PRODUCER
+from headgate.core.limits.priority import PRIORITY
 from headgate.core.names import encode_name, messages_pool, slices_pool
 from headgate.errors import PolicyError
 
@@ -11,7 +13,6 @@ _ONE: Final = "leave out one of the two, or write 'default' for what a preset or
 _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
     "hard_bytes": ("hard_limit", frozenset({""}), _LEVEL),
     "enforce": ("enforce", frozenset({"", "always", "off"}), "set it to always or off, which hold over all slices"),
-    "fair_by": ("fair_by", frozenset({""}), "give each key a queue of its own, or all of them one slice"),
     "confirm": ("confirm", frozenset({""}), _ONE),
     "shadow": ("shadow", frozenset({""}), "try the limit in a namespace beside, with one slice"),
 }
@@ -126,6 +127,8 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
                 f"{setting} beside slices: each slice would keep to it alone; {instead}",
                 settings=(setting, "slices"),
             )
+    if {"fair_by", "order_by", "slices"} & set(given):
+        _check_turns(fields.get("fair_by", ""), fields.get("order_by", ""))
 
 
 def _check_store(kind: str, fields: Mapping[str, str]) -> None:
@@ -145,3 +148,16 @@ def _check_store(kind: str, fields: Mapping[str, str]) -> None:
             "set a limit in bytes alone, and limit_references",
             settings=("store", "slices", "limit_messages"),
         )
+
+
+def _check_turns(fair_by: str, order_by: str) -> None:
+    """See that each key that takes turns lies in one slice, so that it has one turn."""
+    if fair_by in ("", order_by) or (fair_by == PRODUCER and not order_by):
+        return
+    if fair_by == PRIORITY:
+        why = "each slice would count alone how often a message is overtaken; give urgent ones a queue of their own"
+    elif fair_by == PRODUCER:
+        why = f"with order_by a producer sends to all of them, and has a turn at each; set fair_by to {order_by!r} too"
+    else:
+        why = f"a key has a turn at each slice where it lies; set order_by to {fair_by!r} too, so that it lies in one"
+    raise PolicyError(f"fair_by = {fair_by!r} beside slices: {why}", settings=("fair_by", "order_by", "slices"))

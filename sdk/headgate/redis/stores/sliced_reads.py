@@ -1,6 +1,7 @@
 """A sliced read returns a destination that is spread over slices as one."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -10,7 +11,7 @@ from headgate.core.limits.slices import whole_fields
 from headgate.core.names import slice_name
 from headgate.redis.backend import Backend
 from headgate.redis.keys import Address, parse_key
-from headgate.redis.replies import Recount, Snapshot
+from headgate.redis.replies import Recount, Snapshot, Turns
 
 READ_AGAIN: Final = 2
 """How often slices are read again that seem to be above their limit together."""
@@ -44,7 +45,16 @@ def together(slices: Sequence[Snapshot]) -> Snapshot:
         groups=_groups(slices),
         ledger=tuple(sorted((entry for one in slices for entry in one.ledger), key=_written, reverse=True)),
         pools={name: record for one in slices for name, record in one.pools.items() if name not in shared},
+        turns=_turns([one.turns for one in slices if one.turns is not None]),
     )
+
+
+def _turns(slices: Sequence[Turns]) -> Turns | None:
+    """Return the keys that take turns at any slice; each of them lies in one, but for messages without a key."""
+    counts = Counter[str]()
+    for _, _, some in slices:
+        counts.update(some)
+    return (sum(one[0] for one in slices), sum(one[1] for one in slices), dict(counts)) if slices else None
 
 
 def is_above(fields: Mapping[str, str]) -> bool:
