@@ -21,25 +21,26 @@ FIT = 1
 BODY = b"0123456789"
 
 
-def policy(queues: str, *, deadlock: str, linked: bool) -> str:
+def policy(queues: str, *, deadlock: str, linked: bool, slices: int = 1) -> str:
     """Return a policy of queues with room for a few messages, bridged in a ring."""
     limit = FIT * len(encode(BODY, None))
-    told = "".join(f'[[destination]]\nmatch = "{name}"\nlimit = {limit}\ndeadlock = "{deadlock}"\n' for name in queues)
+    rest = f'limit = {limit}\nslices = {slices}\ndeadlock = "{deadlock}"\n'
+    told = "".join(f'[[destination]]\nmatch = "{name}"\n{rest}' for name in queues)
     for here, there in zip(queues, queues[1:] + queues[0], strict=True) if linked else ():
         told += f'[[bridge]]\nname = "{here} to {there}"\nfrom = "{here}"\nto = "{there}"\nmax_hops = 8\n'
     return told
 
 
-async def ring(client: headgate.Client, queues: str, deadlock: str) -> None:
+async def ring(client: headgate.Client, queues: str, deadlock: str, slices: int = 1) -> None:
     """Fill the queues, and then bridge them."""
-    await client.apply_policy(loads(policy(queues, deadlock=deadlock, linked=False)))
+    await client.apply_policy(loads(policy(queues, deadlock=deadlock, linked=False, slices=slices)))
     async with client.session("before") as session:
         for name in queues:
             producer = await session.producer(name)
             for _ in range(FIT):
                 await producer.send(BODY)
             await producer.close()
-    await client.apply_policy(loads(policy(queues, deadlock=deadlock, linked=True)))
+    await client.apply_policy(loads(policy(queues, deadlock=deadlock, linked=True, slices=slices)))
 
 
 async def current(client: headgate.Client) -> list[FoundDeadlock]:
@@ -47,11 +48,13 @@ async def current(client: headgate.Client) -> list[FoundDeadlock]:
 
 
 @pytest.mark.longest
-@pytest.mark.parametrize("queues", ["ab", "abcd"])
-async def test_links_in_a_ring_with_all_queues_full(client: headgate.Client, redis_url: str, queues: str) -> None:
+@pytest.mark.parametrize(("queues", "slices"), [("ab", 1), ("abcd", 1), ("ab", 3)])
+async def test_links_in_a_ring_with_all_queues_full(
+    client: headgate.Client, redis_url: str, queues: str, slices: int
+) -> None:
     """Two, and the four of AMQ-4138, whose bridges would never have recovered."""
     with nodes(redis_url, client.namespace, 2, "--ttl", 2) as pair:
-        await ring(client, queues, "alert")
+        await ring(client, queues, "alert", slices)
         async with client.session("sender") as session:
             producer = await session.producer("a")
             send = asyncio.ensure_future(producer.send(BODY, timeout=600))
@@ -63,7 +66,7 @@ async def test_links_in_a_ring_with_all_queues_full(client: headgate.Client, red
             assert sum("a deadlock (alert)" in node.log for node in pair) == 1, "one node looks"
             assert await waiting(client, "a")
             assert not send.done()
-            await client.apply_policy(loads(policy(queues, deadlock="ticket", linked=True)))
+            await client.apply_policy(loads(policy(queues, deadlock="ticket", linked=True, slices=slices)))
             await asyncio.wait_for(send, 60)
         await wait_until(lambda: ended(client), timeout=120)
     size = len(encode(BODY, None))
