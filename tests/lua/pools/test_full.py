@@ -1,6 +1,7 @@
 """Over all slices of a queue, too, nobody is served once it was full until pending is down to where it resumes."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -263,6 +264,25 @@ async def test_settings_open_it_and_a_level_in_percent_is_of_the_limit_in_force(
     await sliced.store.set(sliced.pool, {"limit_bytes": "90"})
     assert not await sliced.wants(SECOND, 35)
     assert await sliced.is_full(), "63 are 70 percent now"
+
+
+@pytest.mark.parametrize("sliced", [ResumeWorld], indirect=True)
+async def test_whoever_lacks_nothing_of_a_full_pool_and_waits_has_it_asked(sliced: ResumeWorld) -> None:
+    """Mutants: it is asked for those alone that lack some of it; only the first in its line has the others report."""
+    first = sliced.producers[FIRST]
+    assert await sliced.wants(FIRST, 5)
+    await sliced.sends(SECOND, 60)
+    assert not await sliced.wants(THIRD, 40)
+    assert await sliced.is_full()
+    await sliced.producers[THIRD].leave()
+    await sliced.clock(3100)
+    await sliced.places[FIRST].change(limit_messages="10")  # of which no pool lends any
+    waits = replace(first.account(need=5), need_m=first.granted_m + 1, want_m=first.granted_m + 1)
+    assert (await first.call(waits)).place == 1
+    await sliced.settles(SECOND)
+    assert await sliced.is_full()
+    await sliced.steps_for(FIRST)
+    assert not await sliced.is_full()
 
 
 async def test_a_pool_that_is_made_again_knows_its_level(sliced: ResumeWorld) -> None:

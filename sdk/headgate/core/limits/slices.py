@@ -67,6 +67,8 @@ def is_shut(fields: Mapping[str, str], *units: str) -> bool:
 
     >>> is_shut({"sliced": "4", "bytes_full": "3", "resume_bytes": "50.0%"}, "messages", "bytes")
     True
+    >>> is_shut({"sliced": "4", "bytes_full": "3"}, "bytes")  # as it heard before the level was taken away
+    False
     """
     if "sliced" not in fields and "of_slices" not in fields:
         return fields.get("shut") == "1"
