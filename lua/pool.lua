@@ -60,6 +60,7 @@ if p.learning == 0 and has_ticket then
     m.overdrawn = m.returned + p.granted - p.limit
   end
 elseif p.learning == 0 then
+  local first = first_of_slices()
   resume_when_drained(member, m)
   local lacked = need > m.granted
   ask_for(member, m, CHUNK_BYTES)
@@ -67,6 +68,7 @@ elseif p.learning == 0 then
   if ARGV[at + 3] == 'yes' and not (lacked and need <= m.granted) then
     shut_when_full(member, m)
   end
+  tell_first(first, member)
 end
 local is_within = p.learning == 0 and p.granted <= p.limit
 if is_within or m.overdrawn <= m.returned then

@@ -100,10 +100,12 @@ if slice.above <= slice.returned then
   note_overdrawn(pool, slice, 0)
 end
 local idle = debt == 'idle' and slice.owed == slice.returned and math.abs(now_ms - slice.asked) >= 200
-slice.asked = idle and now_ms or slice.asked
+-- Scripts say for a while what comes free here; sessions may be asked for what is idle as soon as before.
+local marks = target > 0 and slice.owed == slice.returned and math.abs(now_ms - slice.asked) >= 1000
+slice.asked = idle and now_ms or marks and now_ms - 200 or slice.asked
 if member or slice.granted > 0 then
   local changed = before ~= totals_of(slice)
-  if changed or debt == 'owe' or idle then
+  if changed or debt == 'owe' or idle or marks then
     save_slice(pool, slice)
   end
   if changed then

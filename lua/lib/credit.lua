@@ -36,7 +36,7 @@ local function hand_over(caller, caller_record)
     else
       local served, bytes = grant(sid, s)
       if not served then
-        tell_if_all_is_free(sid, s)
+        tell_first(sid, s, caller)
         return
       end
       leave_line(sid)

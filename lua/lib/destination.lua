@@ -37,18 +37,6 @@ local function read_destination()
   return read
 end
 
--- How long whoever held something may take to claim it: as long as the longest lease there is, or ever was here where
--- no session is left, or too many are.
-local function longest_lease(ttl_ms)
-  local longest = 0
-  if redis.call('HLEN', K_SESSIONS) <= MAX_LEASES then
-    for _, record in ipairs(redis.call('HVALS', K_SESSIONS)) do
-      longest = math.max(longest, tonumber(string.match(record, ' ttl=(%d+)')) or 0)
-    end
-  end
-  return math.max(ttl_ms, longest > 0 and longest or d.ttl_ms)
-end
-
 -- Holders of a limiter claim within seconds, however long their leases are.
 local function learn_for(kind, ttl_ms)
   return kind == 'limiter' and math.min(ttl_ms, MOST_LEARNING_MS) or ttl_ms
@@ -60,7 +48,13 @@ local function begin_epoch(ttl_ms)
   d.epoch = math.max(d.epoch + 1, now_ms)
   d.epoch_ms = now_ms
   d.message_seq = math.max(d.message_seq, now_us) -- no number that was lost is ever given to another message
-  d.ttl_ms = longest_lease(ttl_ms)
+  -- Whoever held something may take as long to claim it as the longest lease there is, or ever was here where no session is
+  -- left, or too many are.
+  local longest, records = 0, redis.call('HLEN', K_SESSIONS) <= MAX_LEASES and redis.call('HVALS', K_SESSIONS) or {}
+  for _, record in ipairs(records) do
+    longest = math.max(longest, tonumber(string.match(record, ' ttl=(%d+)')) or 0)
+  end
+  d.ttl_ms = math.max(ttl_ms, longest > 0 and longest or d.ttl_ms)
   d.learning_until = now_ms + learn_for(d.kind, d.ttl_ms)
   if d.rules ~= '' then
     judge_rules(d) -- earlier slices are in doubt
@@ -111,6 +105,7 @@ local function save_destination()
   if d.new_epoch or d.lost then
     count_losses()
   end
+  tell_what_is_free(d, before)
   if d.spent then
     hold_off.finish(d)
   end

@@ -32,7 +32,8 @@ local function never_fits(s)
 end
 
 local function leave_line(sid)
-  d.blocked = d.blocked - redis.call('ZREM', K_WAITERS, sid)
+  local gone = redis.call('ZREM', K_WAITERS, sid)
+  d.blocked, d.moved = d.blocked - gone, d.moved or gone > 0
 end
 
 local function give_up(sid, s)

@@ -41,10 +41,13 @@ local function goes_alone(s)
     and not (d.of_slices and has_gone_alone(read_slice(d.slices_pool).granted))
 end
 
--- Once nothing is left here, the first in line is to have its pool asked for what others have.
-local function tell_if_all_is_free(sid, s)
+-- Whoever is first in line asks for what only the first asks for: pools, and what is idle in the hands of others. It hears that once it
+-- is first, and with a message above the limit where pools lend, once nothing is left here.
+local function tell_first(sid, s, caller)
   local has_freed = d.pending_bytes + d.leased_bytes < raw[12] + raw[14]
   if d.pools and has_freed and is_oversize(s) and is_all_there_is(s) then
     wake(sid, 'again')
+  elseif d.moved and sid ~= caller and (d.pools or (d.leased_bytes > held(s) and math.abs(now_ms - d.recall_ms) >= 200)) then
+    wake(sid, 'first')
   end
 end

@@ -12,12 +12,16 @@ local function judge_rules(read)
   read.limit_bytes = off and math.huge or read.set_bytes
   read.limit_messages = off and math.huge or read.set_messages
   read.slice_bytes, read.pool_bytes, read.owes = MOST_COUNTED, math.huge, false
-  read.slice_messages, read.pool_messages = MOST_COUNTED, math.huge
+  read.slice_messages, read.pool_messages, read.wanted = MOST_COUNTED, math.huge, nil
   if read.pools and not off then
     for _, name in ipairs(read.pools) do
       local slice = read_slice(name, read)
       local left, holds = slice_left(read, slice), slice.epoch == read.epoch and slice.granted - slice.returned or math.huge
       read.owes = read.owes or slice.owed > slice.returned
+      if math.abs(now_ms - slice.asked) < OWED_MS and string.find(name, '%.', 1, true) then
+        read.wanted = read.wanted or {}
+        table.insert(read.wanted, name)
+      end
       if name == read.messages_pool then
         read.slice_messages, read.pool_messages = math.min(MOST_COUNTED, left), holds
       else

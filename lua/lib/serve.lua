@@ -30,6 +30,18 @@ local function beyond_need(m)
   return math.max(0, math.floor(most / (2 * (redis.call('HLEN', K_MEMBERS) + 1))))
 end
 
+local function first_of_slices()
+  return is_of_slices() and redis.call('ZRANGE', K_LINE, 0, 0)[1]
+end
+
+-- Whoever asks for a slice hears that it is first now, and asks the others for what it lacks.
+local function tell_first(before, caller)
+  local first = first_of_slices()
+  if first and first ~= before and first ~= caller then
+    redis.call('PUBLISH', string.gsub(K_POOL, 'pool$', 'wake'), table.concat({ 'first', first }, ' '))
+  end
+end
+
 -- Serve the line from its head while the room covers the need. The caller of the script delivers what was granted.
 local function serve_line(caller, own)
   for _ = 1, MAX_SERVED do

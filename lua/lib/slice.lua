@@ -37,3 +37,13 @@ local function slice_left(read, s)
   end
   return s.granted - math.max(s.returned, s.owed)
 end
+
+-- Whoever waits at another slice asks this one for what comes free here.
+local function tell_what_is_free(now, before)
+  if now.wanted and (now.pending_bytes + now.leased_bytes < before[12] + before[14]
+    or now.pending_messages + now.leased_messages < before[13] + before[15]) then
+    for _, pool in ipairs(now.wanted) do
+      redis.call('PUBLISH', string.match(K_DESTINATION, '^[^/]*/') .. pool .. '}:wake', 'free')
+    end
+  end
+end

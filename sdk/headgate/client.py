@@ -75,7 +75,7 @@ class Client(Administration):
         self._backend = backend
         store, wake_ups, namespace = Store(backend), backend.wake_ups(), self.namespace
         ttl_ms = int(SessionOptions().ttl * 1000)
-        pools = Pools(PoolStore(backend), namespace, ttl_ms)
+        pools = Pools(PoolStore(backend), namespace, ttl_ms, wake_ups)
         registry = Registry(store, wake_ups, PolicyPools(pools), namespace, ttl_ms, self._losses)
         links = Links(store, registry.policies, namespace)
         self._registry, self._pools = registry, pools

@@ -106,6 +106,11 @@ def test_every_word_to_a_namespace() -> None:
     assert {name.split()[0] for name in names(section("### Channel of a namespace"))} == set(spoken)
 
 
+def test_every_word_of_slices_that_share_a_limit() -> None:
+    spoken = re.findall(r"PUBLISH', .*(?:'\}:wake'|'wake'\)), (?:table\.concat\(\{ )?'(\w+)'", ALL)
+    assert {name.split()[0] for name in names(section("### Channel of a limit that slices share"))} == set(spoken)
+
+
 def test_every_field_of_a_policy() -> None:
     written = next(call for call in calls(SOURCES["policy.lua"]) if call[:2] == ["'HSET'", "K_POLICY"])
     assert set(names(section("### Policy"))) == literal(written[2::2])

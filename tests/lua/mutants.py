@@ -519,7 +519,7 @@ MUTANTS: Final = tuple(
          f"{_RECOVERY}::test_the_same_run_after_another_promotion_may_have_lost_state"),
         ("P1", "lib/destination", "longest > 0 and longest or d.ttl_ms", "longest",
          f"{_RECOVERY}::test_learning_without_a_session_left_lasts_as_long_as_any_lease_did"),
-        ("P1", "lib/destination", "d.ttl_ms = longest_lease(ttl_ms)", "d.ttl_ms = math.max(ttl_ms, d.ttl_ms)",
+        ("P1", "lib/destination", "longest > 0 and longest or d", "d",
          f"{_RECOVERY}::test_learning_lasts_as_long_as_the_longest_lease_there_is"),
         ("P1", "lib/room", "  if now_ms < d.learning_until then\n    local back", "  if false then\n    local back",
          f"{_RECOVERY}::test_nothing_new_is_granted_while_the_destination_learns"),

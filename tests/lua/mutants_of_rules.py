@@ -8,6 +8,10 @@ _SEVERAL: Final = f"{_RULES}::test_several_messages_of_one_session_are_not_above
 _OVERSIZE: Final = "test_oversize"
 _ONCE: Final = f"{_OVERSIZE}::test_it_goes_once_no_slice_has_anything"
 _HEARS: Final = f"{_OVERSIZE}::test_once_nothing_is_left_here_its_session_hears_that_the_others_are_to_be_asked"
+_FREE: Final = "test_announcements::test_a_slice_that_was_asked_announces_what_comes_free"
+_HEAD: Final = "test_announcements::test_whoever_is_first_hears_it_from_the_pool"
+_FIRST_NOW: Final = "test_announcements::test_a_session_that_is_first_now_hears_it"
+_NO_POOLS: Final = "test_announcements::test_where_there_are_no_pools_it_hears_it_if_others_hold_credit"
 _TWO_AT_ONCE: Final = f"{_RULES}::test_credit_of_before_the_limit_was_lowered_is_not_for_one_batch"
 _SPREAD: Final = "test_spread"
 _LEFT: Final = f"{_SPREAD}::test_it_changes_when_nothing_is_left_that_was_sent_before"
@@ -98,7 +102,21 @@ RULES: Final = (
     ("P7", "lib/oversize", "has_gone_alone(read_slice(d.slices_pool).granted)", "false",
      f"{_OVERSIZE}::test_what_was_lent_for_one_is_for_no_other"),
     ("P6", "lib/oversize", "wake(sid, 'again')", "", _HEARS),
-    ("P6", "lib/credit", "        tell_if_all_is_free(sid, s)", "if sid ~= caller then tell_if_all_is_free(sid, s) end",
+    ("P6", "lib/rules", "math.abs(now_ms - slice.asked) < OWED_MS and", "", _FREE),
+    ("P6", "lib/rules", "table.insert(read.wanted, name)", "", _FREE),
+    ("P6", "lib/slice", "< before[12] + before[14]", "< before[12] + before[14] + 99", _FREE),
+    ("P6", "lib/slice", "now.pending_bytes + now.leased_bytes <", "now.leased_bytes <", _FREE),
+    ("P6", "slice", " or marks then", " then", _FREE),
+    ("P6", "slice", "and math.abs(now_ms - slice.asked) >= 1000", "and slice.asked == 0", _FREE),
+    ("P6", "pool", "tell_first(first, member)", "", _HEAD),
+    ("P6", "lib/serve", "first ~= before and", "", _HEAD),
+    ("P6", "lib/serve", " and first ~= caller then", " then", _HEAD),
+    ("P6", "lib/oversize", "wake(sid, 'first')", "", _FIRST_NOW),
+    ("P6", "lib/oversize", "d.moved and sid", "sid", _FIRST_NOW),
+    ("P6", "lib/oversize", "d.leased_bytes > held(s) and", "", _NO_POOLS),
+    ("P6", "lib/oversize", " and math.abs(now_ms - d.recall_ms) >= 200", "", _NO_POOLS),
+    ("P6", "lib/oversize", "(d.leased_bytes > held(s) and math.abs(now_ms - d.recall_ms) >= 200)", "false", _NO_POOLS),
+    ("P6", "lib/credit", "        tell_first(sid, s, caller)", "if sid ~= caller then tell_first(sid, s, caller) end",
      f"{_OVERSIZE}::test_a_session_that_settles_the_last_itself_hears_it_too"),
     ("P6", "lib/oversize", "d.pools and has_freed and", "d.pools and", _HEARS),
     ("P6", "lib/oversize", "d.pools and has_freed and", "d.of_slices and has_freed and",

@@ -35,7 +35,7 @@ CLOSE_WITHIN: Final = 0.5
 _STOPS: Final = frozenset({"stopped", "held_off", "spreading"})
 """Settings with which nobody is let in."""
 HINTS: Final = frozenset(
-    {"credit", "recall", "released", "deadlock", "references", "settings", "removed", backend.AGAIN}
+    {"credit", "recall", "first", "released", "deadlock", "references", "settings", "removed", backend.AGAIN}
 )
 
 
@@ -223,10 +223,13 @@ class CreditAccount:
                 return
             case "deadlock":
                 self.wait_timer.heed_deadlock(words[1], words[2])
+            case "first" if self.observer.pooled:
+                self._calls.refill(None)
+                return
             case "references":
                 if self.writer is None or not self.writer.hear_room():
                     return
-            case "settings" | backend.AGAIN:
+            case "settings" | "first" | backend.AGAIN:
                 self.state.ask()
             case "removed":
                 self.state.hear_removed()

@@ -16,22 +16,16 @@ from typing import Final
 from headgate._util.tasks import stop
 from headgate.core.names import MOST_SLICES, decode_name, encode_name, is_slice, slice_name, whole_name
 from headgate.errors import HeadgateError
+from headgate.namespace.pool_refills import ALL, Refills, Tell
 from headgate.namespace.pool_reports import ask_all
+from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, PoolAddress, parse_key
 from headgate.redis.stores.pools import Debt, PoolDraw, PoolStore, Share, Slice, is_odd, limit_of
 
 ASK_AT_ONCE: Final = 16
 """Members that are asked to give back before those who wait look again."""
-PATIENCE: Final = 1.0
-"""Seconds for which one refill goes on, unless the account that is blocked asks again meanwhile."""
 IDLE: Final = 2.0
 """Seconds after which what was drawn and is not used goes back."""
-_ALL: Final = ""
-"""Among the members that were asked: all of them were, once."""
-_FIRST_PAUSE: Final = 0.01
-_LONGEST_PAUSE: Final = 0.2
-_SLICES_PAUSE: Final = 0.04
-"""The same where slices of one destination share its limit: what is free at one is to be as good as free at all."""
 _CLOSE_WITHIN: Final = 0.5
 _REMEMBERED: Final = (
     *("limit_bytes", "reserve_bytes", "resume_bytes", "percent", "total_bytes", "part_of", "sites", "leasts"),
@@ -39,22 +33,17 @@ _REMEMBERED: Final = (
 )
 """Fields of a pool that say how it is set."""
 
-Tell = Callable[[str, int], None]
-"""A callback for a pool's name and the most bytes that the destination can ever have of it."""
-
 
 class Pools:
     """The pools of a namespace, as one client moves their slices; a pool that was lost learns for ``ttl_ms``."""
 
-    def __init__(self, store: PoolStore, namespace: str, ttl_ms: int) -> None:
+    def __init__(self, store: PoolStore, namespace: str, ttl_ms: int, wake_ups: WakeUps | None = None) -> None:
         self.store = store
         self.namespace = namespace
         self._ttl_ms = ttl_ms
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._until: dict[str, float] = {}  # of the destinations that are being refilled
-        self._asking: dict[str, list[Callable[[], None]]] = {}  # who hears that the pools of one were all asked
         self._drawn: dict[str, tuple[Address, str]] = {}
         self._in_line: dict[tuple[str, str], int] = {}  # with its place
+        self._refills = Refills(namespace, wake_ups, self.step, self._in_line)
         self._known: dict[str, dict[str, str]] = {}
         self._claimed_at: dict[str, float] = {}  # of pools that it found learning: when all holders have claimed
         self._trickle: asyncio.Task[None] | None = None
@@ -68,62 +57,18 @@ class Pools:
             tell: called with each pool that fell short.
             asked: called once each pool was asked for what is lacking, up to the first that falls short.
         """
-        if asked is not None:
-            self._asking.setdefault(address.key, []).append(asked)
-        if not names:
-            self._tell_asked(address.key)
-            return
-        running = address.key in self._until
-        self._until[address.key] = asyncio.get_running_loop().time() + PATIENCE
-        if running:
-            return
-        task = asyncio.create_task(self._refill(address, names, tell), name=f"headgate pools of {address.name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self._drawn[address.key] = (address, names)
-        if self._trickle is None:
-            self._trickle = asyncio.create_task(self._give_back_idle(), name="headgate pools, idle")
+        if self._refills.begin(address, names, tell, asked):
+            self._drawn[address.key] = (address, names)
+            if self._trickle is None:
+                self._trickle = asyncio.create_task(self._give_back_idle(), name="headgate pools, idle")
 
     async def close(self) -> None:
         """Give back what this client drew and nobody uses; never longer than half a second."""
-        for task in (*self._tasks, self._trickle):
-            await stop(task)
+        await self._refills.close()
+        await stop(self._trickle)
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(_CLOSE_WITHIN):
                 await asyncio.gather(*(self.give_back(*drawn) for drawn in self._drawn.values()))
-
-    async def _refill(self, address: Address, names: str, tell: Tell) -> None:
-        loop = asyncio.get_running_loop()
-        pause, asked = _FIRST_PAUSE, set[str]()
-        try:
-            with contextlib.suppress(HeadgateError):  # whoever is still blocked starts the next refill
-                while loop.time() < self._until[address.key]:
-                    if begun := len(self._asking.get(address.key, ())):
-                        asked.clear()  # who does not wait goes by this round, so it leaves nobody out
-                    # In the order of names, each only when those before it suffice: nobody waits in a circle.
-                    for name in sorted(names.split()):
-                        if not await self.step(address, name, tell, asked):
-                            break
-                    else:
-                        if len(self._asking.get(address.key, ())) == begun:
-                            return
-                    self._tell_asked(address.key, begun)
-                    await asyncio.sleep(pause)
-                    # Whoever steps for the first in line brings the others what they are granted.
-                    is_first = self._in_line.get((encode_name(address.name), name)) == 1
-                    soon = is_first and is_slice(decode_name(name))
-                    pause = min(2 * pause, _SLICES_PAUSE if soon else _LONGEST_PAUSE)
-        finally:
-            del self._until[address.key]
-            self._tell_asked(address.key)
-
-    def _tell_asked(self, key: str, most: int | None = None) -> None:
-        """Tell those who came before the pools of a destination were asked that they have been."""
-        waiting = self._asking.pop(key, [])
-        for asked in waiting[:most]:
-            asked()
-        if most is not None and waiting[most:]:  # those who came since hear after the next round
-            self._asking[key] = waiting[most:] + self._asking.get(key, [])
 
     async def step(self, address: Address, encoded: str, tell: Tell, asked: set[str]) -> bool:
         """Take every step that may bring a destination what it lacks of one pool; returns whether it lacks nothing."""
@@ -154,11 +99,10 @@ class Pools:
         level = Share(member, held.epoch, drawn.granted, drawn.returned, held.weight, held.reserved)
         if is_slice(pool.name) and held.held + held.lacks >= drawn.limit:  # it needs all that there is
             level = replace(level, granted=level.returned)
-            if address.key in self._until:  # whoever has some goes on until it is asked
-                self._until[address.key] = asyncio.get_running_loop().time() + PATIENCE
+            self._refills.goes_on(address.key)  # whoever has some does so until it is asked
         await self._take_back(pool, level, held.lacks, drawn, asked)
         held = await self.store.slice(address, encoded)
-        if _ALL in asked and held.lacks > 0 and held.pending is not None:  # all were asked, and nothing is to be had
+        if ALL in asked and held.lacks > 0 and held.pending is not None:  # all were asked, and nothing is to be had
             drawn, held = await self._obtain(pool, member, held, short=True)
             if is_odd(drawn.full):
                 return await self._resume(pool, address, drawn)
@@ -255,10 +199,10 @@ class Pools:
         if (got := await self._ask_some(pool, near, pool_epoch, lacks, asked)) >= lacks:
             return
         below = sum(share.held - share.above(first) - min(share.held, share.least) for share in members)
-        if _ALL in asked and below + first.held + lacks > drawn.limit and first.held:
+        if ALL in asked and below + first.held + lacks > drawn.limit and first.held:
             for share in near:
                 await self.ask_back(pool, share, pool_epoch, lacks, debt="idle")
-        elif _ALL in asked:  # from now on every time, or the debt lapses
+        elif ALL in asked:  # from now on every time, or the debt lapses
             for share in near:
                 if (owed := min(lacks - got, share.above(first))) > 0:
                     await self.ask_back(pool, share, pool_epoch, owed, debt="owe")
@@ -289,7 +233,7 @@ class Pools:
                 return got
         if len(fresh) <= ASK_AT_ONCE:
             asked.clear()
-            asked.add(_ALL)
+            asked.add(ALL)
         return got
 
     async def collect(self, pool: PoolAddress, pool_epoch: int, lacks: int, owed: int, asked: set[str]) -> None:
@@ -375,6 +319,7 @@ class Pools:
                 for key, (address, names) in tuple(self._drawn.items()):
                     if key in unused and await self.give_back(address, names, idle=True):
                         self._drawn.pop(key, None)
+                await self._refills.hear_only({name for _, names in self._drawn.values() for name in names.split()})
             unused = set(self._drawn)
 
     async def rebuild(self, pool: PoolAddress, pool_epoch: int) -> bool:

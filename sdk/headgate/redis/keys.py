@@ -301,6 +301,11 @@ class PoolAddress:
             key = f"hg:{{{namespace}/{encode_name(name, 'pool')}}}:pool"
         return cls(namespace, name, key, (key.encode(), *(f"{key}:{part}".encode() for part in POOL_PARTS)))
 
+    @property
+    def channel(self) -> str:
+        """Of one that slices share: where they say what is worth another look."""
+        return self.key.removesuffix("pool") + "wake"
+
     def site_key(self, site: str) -> bytes:
         """Return the key of the letters between the pool and a site with a part in it.
 

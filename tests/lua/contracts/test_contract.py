@@ -431,6 +431,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/weights": "for pattern, weight in string.gmatch(weights, '([^=;]+)=(%d+)') do",
     },
     "at most 5 pools, at most 20 rules": {
+        "lib/slice": "for _, pool in ipairs(now.wanted) do",
         "lib/rules": "for _, name in ipairs(read.pools) do|for word in string.gmatch(text, '%S+') do",
         "lib/lent": "for _, name in ipairs(d.pools or {}) do",
         "resolve": "for _, name in ipairs(d.pools or {}) do",
@@ -439,7 +440,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/beyond": "for number in string.gmatch(tonumber(from) == born and numbers or '', '%d+') do",
     },
     "at most MAX_LEASES, which is asked before": {
-        "lib/destination": "for _, record in ipairs(redis.call('HVALS', K_SESSIONS)) do",
+        "lib/destination": "for _, record in ipairs(records) do",
         "lib/learning": "for _, record in ipairs(redis.call('HVALS', K_HOLDS)) do",
     },
     "the slices of one destination, 48 at the most": {

@@ -5,12 +5,14 @@ from typing import Final
 from tests.simulation.judge.oracle import TTL, Oracle, whole
 from tests.simulation.judge.sight import Sight, size_of
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.server import Call
+from tests.simulation.server import AGAIN, Call
 
 LARGE: Final = (160, 240)
 """Bytes of messages that are above each limit that the queue ever has."""
 TURN: Final = 2.0
 """Seconds in which one that is first in line goes, once nothing is stored at any slice, and nothing fails or learns."""
+FORGOTTEN: Final = 3.0
+"""Seconds after which one is in line no more that a late copy of a call put there."""
 
 
 class Alone(Oracle):
@@ -34,6 +36,8 @@ class Alone(Oracle):
 
     def _line(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
         super()._line(name, call, before, sight)
+        if call.caller.endswith(AGAIN):
+            self.hindered = max(self.hindered, self.loop.now + FORGOTTEN)
         if sight.sliced:
             self._turn(name)
 

@@ -1,0 +1,171 @@
+"""A refill brings a blocked destination what it lacks of its pools.
+
+It takes step after step while somebody there asks. Slices of one destination announce what makes another step worth
+while: some of what was lent to one is free, or another is first in line. So whoever waits there looks by itself only
+now and then. Nobody announces that of other pools, which are looked at often.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+from headgate._util.tasks import stop
+from headgate.core.names import decode_name, encode_name, is_slice
+from headgate.errors import HeadgateError
+from headgate.redis.backend import AGAIN, Listener, WakeUps
+from headgate.redis.keys import Address, PoolAddress
+
+PATIENCE: Final = 2.75
+"""Seconds for which one refill goes on, unless the account that is blocked asks again meanwhile: which it does before,
+from when it is first in line on."""
+ALL: Final = ""
+"""Among the members that were asked for what they do not use: all of them were, once."""
+_FIRST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.2
+_SLICES_PAUSE: Final = 0.04
+"""The same where slices of one destination share its limit: what is free at one is to be as good as free at all."""
+_FIRST_LOOKS: Final = 0.5
+"""The same where slices say nothing meanwhile: two such looks end what the dead hold at them."""
+_OTHERS_LOOK: Final = 1.0
+"""The same for those behind the first in line, who would lose their places after three seconds."""
+
+Tell = Callable[[str, int], None]
+"""A callback for a pool's name and the most bytes that the destination can ever have of it."""
+Step = Callable[[Address, str, Tell, set[str]], Awaitable[bool]]
+"""Takes every step that may bring a destination what it lacks of one pool; returns whether it lacks nothing."""
+
+
+class Refills:
+    """The refills of one client, one task for each destination.
+
+    Args:
+        namespace: the client's.
+        wake_ups: bring what slices say; None where nothing does.
+        step: takes the steps.
+        places: of members in the lines of pools, as was heard last.
+    """
+
+    def __init__(
+        self, namespace: str, wake_ups: WakeUps | None, step: Step, places: dict[tuple[str, str], int]
+    ) -> None:
+        self._namespace, self._wake_ups, self._step, self._places = namespace, wake_ups, step, places
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._until: dict[str, float] = {}  # of the destinations that are being refilled
+        self._asking: dict[str, list[Callable[[], None]]] = {}  # who hears that the pools of one were all asked
+        self._news: dict[str, asyncio.Event] = {}  # member that is being refilled -> whether a step is worth while
+        self._listeners: dict[str, Listener] = {}  # by pools of slices
+        self._hears = set[str]()  # those pools of which all that is announced comes here by now
+
+    def begin(self, address: Address, names: str, tell: Tell, asked: Callable[[], None] | None) -> bool:
+        """Refill a destination, or go on with that; returns whether it begins."""
+        if asked is not None:
+            self._asking.setdefault(address.key, []).append(asked)
+        if not names:
+            self._tell_asked(address.key)
+            return False
+        running = address.key in self._until
+        self._prolong(address.key)
+        if running:
+            self._stir(encode_name(address.name))
+            return False
+        self._do(self._refill(address, names, tell), f"headgate pools of {address.name}")
+        return True
+
+    def goes_on(self, key: str) -> None:
+        """Go on with a refill, if there is one: whoever needs all that there is waits for longer."""
+        if key in self._until:
+            self._prolong(key)
+
+    async def close(self) -> None:
+        """Refill nothing any more."""
+        for task in tuple(self._tasks):
+            await stop(task)
+
+    def _prolong(self, key: str) -> None:
+        self._until[key] = asyncio.get_running_loop().time() + PATIENCE
+
+    async def _refill(self, address: Address, names: str, tell: Tell) -> None:
+        loop, member = asyncio.get_running_loop(), encode_name(address.name)
+        gap, asked, news = _FIRST_PAUSE, set[str](), asyncio.Event()
+        self._news[member] = news
+        try:
+            with contextlib.suppress(HeadgateError):  # whoever is still blocked starts the next refill
+                while loop.time() < self._until[address.key]:
+                    if begun := len(self._asking.get(address.key, ())):
+                        asked.clear()  # who does not wait goes by this round, so it leaves nobody out
+                    # In the order of names, each only when those before it suffice: nobody waits in a circle.
+                    for name in sorted(names.split()):
+                        if not await self._step(address, name, tell, asked):
+                            break
+                    else:
+                        if len(self._asking.get(address.key, ())) == begun:
+                            return
+                    self._tell_asked(address.key, begun)
+                    stepped, of_slices = loop.time(), is_slice(decode_name(name))
+                    place = self._places.get((member, name), 0)
+                    quiet = of_slices and self._is_heard(name) and (place > 1 or (place == 1 and ALL in asked))
+                    gap = min(2 * gap, _SLICES_PAUSE if quiet or (of_slices and place == 1) else _LONGEST_PAUSE)
+                    if quiet:
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(_FIRST_LOOKS if place == 1 else _OTHERS_LOOK):
+                                await news.wait()
+                    await asyncio.sleep(stepped + gap - loop.time())  # what comes meanwhile is worth one step together
+                    news.clear()
+        finally:
+            del self._until[address.key], self._news[member]
+            self._tell_asked(address.key)
+
+    def _tell_asked(self, key: str, most: int | None = None) -> None:
+        """Tell those who came before the pools of a destination were asked that they have been."""
+        waiting = self._asking.pop(key, [])
+        for asked in waiting[:most]:
+            asked()
+        if most is not None and waiting[most:]:  # those who came since hear after the next round
+            self._asking[key] = waiting[most:] + self._asking.get(key, [])
+
+    def _do(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # What slices say.
+
+    def _is_heard(self, name: str) -> bool:
+        """Return whether all that slices say of a pool comes here; from the first time on it will."""
+        if self._wake_ups is not None and name not in self._listeners:
+            self._listeners[name] = partial(self._hear, name)
+            self._do(self._listen(name, self._wake_ups), f"headgate pool {decode_name(name)}, hints")
+        return name in self._hears
+
+    async def _listen(self, name: str, wake_ups: WakeUps) -> None:
+        await wake_ups.subscribe(self._channels(name), self._listeners[name])
+        self._hears.add(name)
+        for news in self._news.values():  # earlier announcements are lost
+            news.set()
+
+    async def hear_only(self, names: set[str]) -> None:
+        """Listen no more to what is announced of other pools."""
+        for name in self._hears - names:
+            if self._wake_ups is not None:
+                self._hears.discard(name)
+                await self._wake_ups.unsubscribe(self._channels(name), self._listeners.pop(name))
+
+    def _channels(self, name: str) -> tuple[str]:
+        return (PoolAddress.of(self._namespace, decode_name(name)).channel,)
+
+    def _hear(self, name: str, words: list[str]) -> None:
+        match words:
+            case ["first", member]:
+                if (member, name) in self._places:
+                    self._places[member, name] = 1
+                    self._stir(member)
+            case _:
+                for member in tuple(self._news):
+                    if words[0] == AGAIN or self._places.get((member, name)) == 1:
+                        self._stir(member)
+
+    def _stir(self, member: str) -> None:
+        if member in self._news:
+            self._news[member].set()

@@ -1,0 +1,126 @@
+"""A refill looks again as slices announce that it is worth while, and hardly without."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from headgate.namespace.pool_refills import ALL, Refills
+from headgate.redis.backend import AGAIN, Listener, Words
+from headgate.redis.keys import Address
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.one_server
+
+POOL, MEMBER = "orders%.0", "orders%.1"
+CHANNEL = f"hg:{{shop/{POOL}}}:wake"
+
+
+class Announcing:
+    """What slices announce, without any."""
+
+    def __init__(self) -> None:
+        self.listeners: dict[str, Listener] = {}
+
+    async def subscribe(self, channels: tuple[str, ...], listener: Listener, words: Words = None) -> None:
+        del words
+        self.listeners |= dict.fromkeys(channels, listener)
+
+    async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
+        del listener
+        for channel in channels:
+            del self.listeners[channel]
+
+    def sure(self, channels: tuple[str, ...]) -> bool:
+        return bool(channels)
+
+    def tell(self, channel: str, words: list[str]) -> None:
+        self.listeners[channel](words)
+
+    async def close(self) -> None:
+        self.listeners.clear()
+
+
+@dataclass
+class Waiter:
+    """A destination that lacks something of its pool, at some place in the line."""
+
+    announcing: Announcing = field(default_factory=Announcing)
+    places: dict[tuple[str, str], int] = field(default_factory=dict)
+    steps: int = 0
+    lacks: bool = True
+
+    async def step(self, address: Address, name: str, tell: object, asked: set[str]) -> bool:
+        del address, name, tell
+        self.steps += 1
+        asked.add(ALL)
+        await asyncio.sleep(0)
+        return not self.lacks
+
+    async def looks_again(self) -> bool:
+        """Return whether it does, some rounds of all that there is to do later."""
+        before = self.steps
+        await asyncio.sleep(0.15)
+        return self.steps > before
+
+
+@pytest.fixture
+async def waiter(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Waiter, Refills]]:
+    for name in ("_FIRST_LOOKS", "_OTHERS_LOOK", "PATIENCE"):
+        monkeypatch.setattr(f"headgate.namespace.pool_refills.{name}", 60.0)
+    one = Waiter()
+    refills = Refills("shop", one.announcing, one.step, one.places)
+    yield one, refills
+    await refills.close()
+
+
+async def begins(one: Waiter, refills: Refills, place: int, name: str = POOL) -> None:
+    one.places[MEMBER, name] = place
+    assert refills.begin(Address.of("shop", "orders#1"), name, lambda *_: None, None)
+    await wait_until(lambda: one.steps >= 2, description="a step after the first one")
+
+
+async def test_the_first_in_line_looks_as_something_is_free(waiter: tuple[Waiter, Refills]) -> None:
+    """Mutants: it looks all the time; never; or as another is first."""
+    one, refills = waiter
+    await begins(one, refills, 1)
+    assert not await one.looks_again()
+    one.announcing.tell(CHANNEL, ["first", "orders%.2"])
+    assert not await one.looks_again()
+    for words in (["free"], [AGAIN]):
+        one.announcing.tell(CHANNEL, words)
+        assert await one.looks_again(), words
+        assert not await one.looks_again()
+    one.lacks = False
+    assert not refills.begin(Address.of("shop", "orders#1"), POOL, lambda *_: None, None)
+    assert await one.looks_again(), "its account asked"
+
+
+async def test_who_is_behind_looks_as_it_is_first(waiter: tuple[Waiter, Refills]) -> None:
+    """Mutants: it looks as something is free, which is not for it; not as it is first."""
+    one, refills = waiter
+    await begins(one, refills, 2)
+    one.announcing.tell(CHANNEL, ["free"])
+    assert not await one.looks_again()
+    one.announcing.tell(CHANNEL, ["first", MEMBER])
+    assert await one.looks_again()
+    one.announcing.tell(CHANNEL, ["free"])
+    assert await one.looks_again()
+
+
+async def test_other_pools_are_looked_at_often(waiter: tuple[Waiter, Refills]) -> None:
+    """Mutant: what nobody announces is waited for."""
+    one, refills = waiter
+    await begins(one, refills, 1, "memory")
+    await wait_until(lambda: one.steps >= 4, description="more looks")
+    assert not one.announcing.listeners
+
+
+async def test_it_listens_as_long_as_it_has_something_of_the_pool(waiter: tuple[Waiter, Refills]) -> None:
+    one, refills = waiter
+    await begins(one, refills, 1)
+    await refills.hear_only({POOL})
+    assert list(one.announcing.listeners) == [CHANNEL]
+    await refills.hear_only(set())
+    assert not one.announcing.listeners
