@@ -131,7 +131,7 @@ def bound(consumers: int, window: int, weights: dict[str, int] | None = None) ->
     (10, 3, {"0-0": 7}), (100, 3, {"1-3": 5, "2-0": 2}), (1, 5, {"1-0": 9}),
 ])  # fmt: skip
 def test_keys_come_equally_far_wherever_they_lie(window: int, consumers: int, weights: dict[str, int]) -> None:
-    """Mutants: the line goes by arrival; a fetch takes all the room; what is fetched does not count; all are alike."""
+    """Mutants: the line goes by arrival; a fetch takes all the room; all are alike."""
     for seed in range(3):
         chance, queue, apart = random.Random(seed), Queue(weights), 0.0
         crowd = [Consumer(queue, window, chance) for _ in range(consumers)]
