@@ -9,16 +9,10 @@ local TURN = 1048576 -- steps of the turn of a key with weight 1, for one messag
 local MOST_TURN = 1125899906842624
 local MAX_PASSED = 512
 
--- A slice notes of what a fetch took how much of a turn of all its keys that is: its consumers go by that to the next slice.
-local function note_turn(steps)
-  if d.of_slices then
-    d.turned = (d.turned or 0) + math.ceil(steps / math.max(1, redis.call('ZCARD', K_ROTA)))
-  end
-end
-
 -- Each key in its turn, and of one that is before the next one's as many as bring it there.
 local function take_turns(most)
-  local ids, more, steps = {}, true, 0
+  local ids, more, turned = {}, true, 0
+  local keys = d.of_slices and redis.call('ZCARD', K_ROTA)
   for _ = 1, MAX_PASSED do
     local first = redis.call('ZRANGE', K_ROTA, 0, 1, 'WITHSCORES')
     local key, at, following = first[1], first[2], first[4]
@@ -31,10 +25,11 @@ local function take_turns(most)
     local its = redis.call('ZRANGEBYLEX', K_FAIR, '[' .. key .. ' ', '(' .. key .. '!', 'LIMIT', 0, int(some))
     if #its == 0 then
       redis.call('ZREM', K_ROTA, key) -- its turn is over, and it has nothing more
+      keys = keys and keys - 1
     else
       redis.call('ZREM', K_FAIR, unpack(its))
       redis.call('ZADD', K_ROTA, int(at + #its * step), key)
-      steps = steps + #its * step
+      turned = turned + (keys and #its * step / keys or 0) -- of those in turn then: a fetch that empties the slice removes all
       if at + #its * step > MOST_TURN then -- counted anew, in the same order
         redis.call('ZUNIONSTORE', K_ROTA, 1, K_ROTA, 'WEIGHTS', 1 / MOST_TURN)
       end
@@ -44,7 +39,7 @@ local function take_turns(most)
     end
   end
   d.more = d.more or more
-  note_turn(steps)
+  d.turned = (d.turned or 0) + math.ceil(turned) -- of a slice, whose consumers go by it to the next
   return ids
 end
 

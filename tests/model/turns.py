@@ -46,7 +46,7 @@ class Turns:
         if self.bound:
             return self._by_band(most, self.bound)
         seqs: list[int] = []
-        steps = 0
+        turned = 0.0
         while len(seqs) < most and self.rota:
             _, key = min((at, key.encode()) for key, at in self.rota.items())
             name = key.decode()
@@ -55,8 +55,8 @@ class Turns:
                 continue
             seqs.append(self.filed[name].pop(0))
             self.rota[name] += (step := math.ceil(STEP / self.weights.get(name, 1)))
-            steps += step
-        self.turned = math.ceil(steps / max(1, len(self.rota)))
+            turned += step / len(self.rota)
+        self.turned = math.ceil(turned)
         return seqs
 
     def _by_band(self, most: int, bound: int) -> list[int]:

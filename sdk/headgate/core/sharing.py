@@ -177,6 +177,8 @@ class Share:
     def reserve(self, messages: int) -> None:
         """Note that that many messages are being fetched; the next in line may have what is left."""
         self.of.line.pop(self, None)
+        if self.turn.rests:  # it fetches beside what it settles, without having been in line
+            self.turn.catch_up(self.of.turn)
         self.of.under_way[self] = self.turn.fetching = messages
         self.of.turn = max(self.of.turn, self.turn.reached)
         self.of.freed()

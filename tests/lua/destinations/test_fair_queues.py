@@ -108,6 +108,15 @@ async def test_a_slice_says_how_much_of_a_turn_of_its_keys_it_gave(place: Place)
     assert await turn(9) == 0
 
 
+async def test_what_empties_a_slice_counts_as_the_turns_of_all_keys_that_had_something(place: Place) -> None:
+    """Mutant: of those alone that have something afterwards, as if one key had had all."""
+    await place.create(limit=10_000, fair_by="header:tenant")
+    ann, cid = place.producer("ann"), await place.consumer("cid")
+    await send(ann, *"abcdefgh")
+    await place.change(of_slices="2")
+    assert (await cid.call(fetch=1, max_messages=9, max_bytes=1 << 30)).turn == 1
+
+
 async def test_shares_follow_weights(place: Place) -> None:
     await place.create(limit=10_000, fair_by="header:tenant", fair_weights="gold-7=2;gold-*=4")
     ann, cid = place.producer("ann"), await place.consumer("cid")

@@ -34,7 +34,7 @@ class Slice:
 
     def take(self, most: int) -> tuple[int, float]:
         """Return how many messages it gives, and how much of a turn of its keys they are."""
-        given, steps = 0, 0.0
+        given, turned = 0, 0.0
         while given < most and self.starts:
             name = min(self.starts, key=lambda one: (self.starts[one], one))
             if self.backlog.get(name, 1) < 1:
@@ -45,8 +45,8 @@ class Slice:
             step = 1 / self.weights.get(name, 1)
             self.starts[name] += step
             self.served[name] += 1
-            given, steps = given + 1, steps + step
-        return given, steps / max(1, len(self.starts))
+            given, turned = given + 1, turned + step / len(self.starts)
+        return given, turned
 
     def send(self, name: str) -> None:
         self.starts.setdefault(name, min(self.starts.values(), default=0.0))
@@ -167,6 +167,21 @@ def test_one_that_had_nothing_begins_where_the_others_are() -> None:
     for _ in range(3000):
         consumer.act()
     assert queue.apart(before) <= bound(1, 10), queue.served
+
+
+def test_one_that_had_nothing_begins_there_too_if_it_fetches_beside_what_it_settles() -> None:
+    """Mutant: only who joins the line begins where the others are."""
+    window = SharedWindow(Window(messages=10), Takers())
+    window.in_turn = True
+    one, other = (Share(window, lambda: None) for _ in range(2))
+    one.deliver(1, 1)
+    one.took(1, 1.0, rests=True)
+    other.took(100, 100.0, rests=False)
+    other.reserve(other.ask(0, 0)[0] - 5)
+    room, _ = one.ask(1, 1, due=False)
+    assert room
+    one.reserve(room)
+    assert one.turn.reached == window.turn == 100
 
 
 def test_one_that_sends_a_message_at_a_time_gets_its_share_and_no_more() -> None:
