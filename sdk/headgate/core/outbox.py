@@ -209,8 +209,7 @@ class Outbox:
     def batch(self) -> Batch | None:
         """Return the batch to publish: the one whose fate is unknown, else the next."""
         if self.flight is None:
-            ready = self.ready
-            items, size = list[Outgoing](), 0
+            ready, items, size = self.ready, list[Outgoing](), 0
             while ready and len(items) < MAX_BATCH:
                 item = ready[0]
                 if items and (size + item.size > MAX_BATCH_BYTES or item.ttl_ms != items[0].ttl_ms):
@@ -349,7 +348,8 @@ class Outbox:
         self.unpaid()
 
     def take_out(self) -> list[Outgoing]:
-        """Take out all that wait for credit, in order: they go another way."""
+        """Take out all that wait for credit, in order, those that are being written too: they go another way."""
+        self.unspool()
         items = [item for item in self.waiting if not (item.abandoned() or item.done.done())]
         self.waiting.clear()
         for item in items:

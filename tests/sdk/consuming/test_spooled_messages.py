@@ -183,3 +183,14 @@ def test_a_segment_whose_messages_are_back_in_line_does_not_go_out() -> None:
     outbox.unspool()
     assert not outbox.fly([b"reference"], "disk/1 100")
     assert (outbox.flight, len(outbox.waiting)) == (None, 1)
+
+
+def test_what_is_being_written_goes_another_way_before_what_waits_behind_it() -> None:
+    """Values have other slices meanwhile. Breaks when it stays, and what came later goes first."""
+    outbox = Outbox(CreditLine())
+    first, second = items = [Outgoing(b"x" * 100, 100, math.inf, Future()) for _ in range(2)]
+    for item in items:
+        outbox.add(item)
+    assert outbox.spool(1, 1000) == [first]
+    assert outbox.take_out() == [first, second]
+    assert not outbox.fly([b"reference"], "disk/1 100")
