@@ -28,7 +28,7 @@
   Codes    OK, UNKNOWN (no such destination), EPOCH (state may have been lost after the caller had looked: nothing was done),
            UNBOUND (a slice whose settings have no such limit yet: nothing was done)
 ]]
---- @include "lib/reap"
+--- @include "lib/orphans"
 --- @include "lib/heard"
 local at = 8 -- the last of ARGV before `full`
 local run_id, pool, epoch, pool_epoch = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -65,7 +65,7 @@ if (epoch > 0 and epoch ~= d.epoch) or (pool_epoch > 0 and pool_epoch < slice.po
   return reply('EPOCH')
 end
 if target > 0 then
-  reap_leases() -- perhaps nobody calls here any more, and what others wait for is of the dead
+  reap() -- perhaps nobody calls here any more, and what others wait for is of the dead, or over
 end
 local before, known = totals_of(slice), slice.epoch
 heed_full(pool, tonumber(ARGV[at + 1] or 0), pool_epoch > slice.pool)

@@ -32,6 +32,7 @@ BIG: Final = {
     "reap",
     "remove",
     "settle",
+    "slice",
 }
 """Those that are still beyond what Redis reads together with the call behind them."""
 text = st.text("-'\"[]=a \\", max_size=12)

@@ -124,6 +124,21 @@ async def test_settings_change_while_it_is_full(client: headgate.Client, other: 
         await sending.end()
 
 
+@pytest.mark.parametrize("level", ["30%", "default"])
+async def test_messages_that_expire_make_room_where_nobody_calls(
+    client: headgate.Client, other: headgate.Client, level: str
+) -> None:
+    """Mutant: a slice that is asked looks for leases that ended alone."""
+    await client.apply("orders", kind="queue", limit=LIMIT, slices=SLICES, resume_at=level)
+    async with client.session("before") as session:
+        producer = await session.producer("orders", window=100)
+        for _ in range(LIMIT // 100):
+            await producer.send(ONE, ttl="1s", timeout=GUARD)
+    async with other.session("a") as a, other.session("b") as b:  # one of them at least is at another slice
+        producers = [await session.producer("orders", window=100) for session in (a, b)]
+        await asyncio.gather(*[send_many(producer, 10) for producer in producers])
+
+
 async def test_senders_that_do_not_wait_are_refused_until_it_resumes(
     client: headgate.Client, other: headgate.Client
 ) -> None:
