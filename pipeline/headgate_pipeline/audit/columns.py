@@ -28,7 +28,7 @@ _PARTS: Final = np.array([1 + len(EVENTS[name]) for name in _EVENTS])
 _NONE: Final = -1
 _WITHOUT: Final = frozenset(
     {"", "block", "unblock", "giveup", "late", "detach", "slow", "brisk", "committed", "regressed", "spooled", "off"}
-    | {"waits", "quit", "refused"}
+    | {"waits", "quit", "refused", "overdrawn"}
 )
 """Events that change nothing that a replay follows."""
 _TEXT: Final = frozenset({"op", "session", "detail", "problem"})
