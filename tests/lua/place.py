@@ -166,6 +166,14 @@ class Producer:
         assert (await self.ask(sum(sizes))).code == "OK"
         return await self.publish(*sizes, expires_ms=expires_ms, **words)
 
+    async def send_held(self) -> int:
+        """Publish one message that takes all that is held; returns its bytes, 0 where it is not taken."""
+        size = self.held
+        if not size or (await self.publish_as(self.account(ahead=(size, 1)), self.seq, size)).code != "OK":
+            return 0
+        self.used, self.used_m, self.seq = self.used + size, self.used_m + 1, self.seq + 1
+        return size
+
     def hear(self, credit: Credit) -> Credit:
         if credit.code == "OK":
             self.epoch = credit.epoch

@@ -1,12 +1,15 @@
 """What may happen around a pool, drawn by Hypothesis, and done."""
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tests.lua.pool_world import NAMES, PoolWorld
 from tests.support.extent import examples
+
+World = TypeVar("World", bound=PoolWorld)
 
 names = st.sampled_from(NAMES)
 sizes = st.integers(1, 90)
@@ -71,3 +74,22 @@ async def act(world: PoolWorld, action: tuple[Any, ...]) -> None:  # noqa: C901,
             world.server.run = f"run {rest[0]}".encode()
         case "rebuild":
             await world.rebuild()
+
+
+async def live(
+    world: World,
+    actions: list[tuple[Any, ...]],
+    do: Callable[[World, tuple[Any, ...]], Awaitable[None]],
+    ends: Callable[[World], Awaitable[None]] | None = None,
+) -> None:
+    """Do all that happens in a world, and check it after each; ``ends`` is what has to follow."""
+    try:
+        await world.open()
+        for action in actions:
+            await do(world, action)
+            await world.check()
+        if ends is not None:
+            await ends(world)
+    finally:
+        world.server.run = None
+        await world.close()

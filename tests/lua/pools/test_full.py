@@ -13,7 +13,7 @@ from headgate.redis.keys import PoolAddress
 from headgate.redis.stores.pools import Share, is_odd
 from tests.lua.place import Place
 from tests.lua.pool_world import Counted, Runner, SlicedWorld
-from tests.lua.pools.pool_actions import ACTIONS, LOSSES, QUIET, act
+from tests.lua.pools.pool_actions import ACTIONS, LOSSES, QUIET, act, live
 from tests.support.extent import examples
 from tests.support.rewriting import RewritingServer, virtual_clock
 
@@ -313,53 +313,36 @@ async def do(world: ResumeWorld, action: tuple[Any, ...]) -> None:
         case "steps":
             await world.steps_for(name)
         case "send":
-            producer = world.producers[name]
-            held = producer.held
-            account = producer.account(ahead=(held, 1))
-            if held and (await producer.publish_as(account, producer.seq, held)).code == "OK":
-                producer.used, producer.used_m, producer.seq = (
-                    producer.used + held,
-                    producer.used_m + 1,
-                    producer.seq + 1,
-                )
-                world.sent += held
+            world.sent += await world.producers[name].send_held()
         case "settle":
             await world.settles(name)
         case _:
             await act(world, action)
 
 
-async def live(world: ResumeWorld, actions: list[tuple[Any, ...]]) -> None:
+async def who_waits_is_served(world: ResumeWorld) -> None:
     """Once all is settled, whoever waits is served, whatever was before."""
-    try:
-        await world.open()
-        for action in actions:
-            await do(world, action)
-            await world.check()
-        for name in world.places:
-            await world.settles(name)
-        await world.clock(20_000)
-        await world.rebuild()
-        for name, place in world.places.items():
-            one = place.producer("last")
-            for _ in range(4):  # whoever has some in hand is dead by now
-                await world.clock(3100)
-                await one.ask(need=20)
-                await world.steps_for(name)
-            assert (await one.ask(need=20)).granted >= 20
-            await one.leave()
-    finally:
-        world.server.run = None
-        await world.close()
+    for name in world.places:
+        await world.settles(name)
+    await world.clock(20_000)
+    await world.rebuild()
+    for name, place in world.places.items():
+        one = place.producer("last")
+        for _ in range(4):  # whoever has some in hand is dead by now
+            await world.clock(3100)
+            await one.ask(need=20)
+            await world.steps_for(name)
+        assert (await one.ask(need=20)).granted >= 20
+        await one.leave()
 
 
 @settings(QUIET, max_examples=examples(25))
 @given(actions=st.lists(st.one_of(MORE, MORE, ACTIONS), min_size=15, max_size=50))
 def test_no_order_of_steps_resumes_early_or_never(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
-    runner.runner.run(live(ResumeWorld(runner.server, runner.another()[1]), actions))
+    runner.runner.run(live(ResumeWorld(runner.server, runner.another()[1]), actions, do, who_waits_is_served))
 
 
 @settings(QUIET, max_examples=examples(15))
 @given(actions=st.lists(st.one_of(MORE, LOSSES), min_size=15, max_size=40))
 def test_nor_does_any_loss_of_state(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
-    runner.runner.run(live(ResumeWorld(runner.server, runner.another()[1]), actions))
+    runner.runner.run(live(ResumeWorld(runner.server, runner.another()[1]), actions, do, who_waits_is_served))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headgate.core.names import encode_name
 from tests.lua.place import Consumer, Place, Producer
 from tests.lua.pool_world import PoolWorld, Runner, SlicedWorld
-from tests.lua.pools.pool_actions import ACTIONS, LOSSES, QUIET, act
+from tests.lua.pools.pool_actions import ACTIONS, LOSSES, QUIET, act, live
 from tests.lua.promises.hearing import Ear
 from tests.support.extent import examples
 from tests.support.rewriting import RewritingServer, virtual_clock
@@ -298,10 +298,7 @@ async def do(world: OversizeWorld, action: tuple[Any, ...]) -> None:
     if what == "steps":
         await world.turn(name)
     elif what == "send":
-        producer = world.producers[name]
-        held = producer.held
-        if held and (await producer.publish_as(producer.account(ahead=(held, 1)), producer.seq, held)).code == "OK":
-            producer.used, producer.used_m, producer.seq = producer.used + held, producer.used_m + 1, producer.seq + 1
+        await world.producers[name].send_held()
     elif what == "eat":
         consumer = await world.places[name].consumer("zoe")
         await settled(consumer)
@@ -310,24 +307,13 @@ async def do(world: OversizeWorld, action: tuple[Any, ...]) -> None:
         await act(world, action)
 
 
-async def live(world: OversizeWorld, actions: list[tuple[Any, ...]]) -> None:
-    try:
-        await world.open()
-        for action in actions:
-            await do(world, action)
-            await world.check()
-    finally:
-        world.server.run = None
-        await world.close()
-
-
 @settings(QUIET, max_examples=examples(25))
 @given(actions=st.lists(st.one_of(MORE, MORE, ACTIONS), min_size=15, max_size=50))
 def test_no_order_of_steps_has_anything_beside_it(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
-    runner.runner.run(live(OversizeWorld(runner.server, runner.another()[1]), actions))
+    runner.runner.run(live(OversizeWorld(runner.server, runner.another()[1]), actions, do))
 
 
 @settings(QUIET, max_examples=examples(15))
 @given(actions=st.lists(st.one_of(MORE, LOSSES), min_size=15, max_size=40))
 def test_nor_does_any_loss_of_state(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
-    runner.runner.run(live(OversizeWorld(runner.server, runner.another()[1]), actions))
+    runner.runner.run(live(OversizeWorld(runner.server, runner.another()[1]), actions, do))

@@ -12,26 +12,14 @@ from headgate.core.names import encode_name
 from headgate.redis.stores.pools import Share, Slice
 from tests.lua.place import TTL_MS
 from tests.lua.pool_world import PoolWorld, Runner, granted, held
-from tests.lua.pools.pool_actions import ACTIONS, LOSSES, QUIET, act, names
+from tests.lua.pools.pool_actions import ACTIONS, LOSSES, QUIET, act, live, names
 from tests.model.pool import ModelPool
 from tests.support.extent import examples
 
 pytestmark = pytest.mark.one_server
 
 
-async def live(world: PoolWorld, actions: list[tuple[Any, ...]]) -> None:
-    try:
-        await world.open()
-        await through(world, actions)
-    finally:
-        world.server.run = None
-        await world.close()
-
-
-async def through(world: PoolWorld, actions: list[tuple[Any, ...]]) -> None:
-    for action in actions:
-        await act(world, action)
-        await world.check()
+async def all_comes_back(world: PoolWorld) -> None:
     await world.clock(30_000)  # all leases and all learning are over, and everybody has stopped
     for place in world.places.values():
         for _ in range(4):
@@ -54,26 +42,26 @@ async def through(world: PoolWorld, actions: list[tuple[Any, ...]]) -> None:
 @QUIET
 @given(actions=st.lists(ACTIONS, min_size=15, max_size=50))
 def test_no_order_of_steps_makes_the_slices_exceed_the_limit(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
-    runner.runner.run(live(runner.world(), actions))
+    runner.runner.run(live(runner.world(), actions, act, all_comes_back))
 
 
 @pytest.mark.whole
 @QUIET
 @given(actions=st.lists(LOSSES, min_size=15, max_size=50))
 def test_nor_does_any_loss_of_state(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
-    runner.runner.run(live(runner.world(), actions))
+    runner.runner.run(live(runner.world(), actions, act, all_comes_back))
 
 
 @settings(QUIET, max_examples=examples(12))
 @given(actions=st.lists(LOSSES, min_size=15, max_size=40))
 def test_nor_of_the_slices_of_one_queue(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
-    runner.runner.run(live(runner.sliced(), actions))
+    runner.runner.run(live(runner.sliced(), actions, act, all_comes_back))
 
 
 @settings(QUIET, max_examples=examples(12))
 @given(actions=st.lists(LOSSES, min_size=15, max_size=40))
 def test_nor_those_of_messages_their_limit(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
-    runner.runner.run(live(runner.messages(), actions))
+    runner.runner.run(live(runner.messages(), actions, act, all_comes_back))
 
 
 @QUIET

@@ -14,7 +14,7 @@ from headgate_coordinator.deadlock.tickets import give_ticket
 from tests.lua.place import Producer
 from tests.lua.pool_world import Counted, MessagesWorld, PoolWorld, Runner, SlicedWorld
 from tests.lua.pool_world import held as holding
-from tests.lua.pools.pool_actions import ACTIONS, LOSSES, QUIET, act
+from tests.lua.pools.pool_actions import ACTIONS, LOSSES, QUIET, act, live
 from tests.support.extent import examples
 from tests.support.rewriting import RewritingServer, virtual_clock
 
@@ -327,40 +327,20 @@ async def do(world: TicketWorld, action: tuple[Any, ...]) -> None:
     elif what == "send":
         producer = world.producers[name]
         await producer.renew()
-        held_now = producer.held
-        if (
-            held_now
-            and (await producer.publish_as(producer.account(ahead=(held_now, 1)), producer.seq, held_now)).code == "OK"
-        ):
-            producer.used, producer.used_m, producer.seq = (
-                producer.used + held_now,
-                producer.used_m + 1,
-                producer.seq + 1,
-            )
+        await producer.send_held()
     elif what == "eat":
         await world.eat(name, 1)
     else:
         await act(world, action)
 
 
-async def live(world: TicketWorld, actions: list[tuple[Any, ...]]) -> None:
-    try:
-        await world.open()
-        for action in actions:
-            await do(world, action)
-            await world.check()
-    finally:
-        world.server.run = None
-        await world.close()
-
-
 @settings(QUIET, max_examples=examples(25))
 @given(actions=st.lists(st.one_of(MORE, MORE, ACTIONS), min_size=15, max_size=50))
 def test_no_order_of_steps_has_two_above_the_limit(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
-    runner.runner.run(live(TicketWorld(runner.server, runner.another()[1]), actions))
+    runner.runner.run(live(TicketWorld(runner.server, runner.another()[1]), actions, do))
 
 
 @settings(QUIET, max_examples=examples(15))
 @given(actions=st.lists(st.one_of(MORE, LOSSES), min_size=15, max_size=40))
 def test_nor_does_any_loss_of_state(runner: Runner, actions: list[tuple[Any, ...]]) -> None:
-    runner.runner.run(live(TicketWorld(runner.server, runner.another()[1]), actions))
+    runner.runner.run(live(TicketWorld(runner.server, runner.another()[1]), actions, do))
