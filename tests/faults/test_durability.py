@@ -148,6 +148,29 @@ async def test_a_gate_admits_once_replicas_know_of_the_grant(
         await other.close()
 
 
+async def test_whoever_asks_a_durable_gate_again_goes_on(
+    servers: tuple[RedisServer, RedisServer], namespace: str
+) -> None:
+    """Fails where such a call goes in a round with others, which waits for no replica: it is the account's last."""
+    async with (
+        headgate.connect(servers[0].url, namespace=namespace) as client,
+        client.session("s") as session,
+        client.session("t", ttl=2 * GUARD) as other,
+    ):
+        await client.apply("ports", kind="gate", limit=1, durability="replicas:1")
+        gate, late = await session.gate("ports"), await other.gate("ports")
+        async with gate.admit():
+            waiting = asyncio.create_task(admitted(late))
+
+            async def has_asked_again() -> bool:
+                waiters = (await client.explain("ports")).waiters
+                return bool(waiters) and waiters[0].seconds > 2.5
+
+            await wait_until(has_asked_again, timeout=GUARD)
+        assert await asyncio.wait_for(waiting, GUARD) == 1
+        assert await admitted(gate) == 1  # what it has in hand comes back
+
+
 @pytest.mark.parametrize("over_node", [False, True], ids=["redis", "node"])
 async def test_a_limiter_admits_once_replicas_know_of_the_hold(
     servers: tuple[RedisServer, RedisServer], namespace: str, monkeypatch: pytest.MonkeyPatch, over_node: bool

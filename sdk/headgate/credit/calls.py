@@ -198,7 +198,7 @@ class AccountCalls:
             ttl_ms=self.account.lease.ttl_ms,
             resume=call.resume,
             sent=call.sent,
-            again=call.again,
+            again=call.again and waiting is None,  # a round waits for no replica
         )
         answer = await (self._observer.look_during(asked) if call.hasty else asked)
         if self.durable_writes is not None and answer.code == "OK" and answer.epoch != call.totals.epoch:
