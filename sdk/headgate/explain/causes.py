@@ -139,12 +139,14 @@ def _pools(facts: DestinationFacts) -> Iterator[Reason]:
         short = facts.need - size + taken
         pool = next((one for one in facts.pools if one.name == name and (one.exists or not size)), None)
         lends = f"{taken} of the {size} bytes that it lends here are taken" if size else "it lends nothing here"
-        remedy = f"settle {short} bytes here or elsewhere in pool {name}, or enlarge the pool"
+        frees = "release" if facts.fields["kind"] == "gate" else "settle"
+        less = f"{frees} {_amount(facts, short)} here or elsewhere in pool {name}"
+        remedy = f"{less}, or enlarge the pool"
         if pool and not pool.exists:
             lends = "there is no such pool in the namespace"
             remedy = f"create pool {name}, or correct the setting pools; headgate status lists the pools there are"
         if pool and pool.remedy:
-            remedy = f"settle {short} bytes here or elsewhere in pool {name}, or {pool.remedy}"
+            remedy = f"{less}, or {pool.remedy}"
         part = f", {pool.part}," if pool and pool.part else ""
         yield Reason(
             "pool",
@@ -281,8 +283,9 @@ def _soon(facts: DestinationFacts, limit: Limit, short: int) -> float | None:
 def _why(facts: DestinationFacts, limit: Limit, need: int) -> tuple[Cause, str]:
     whole = max(facts.size, need)
     if limit.unit == "bytes" and limit.limit is not None and whole > limit.limit - limit.kept:
-        size = _amount(facts, whole)
-        return "oversize", f"a message of {size} is larger than that, and goes alone once nothing else is pending"
+        one, there = ("call", "admitted") if facts.fields["kind"] == "gate" else ("message", "pending")
+        text = f"a {one} of {_amount(facts, whole)} is larger than that, and goes alone once nothing else is {there}"
+        return "oversize", text
     if limit.pending + _in_hand(facts, limit) + need <= (limit.limit or 0) or facts.fields["kind"] == "gate":
         return _leased(facts, limit)
     if facts.fields["kind"] == "store":

@@ -95,8 +95,18 @@ async def test_above_the_limit_credit_of_others_is_to_be_released(
     ways = {0: "settle 50 bytes", 7: "settle 50 bytes and release 7 bytes", 60: "release 60"}
     assert told.remedy == f"{ways[holds]}, or raise limit to {pending + holds + 400}"
     assert told.settle == pending + holds
-    assert f"a message of 400{'' if gate else ' bytes'} is larger" in told.reason
+    alone = "a call of 400 {}nothing else is admitted" if gate else "a message of 400 bytes {}nothing else is pending"
+    assert alone.format("is larger than that, and goes alone once ") in told.reason
     assert told.waiters[0].needs == 400 - in_hand
+
+
+async def test_what_a_gate_has_of_a_pool_is_to_be_released(scene: Scene) -> None:
+    await scene.make("gate", limit_bytes="1000")
+    await scene.lease("holder", 800)
+    await scene.part("slices", memory="granted=900 returned=100")
+    await scene.fields(pools="memory", blocked=1)
+    told = await scene.client.explain("orders")
+    assert told.remedy == "release 1 here or elsewhere in pool memory, or enlarge the pool"
 
 
 async def test_credit_for_messages_is_told_where_their_number_has_a_limit(scene: Scene) -> None:
