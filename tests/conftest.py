@@ -30,6 +30,7 @@ from tests.support.leaks import delete_namespace, describe
 from tests.support.servers import available_servers, makes_no_difference, newest_server, oldest_and_newest
 from tests.support.shared import SharedServers
 from tests.support.signals import hear_what_was_ignored
+from tests.support.workers.collected import COLLECTED, Adopting
 from tests.support.workers.forking import fork_workers
 
 hypothesis.settings.register_profile("here", deadline=None, max_examples=examples(100))  # busy is no failure
@@ -45,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     a_worker = hasattr(config, "workerinput")
     if a_worker or not config.getoption("numprocesses", None):  # else this process runs no tests
         hear_what_was_ignored(leave_the_group=a_worker)
+        if a_worker:
+            config.pluginmanager.register(Adopting(COLLECTED))
     else:
         os.environ[forked.DOOR] = forked.begin()  # which its processes share
         fork_workers(config)

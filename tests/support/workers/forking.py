@@ -1,4 +1,4 @@
-"""The processes that run the tests are forked off one that has imported them all, which takes four seconds.
+"""The processes that run the tests are forked off one that has collected them all, which takes six seconds.
 
 pytest-xdist has execnet start an interpreter for each. :func:`fork_workers` has it ask for a fork instead.
 """
@@ -9,9 +9,6 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import execnet.gateway_base
@@ -20,13 +17,14 @@ import pytest
 
 from tests.support import forked, template
 from tests.support.signals import ignored
+from tests.support.workers.collected import COLLECTED
 
 PIPE: Final = forked.PIPE
 WORKER: Final = "tests.support.workers.beginning"
 
 
 def fork_workers(config: pytest.Config) -> None:
-    """Have the processes of this run forked, with the tests that its arguments name imported."""
+    """Have the processes of this run forked, with the tests that its arguments name collected."""
     folder = tempfile.TemporaryDirectory(prefix="headgate-workers-")
     door = f"{folder.name}/door"
     arguments = (door, config.rootpath, *config.args)
@@ -48,27 +46,8 @@ class _Worker(execnet.gateway_io.Popen2IOMaster):
         execnet.gateway_base.Popen2IO.__init__(self, self.popen.stdin, self.popen.stdout, model)
 
 
-class _Importing:
-    """A plugin that imports the tests as pytest does, with assertions that explain themselves, and collects none."""
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection(self, session: pytest.Session) -> bool:
-        for path in _files(session.config):
-            with suppress(
-                Exception, pytest.skip.Exception, pytest.fail.Exception
-            ):  # which the workers will meet again, and say
-                importlib.import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
-        return True
-
-
-def _files(config: pytest.Config) -> Iterator[Path]:
-    for argument in config.args:
-        path = Path(config.rootpath, argument.partition("::")[0])
-        yield from [path] if path.is_file() else sorted([*path.rglob("conftest.py"), *path.rglob("test_*.py")])
-
-
 def main(door: str, root: str, *arguments: str) -> None:
-    """Import the tests that the arguments name, and be forked off until standard input is at its end."""
+    """Collect the tests that the arguments name, and be forked off until standard input is at its end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(door)
         listener.listen(64)
@@ -76,7 +55,7 @@ def main(door: str, root: str, *arguments: str) -> None:
         sys.path[0] = root
         gc.disable()  # what is imported stays
         quiet = ("-p", "no:terminal", "-p", "no:cacheprovider", "-n", "0")
-        pytest.main([*quiet, *arguments], plugins=[_Importing()])
+        pytest.main([*quiet, *arguments], plugins=[COLLECTED])
         importlib.import_module("hypothesis.strategies").characters(codec="utf-8").validate()  # half a second, kept
         providers: Any = importlib.import_module("hypothesis.internal.conjecture.providers")
         getattr(providers, "_get_local_constants", bool)()  # of our modules, which each process would parse: 0.2 s
