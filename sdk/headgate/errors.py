@@ -30,6 +30,8 @@ Facts are attributes; the text says what happened, the facts, and what to do.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headgate.figures import rounded
+
 
 class HeadgateError(Exception):
     """Headgate could not do something that it was asked for."""
@@ -73,13 +75,13 @@ class CreditTimeout(HeadgateError, TimeoutError):
         if rule:
             amount = f"{' '.join(f'{name}={number}' for name, number in self.amounts.items())} at limiter"
             whose = f" of key {key!r}" if rule == "key" else ""
-            soonest = "when is not known" if retry_after is None else f"in {retry_after:.3g} s at the soonest"
+            soonest = "when is not known" if retry_after is None else f"in {rounded(retry_after)} s at the soonest"
             if not reason:
                 why = f": {limit!r}{whose} has no room, and {soonest}" if limit else ""
                 remedy = "wait longer, ask for less, or raise the limit"
         else:
             amount = f"{size} at gate" if gate else f"{size} bytes on"  # a gate's size may be in calls
-        within = f"within {waited:.3g} s" if waited >= 0.001 else "at once"
+        within = f"within {rounded(waited)} s" if waited >= 0.001 else "at once"
         what = f"{amount} {destination!r}"
         what = f"{what} had credit and were not sent" if paid else f"no credit for {what}"
         super().__init__(f"{what} {within}{line}{why}; {remedy}")
@@ -110,7 +112,7 @@ class DestinationFull(HeadgateError):
         self.reason = reason
         self.waited = waited
         self.explanation = explanation
-        after = f" after {waited:.3g} s" if waited >= 0.1 else ""
+        after = f" after {rounded(waited)} s" if waited >= 0.1 else ""
         remedy = getattr(explanation, "remedy", "") or "try again later"
         super().__init__(
             f"{destination!r} has no room for {size}{'' if gate else ' bytes'}{after}"

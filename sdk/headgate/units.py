@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final, Literal
 
 from headgate.errors import InvalidValue
+from headgate.figures import plain
 
 Unlimited = Literal["unlimited"]
 
@@ -239,6 +240,6 @@ def check_burst(rate: float, burst: int, what: str = "burst") -> None:
     if burst > rate * MAX_BURST_TIME:
         most = max(1, int(rate * MAX_BURST_TIME))
         raise InvalidValue(
-            f"{burst} at {rate:g} a second takes more than ten years; use at most {most}, or a higher rate",
+            f"{burst} at {plain(rate)} a second takes more than ten years; use at most {most}, or a higher rate",
             setting=what,
         )

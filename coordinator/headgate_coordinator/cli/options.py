@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 import headgate
 from headgate.core.foreign_words import foreign, hint
+from headgate.figures import plain
 from headgate.units import parse_duration
 from headgate_coordinator.cli.exits import INTERRUPTED
 
@@ -44,7 +45,7 @@ def time_option(text: str, *, least: float = 0.0, most: float = float("inf")) ->
     def within(value: float) -> float:
         if not least <= value <= most:
             raise typer.BadParameter(
-                f"{value:g} s; use {least:g} s" + (f" to {most:g} s" if most < 1e9 else " or more")
+                f"{plain(value)} s; use {plain(least)} s" + (f" to {plain(most)} s" if most < 1e9 else " or more")
             )
         return value
 

@@ -14,6 +14,7 @@ from headgate.errors import UnknownDestination
 from headgate.explain.limiter_view import BandUse, KeyUse, LimiterView
 from headgate.explain.limiter_words import duration, shown
 from headgate.explain.limiters import explain_limiter
+from headgate.figures import rounded
 from headgate.limiting.by_key import read_state
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import LimiterStore
@@ -83,9 +84,9 @@ def render(found: Explanation, view: LimiterView) -> RenderableType:
         counts = ", ".join(f"{of} {times}" for of, times in view.shadowed.items())
         parts.append(Text(f"shadow limits would have kept {view.would_wait} waiting, or refused them: {counts or '-'}"))
     if view.held_off:
-        parts.append(Text(f"held off for {view.held_off:.3g} s more: {view.off_reason or 'no reason was given'}"))
+        parts.append(Text(f"held off for {rounded(view.held_off)} s more: {view.off_reason or 'no reason was given'}"))
     if view.learning:
-        parts.append(Text(f"learning for {view.learning:.3g} s more what is held: Redis may have lost state"))
+        parts.append(Text(f"learning for {rounded(view.learning)} s more what is held: Redis may have lost state"))
     if view.bands:
         parts.append(_bands(view.bands))
     if view.top:
@@ -117,7 +118,7 @@ def _keys(top: Sequence[KeyUse]) -> Table:
     table.add_column("has")
     for use in top:
         has = [f"{name} {amount}" for name, amount in sorted({**use.taken, **use.held}.items())]
-        has += [f"held off for {use.held_off:.3g} s"] if use.held_off else []
+        has += [f"held off for {rounded(use.held_off)} s"] if use.held_off else []
         table.add_row("(none)" if use.key is None else use.key, str(use.holds), str(use.waiting), ", ".join(has) or "-")
     return table
 

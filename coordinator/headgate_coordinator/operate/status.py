@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate import Client, Explanation, PolicyError, PoolState, StoreState
+from headgate.figures import plain, rounded
 from headgate_coordinator.operate.fitting import Fitted, Section
 from headgate_coordinator.operate.limits import bands, limiters, turns
 from headgate_coordinator.operate.terminal import WIDE, number
@@ -318,7 +319,7 @@ def _row(one: Explanation) -> dict[str, RenderableType]:
         would = fields.get("would_wait", "0")
         row["would wait"] = Text(would, style="yellow" if would != "0" else "")
     if one.kind == "bucket":
-        return row | {"limit": f"{float(fields['rate']):g}/s" if "rate" in fields else "unlimited"}
+        return row | {"limit": f"{plain(float(fields['rate']))}/s" if "rate" in fields else "unlimited"}
     if one.limiter is not None:
         return row | {"limit": f"{one.limiter.used:.0%} taken", "blocked": str(one.blocked)}
     in_bytes, in_messages = one.limits
@@ -336,5 +337,5 @@ def _row(one: Explanation) -> dict[str, RenderableType]:
         "leased": f"{in_messages.leased} {msg}" if by_messages else size(in_bytes.leased),
         "blocked": str(one.blocked),
         "consumers": fields["consumers"],
-        "out/s": f"{one.settled_per_second:.3g}" if one.settled_per_second is not None else "-",
+        "out/s": rounded(one.settled_per_second) if one.settled_per_second is not None else "-",
     }

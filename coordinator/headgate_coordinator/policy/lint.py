@@ -14,6 +14,7 @@ from typing import Any, Final
 from headgate.core.names import decode_name
 from headgate.core.policy import Policy, Pool
 from headgate.core.window import Window
+from headgate.figures import plain
 from headgate.policy.check import Example, examples, place_of
 from headgate.policy.compile import key_of
 from headgate_coordinator.policy import lint_limiters
@@ -135,8 +136,8 @@ def _period_too_short(at: _Place) -> Found:
     if rate and period and period / 1000 < 2 / rate:
         yield at.finding(
             "slow_period_ms",
-            f"at {rate:g} messages a second one takes {1 / rate:g} s, so a look each {period / 1000:g} s takes "
-            "consumers that keep up for slow",
+            f"at {plain(rate)} messages a second one takes {plain(1 / rate)} s, so a look each {period / 1000:g} s "
+            "takes consumers that keep up for slow",
             "look at most once in the time of two messages",
         )
 
@@ -146,7 +147,8 @@ def _slow_by_order(at: _Place) -> Found:
     if rate and allowed and allowed <= rate:
         yield at.finding(
             "slow_rate",
-            f"consumers may take {allowed:g} messages a second, and below {rate:g} they count as slow: all of them are",
+            f"consumers may take {plain(allowed)} messages a second, and below {plain(rate)} they count as slow: "
+            "all of them are",
             "set the threshold below the rate that is allowed",
         )
 
@@ -236,8 +238,8 @@ def _burst_too_small(at: _Place) -> Found:
         if rate and most and most < rate * BURST_SECONDS:
             yield at.finding(
                 burst,
-                f"{most:g} at once is less than 10 ms of the rate of {rate:g}/s: what is missed between two calls can "
-                "never be made up, so the rate is not reached",
+                f"{plain(most)} at once is less than 10 ms of the rate of {plain(rate)}/s: what is missed between two "
+                "calls can never be made up, so the rate is not reached",
                 "allow a burst of a tenth of a second or more",
             )
 

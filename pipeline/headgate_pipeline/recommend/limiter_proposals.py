@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Final
 
+from headgate.figures import rounded
 from headgate_pipeline.formatting import count, span
 from headgate_pipeline.recommend.demand import DestinationDemand
 from headgate_pipeline.recommend.limiter_demand import HOLDS, LimitDemand
@@ -37,8 +38,8 @@ def _at_once(need: DestinationDemand, one: LimitDemand, bounds: Bounds) -> Propo
     )
     if one.of == "all":
         reason += (
-            f". By Little's law {one.come or 0:.3g} holds a second, each held for {span(one.lasted)}, are "
-            f"{one.mean or 0:.3g} at once on average"
+            f". By Little's law {rounded(one.come or 0)} holds a second, each held for {span(one.lasted)}, are "
+            f"{rounded(one.mean or 0)} at once on average"
         )
     ends = (max(1.0, one.largest), 1 << 52)
     return make(

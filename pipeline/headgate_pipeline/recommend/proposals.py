@@ -6,6 +6,7 @@ from math import ceil, floor, inf, log10
 from typing import Final
 
 from headgate.core.limits.limit import limits_of
+from headgate.figures import rounded
 from headgate.options import DEFAULT_WINDOW
 from headgate_pipeline.formatting import count, size, span
 from headgate_pipeline.recommend.demand import DestinationDemand
@@ -211,8 +212,8 @@ def _prefetch(need: DestinationDemand, bounds: Bounds, fields: Fields) -> Propos
     trip, how = _round_trip(need, bounds)
     each = max(need.settle or 0, 0.05)  # below, what is seen is how fine the clock is
     reason = (
-        f"what a consumer settles in two round trips, as it fetches at half: a message takes it {each:.3g} ms or more "
-        f"(95 % of {count(need.settles)}), {how}; and one more"
+        f"what a consumer settles in two round trips, as it fetches at half: a message takes it {rounded(each)} ms or "
+        f"more (95 % of {count(need.settles)}), {how}; and one more"
     )
     return make(key, 2 * trip / each + 1, now, bounds.prefetch, bounds, reason, ceil, None)
 
@@ -339,4 +340,4 @@ def round_rate(value: float) -> float:
 
 def a_second(value: float) -> str:
     """Return a rate as text."""
-    return f"{value:.3g}/s" if value < 100 else f"{value:,.0f}/s"
+    return f"{rounded(value)}/s" if value < 100 else f"{value:,.0f}/s"

@@ -10,6 +10,7 @@ from headgate.explain.idle_consumers import ELSEWHERE, NAMED, beside
 from headgate.explain.model import Cause, Reason
 from headgate.explain.spool_causes import spool
 from headgate.explain.views import Limit, PoolView, Unit, amount, count
+from headgate.figures import plain, rounded
 
 
 def judge(facts: DestinationFacts) -> tuple[Reason, ...]:
@@ -187,7 +188,7 @@ def _rate(facts: DestinationFacts) -> list[Reason]:
         if seconds > 0 or facts.paid:  # others may be before it at the rate
             reason = Reason(
                 "send-rate",
-                f"its rate of {rate:g} {unit}/s is used up; the next is allowed in {seconds:.3g} s",
+                f"its rate of {plain(rate)} {unit}/s is used up; the next is allowed in {rounded(seconds)} s",
                 rule=facts.rule(f"{prefix}_rate"),
                 remedy=f"wait, or raise {prefix}_rate",
                 seconds=seconds,
@@ -351,9 +352,10 @@ def _consumers(facts: DestinationFacts, limit: Limit, need: int) -> tuple[Cause,
         return "pull-idle", "its consumers take one message when asked, and none is asked"
     rate = facts.number("delivery_rate")
     if rate and (seconds := until_token(facts, "delivery", rate, 1)) > 0:
-        return "delivery-rate", f"delivery is limited to {rate:g} messages/s; the next is due in {seconds:.3g} s"
+        text = f"delivery is limited to {plain(rate)} messages/s; the next is due in {rounded(seconds)} s"
+        return "delivery-rate", text
     if slow := [one for one in active if one.slow]:
-        names = ", ".join(f"{one.consumer} {one.rate or 0:.3g}/s" for one in slow[:NAMED])
+        names = ", ".join(f"{one.consumer} {rounded(one.rate or 0)}/s" for one in slow[:NAMED])
         return "slow-consumer", f"a consumer is slow: {names}"
     if limit.unit == "bytes" and limit.free is not None and limit.free > 0 and need > 1:
         return "head-needs", f"the message needs {need} bytes and {limit.free} are free"

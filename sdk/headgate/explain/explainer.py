@@ -13,6 +13,7 @@ from headgate.explain.model import Cause, Explanation, State
 from headgate.explain.shadow_levels import read_tried
 from headgate.explain.turns import Turns
 from headgate.explain.views import Holder, count
+from headgate.figures import plain, rounded
 from headgate.redis.replies import Snapshot
 
 TOP: Final = 5
@@ -149,7 +150,7 @@ def _delivers(mine: Holder, ready: int) -> tuple[Cause, str]:
 def unreachable(name: str, session: str, seconds: float, trouble: object) -> Explanation:
     """Return the explanation of a wait for Redis itself, or for the right to use it."""
     answered = isinstance(trouble, AccessDenied) or (isinstance(trouble, CoordinatorUnavailable) and trouble.answered)
-    text = f"Redis has {'refused it' if answered else 'not answered'} for {seconds:.3g} s: {trouble}"
+    text = f"Redis has {'refused it' if answered else 'not answered'} for {rounded(seconds)} s: {trouble}"
     remedy = "see to what it says" if answered else "see that Redis is reachable from here"
     return Explanation(name, "", "unknown", "redis-unavailable", text, remedy=remedy, session=session)
 
@@ -163,6 +164,6 @@ def unsafe(name: str, session: str, reason: str) -> Explanation:
 
 def own_rate(name: str, session: str, seconds: float, rate: float) -> Explanation:
     """Return the explanation of a wait for a producer's own rate."""
-    text = f"its own rate allows it in {seconds:.3g} s, at {rate:g} messages/s"
+    text = f"its own rate allows it in {rounded(seconds)} s, at {plain(rate)} messages/s"
     remedy = "wait, or open the producer with a higher rate"
     return Explanation(name, "", "open", "producer-rate", text, remedy=remedy, unblocks_in=seconds, session=session)

@@ -7,6 +7,7 @@ from headgate.core.limits.spread import Spread
 from headgate.explain.destination_facts import DestinationFacts
 from headgate.explain.model import Reason
 from headgate.explain.views import count
+from headgate.figures import plain, rounded
 
 
 def hold_off(facts: DestinationFacts) -> Iterator[Reason]:
@@ -16,7 +17,7 @@ def hold_off(facts: DestinationFacts) -> Iterator[Reason]:
         why = facts.fields.get("off_reason") or "no reason was given"
         yield Reason(
             "held-off",
-            f"it is held off for {left:.3g} s more: {why}",
+            f"it is held off for {rounded(left)} s more: {why}",
             remedy="wait, or end it: hold_off(0)",
             seconds=left,
         )
@@ -28,10 +29,10 @@ def bucket(facts: DestinationFacts) -> Reason:
         return Reason("open", "it has no rate: takes are not limited")
     rate, burst = facts.number("rate"), facts.count("burst")
     owed = max(0.0, facts.number("tat") / 1e6 - facts.now_ms / 1e3 - (burst - 1) / rate)
-    text = f"{rate:g}/s with bursts of {burst}: "
+    text = f"{plain(rate)}/s with bursts of {burst}: "
     if owed <= 0:
         return Reason("open", f"{text}there are tokens now")
-    return Reason("bucket-rate", f"{text}the next slot is in {owed:.3g} s", rule=facts.rule("rate"), seconds=owed)
+    return Reason("bucket-rate", f"{text}the next slot is in {rounded(owed)} s", rule=facts.rule("rate"), seconds=owed)
 
 
 def spread_anew(facts: DestinationFacts) -> Iterator[Reason]:

@@ -13,6 +13,7 @@ from headgate.core.limits.limit import limits_of
 from headgate.core.names import decode_name
 from headgate.explain.levels import LimitState, ShadowState, counts_of, held_off, read_limits, read_shadows
 from headgate.explain.limiter_words import duration, limit_text, shadow_text, shown
+from headgate.figures import rounded
 from headgate.redis.stores.limiter_levels import LimiterLevels
 
 TOP: Final = 10
@@ -47,7 +48,7 @@ class KeyUse:
     def __str__(self) -> str:
         amounts = [f"{name} {number}" for name, number in sorted({**self.held, **self.taken}.items())]
         more = [f"{self.waiting} waiting"] if self.waiting else []
-        more += [f"held off for {self.held_off:.3g} s"] if self.held_off else []
+        more += [f"held off for {rounded(self.held_off)} s"] if self.held_off else []
         return f"{shown(self.key)}: {', '.join([*amounts, *more]) or 'nothing'}"
 
 
@@ -97,7 +98,7 @@ class Wait:
     def __str__(self) -> str:
         what = {"line": "those before it", "hold_off": "the end of a hold-off"}.get(self.limit, self.limit)
         own = " of its own" if self.rule == "key" else ""
-        soon = f", next in {self.next_in:.3g} s" if self.next_in and self.limit != "line" else ""
+        soon = f", next in {rounded(self.next_in)} s" if self.next_in and self.limit != "line" else ""
         first = f"the first ({self.session}) for {self.seconds:.1f} s, for {what}{own}{soon}"
         band = "" if self.band == USUAL_BAND else f" in band {self.band}"
         turn = f", place {self.place}" if self.place is not None else ""
@@ -261,7 +262,7 @@ class LimiterView:
     def rows(self) -> Iterator[str]:
         """Yield all of it in words, a line each."""
         if self.held_off:
-            yield f"held off for {self.held_off:.3g} s more: {self.off_reason or 'no reason was given'}"
+            yield f"held off for {rounded(self.held_off)} s more: {self.off_reason or 'no reason was given'}"
         yield from (limit_text(limit) for limit in self.limits)
         yield from (f"of {shown(self.key)}: {limit_text(limit)}" for limit in self.key_limits)
         yield from (shadow_text(shadow, self.key) for shadow in self.shadows)

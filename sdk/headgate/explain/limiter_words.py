@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headgate.explain.levels import LimitState, ShadowState
+from headgate.figures import rounded
 
 
 def limit_text(limit: LimitState, held: str = "held at once") -> str:
@@ -52,7 +53,7 @@ def adapting_text(limit: LimitState) -> str:
 def duration(seconds: float) -> str:
     """Return a length of time as people read it: 1.5 s, 12 min, 5 h, 3 d."""
     if seconds < 120:
-        return f"{seconds:.3g} s"
+        return f"{rounded(seconds)} s"
     for size, unit, most in ((60, "min", 7200), (3600, "h", 172_800)):
         if seconds < most:
             return f"{seconds / size:.0f} {unit}"

@@ -14,6 +14,7 @@ from headgate.explain.destination_facts import read
 from headgate.explain.link_view import HELD_UP, LINK, LinkAt, LinkEnds, LinkView, Side
 from headgate.explain.model import CONSUMERS_HOLD, Cause, Explanation, Hop, Reason, State
 from headgate.explain.views import count
+from headgate.figures import rounded
 from headgate.redis.keys import link_of
 from headgate.redis.replies import Snapshot
 
@@ -145,7 +146,7 @@ def judge_link(ends: LinkEnds, due: LinkLoad, behind: TargetView, work: LinkWork
         if (held and explanation.cause not in MOVING) or explanation.cause == "send-rate":
             return _at_target(ends, explanation)
     if due.paced > 0:
-        return hop("rate", f"delivery of {ends.source} is limited; the next is due in {due.paced:.3g} s",
+        return hop("rate", f"delivery of {ends.source} is limited; the next is due in {rounded(due.paced)} s",
                    f"wait, or raise delivery_rate of {ends.source}", due.paced)  # fmt: skip
     if work is not None and work.trouble:
         return hop(*_as_reported(ends, work.owner, work.trouble))

@@ -11,6 +11,7 @@ from headgate.explain.limiter_words import duration, shadow_text
 from headgate.explain.link_view import LinkAt, LinkEnds, LinkView, Side
 from headgate.explain.turns import Turns
 from headgate.explain.views import Backlog, Holder, Leaser, Limit, PoolView, StoreView, Waiter, count, credit
+from headgate.figures import rounded
 
 State = Literal["open", "full", "blocked", "stopped", "learning", "unknown"]
 Cause = Literal[
@@ -220,7 +221,7 @@ class Explanation:
         """All that matters in one line, for a log."""
         rule = f" (set by {self.rule})" if self.rule else ""
         remedy = f"; {self.remedy}" if self.remedy else ""
-        soon = f"; about {self.unblocks_in:.3g} s left" if self.unblocks_in is not None else ""
+        soon = f"; about {rounded(self.unblocks_in)} s left" if self.unblocks_in is not None else ""
         cycle = f"; a deadlock: {self.deadlock}" if self.deadlock else ""
         return f"{self.destination} is {self.state}: {self.reason}{rule}{remedy}{soon}{cycle}"
 
@@ -236,7 +237,7 @@ class Explanation:
         if self.deadlock is not None:
             yield f"  a deadlock: {self.deadlock}"
         if self.unblocks_in is not None:
-            yield f"  at the present pace in about {self.unblocks_in:.3g} s"
+            yield f"  at the present pace in about {rounded(self.unblocks_in)} s"
         if len(self.chain) > 1:
             yield from (f"  {number}. {hop}" for number, hop in enumerate(self.chain, 1))
         for other in self.causes[1:]:
@@ -264,7 +265,7 @@ class Explanation:
         if self.dropped_messages:
             yield f"  dropped so far: {count(self.dropped_messages)}, {self.dropped_bytes} bytes"
         if self.freed_per_second:
-            yield f"  {self.freed_per_second:.3g} bytes are freed a second"
+            yield f"  {rounded(self.freed_per_second)} bytes are freed a second"
 
     def _who(self) -> Iterator[str]:
         if self.session and self.limiter is None:

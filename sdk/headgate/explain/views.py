@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from headgate.figures import rounded
+
 Unit = Literal["bytes", "messages"]
 
 
@@ -96,7 +98,7 @@ class Holder:
 
     def __str__(self) -> str:
         words = ["full"] if self.at_capacity else []
-        words += [f"{self.rate:.3g}/s"] if self.rate is not None else []
+        words += [f"{rounded(self.rate)}/s"] if self.rate is not None else []
         words += ["slow"] if self.slow else []
         more = f" ({', '.join(words)})" if words else ""
         return f"{self.consumer} holds {count(self.messages)}, {self.bytes} bytes of {self.window}{more}"

@@ -5,6 +5,7 @@ from typing import Any
 from headgate._util.extras import extra
 from headgate.charge import Held, SyncCharge
 from headgate.errors import InvalidValue
+from headgate.figures import rounded
 from headgate.jobs.requeueing import admit_or_put_off
 
 with extra("dramatiq"):
@@ -63,7 +64,7 @@ class LimitedActors(Middleware):
             raise NotCharged(f"{message.actor_name} could not be charged: {error}") from error
         if isinstance(decision, float):
             broker.enqueue(message.copy(), delay=round(decision * 1000))
-            raise SkipMessage(f"not admitted; again in {decision:.3g} s")
+            raise SkipMessage(f"not admitted; again in {rounded(decision)} s")
         self._held[message.message_id] = decision
 
     def after_process_message(

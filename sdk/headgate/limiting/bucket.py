@@ -14,6 +14,7 @@ from headgate.errors import Closed, CreditTimeout, HeadgateError, InvalidValue, 
 from headgate.explain.explainer import explain
 from headgate.explain.levels import LimitState
 from headgate.explain.model import Explanation
+from headgate.figures import rounded
 from headgate.limiting.by_key import KeyedLimiter
 from headgate.limiting.refusals import Refused, unanswered
 from headgate.options import DEFAULT_TIMEOUT
@@ -241,7 +242,8 @@ class Bucket:
             self._loop.call_at(max(slot - AHEAD, answered_at + 0.01), self._line_up_again, taker)
         elif word in ("late", "off"):
             after = int(number) / 1e6
-            why = f"the rate allows it in {after:.3g} s" if word == "late" else f"it is held off for {after:.3g} s more"
+            span = f"{rounded(after)} s"
+            why = f"the rate allows it in {span}" if word == "late" else f"it is held off for {span} more"
             taker.slot.set_exception(
                 CreditTimeout(
                     self.address.name,

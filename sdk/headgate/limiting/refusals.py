@@ -17,6 +17,7 @@ from headgate.errors import (
     PolicyError,
     Shed,
 )
+from headgate.figures import rounded
 
 _UNSAFE: Final = "it was admitted, but not known in time to replicas, or to the disk, as its durability asks"
 
@@ -75,7 +76,7 @@ def error_of(
             late = max(0.0, (refusal.retry_at or now) - now)
             return CreditTimeout(
                 name, waited, size, limit=refusal.limit, rule=refusal.rule or "all", retry_after=late,
-                amounts=amounts, key=key, reason=f"it would wait for {late:.3g} s, judging by the line",
+                amounts=amounts, key=key, reason=f"it would wait for {rounded(late)} s, judging by the line",
             )  # fmt: skip
         case "shed":
             return Shed(name, size, refusal.band, refusal.fill, refusal.limit, refusal.rule or "all", key=key)

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -200,6 +201,7 @@ async def test_the_pace_tells_when_it_unblocks_and_what_a_consumer_does(scene: S
     assert told.unblocks_in == pytest.approx(300 / told.freed_per_second)
     (consumer,) = told.consumers
     assert consumer.rate == pytest.approx(told.freed_per_second / 100)
+    assert "  12300 bytes are freed a second" in str(replace(told, freed_per_second=12_345.6)).splitlines()
 
 
 async def test_dropped_messages_are_told(scene: Scene) -> None:
