@@ -63,6 +63,7 @@ class History:
         self.oracle = Holdings(loop, seed) if self.scene.holds else judges(loop)
         self.world.deployment.oracle = self.oracle
         self.world.deployment.later = self._later
+        loop.set_exception_handler(self._failed)
         for server in self.world.deployment.servers:
             server.watch = self._saw
         if self.letters:
@@ -93,6 +94,11 @@ class History:
         reply = call.reply[0] if isinstance(call.reply, list) and call.reply else call.reply
         self.world.note(call.caller, call.script, call.words[1], str(reply))
         self.oracle.saw(call)
+
+    def _failed(self, _: Any, context: dict[str, Any]) -> None:
+        """Note that a callback failed, and not a task: nobody would hear of it."""
+        if "handle" in context:
+            self.oracle.breaks("error", f"{context['exception']!r} in {context['handle']}")
 
     async def _story(self) -> None:
         loop = self.world.loop

@@ -11,6 +11,7 @@ from unittest import mock
 from headgate.core.account.machine import Account
 from headgate.core.limits.spread import Spread
 from headgate.redis.handover import Handovers
+from headgate.redis.shared_sweeps import SweepRounds
 from headgate.redis.stores.rates import Hand, RateStore
 from headgate_coordinator.links.forwarder import Forwarder
 from tests.simulation.server import Rewrite
@@ -111,6 +112,11 @@ def _speaks_for_slices() -> AbstractContextManager[Any]:
     return mock.patch.object(RateStore, "take", take_nothing_back)
 
 
+def _asks_a_server_without_places() -> AbstractContextManager[Any]:
+    """Have rounds of those who ask again end with an error, of which nobody hears."""
+    return mock.patch.object(SweepRounds, "_begin", SweepRounds.takes_turn)
+
+
 MUTANTS: Final = (
     Mutant(
         "a batch that comes again is known by its number", "P5", 15,
@@ -193,4 +199,5 @@ MUTANTS: Final = (
         "a message above the limit goes once nothing is stored at any slice", "P6", 7, scene="large ones of a cluster",
         script=_everywhere(" or (lacks_all(m) and p.granted == m.granted - m.returned)", ""),
     ),
+    Mutant("no callback fails", "error", 0, client=_asks_a_server_without_places),
 )  # fmt: skip

@@ -43,7 +43,7 @@ _FORGET: Final[bytes] = _pack(("DEL", "sim:said"))
 _HERE: Final = (
     (r"redis\.call\('TIME'\)", "redis.call('HMGET', 'sim:now', 's', 'us')"),
     (r"redis\.call\('PUBLISH',", "redis.call('RPUSH', 'sim:said',"),
-    (r"redis\.call\('PEXPIRE', (\w+), int\(\w+\)\)", r"redis.call('PERSIST', \1)"),
+    (r"redis\.call\('PEXPIRE', (\S+), int\(\w+\)\)", r"redis.call('PERSIST', \1)"),
     (r"redis\.call\('HRANDFIELD', (.+?), [^()]+\)", r"redis.call('HKEYS', \1)"),
     (r"redis\.call\('ZRANDMEMBER', (\S+?), (.+?)\)\)", r"redis.call('ZRANGE', \1, 0, \2 - 1))"),
 )
