@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import headgate
 from headgate.errors import HeadgateError
 from headgate.policy import loads
+from headgate_coordinator.deadlock.detector import Detector
 from tests.simulation.deployments import HOME, PART, THERE
 from tests.simulation.drawing import PROCESSES, Event
 from tests.simulation.judge.oracle import TTL, body_of, token_in, value_of
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 QUEUE, GATE = "q", "g"
 FROM, TO = "from", "to"
+FOLLOWS: Final = 0.8
+"""How likely a message is to make another one before it is settled, where rings get tickets."""
 ORDER_BY: Final = "header:v"
 """What slices may keep the order of; messages have one of a few values."""
 BRIDGE: Final = f"""
@@ -90,6 +93,8 @@ class Application:
         if self.history.nodes:
             self.forwards = await self.patiently(lambda: self.session.producer(FROM, window=60))
             places.append(TO)
+        if self.history.scene.rule == "ticket":
+            await Detector(self.client, self.process.name, ttl=TTL).start()
         await asyncio.gather(*map(self._consume, places))
 
     async def _consume(self, place: str) -> None:
@@ -103,6 +108,8 @@ class Application:
                 self.world.note(self.process.name, "receives", token)
                 self.oracle.receives(token, self.session.id)
                 await asyncio.sleep(self.chance.uniform(0.0, 1.5 if self.site else 0.3))
+                if self.history.scene.rule == "ticket" and not self.history.ends and self.chance.random() < FOLLOWS:
+                    await self.job(Event(0.0, "send", much=self.chance.choice((30, 60))), next(self.history.more))
                 if self.chance.random() < 0.15:
                     await message.release()
                     continue

@@ -51,15 +51,14 @@ class Scene:
         servers: the kind of deployment.
         nodes: through which all goes; 0 for clients that come to Redis themselves.
         holds: whether there is a limiter, and nothing else.
-        rated: whether the queue has a rate of sends.
-        large: whether messages above the limit of the queue go alone.
+        rule: that the queue has beside its limit: a ``rate`` of sends, ``large`` messages that go alone, a ``level`` to
+            resume at, a ``ticket`` for rings, or ``turns`` of values.
     """
 
     servers: str = "alone"
     nodes: int = 0
     holds: bool = False
-    rated: bool = False
-    large: bool = False
+    rule: str = ""
 
 
 SCENES: Final = {
@@ -70,8 +69,11 @@ SCENES: Final = {
     "nodes of a cluster": Scene("cluster", nodes=2),
     "sites": Scene("sites"),
     "limiters of a cluster": Scene("cluster", holds=True),
-    "rates of a cluster": Scene("cluster", rated=True),
-    "large ones of a cluster": Scene("cluster", large=True),
+    "rates of a cluster": Scene("cluster", rule="rate"),
+    "large ones of a cluster": Scene("cluster", rule="large"),
+    "levels of a cluster": Scene("cluster", rule="level"),
+    "tickets of a cluster": Scene("cluster", rule="ticket"),
+    "turns of a cluster": Scene("cluster", rule="turns"),
 }
 
 
@@ -113,9 +115,11 @@ def drawn(seed: int, scene: Scene) -> list[Event]:
     if scene.servers == "cluster":
         calls += some(chance.randint(1, 3), ("slices",), lambda: chance.choice((1, 2, 3, 4, 6)))
         calls += some(chance.randint(0, 2), ("order",), lambda: chance.choice((0, 1)))
-    if scene.rated:
+    if scene.rule == "rate":
         calls += some(chance.randint(12, 24), ("send",), lambda: 12)
-    if scene.large:
+    if scene.rule == "level":
+        calls += some(chance.randint(8, 16), ("send",), lambda: chance.choice((20, 30)))
+    if scene.rule == "large":
         calls += some(chance.randint(4, 8), ("send",), lambda: chance.choice(LARGE))
     if scene.holds:
         calls = [event for event in calls if event.what == "slices"]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from random import Random
@@ -15,8 +16,10 @@ from tests.simulation.drawing import FAULTS, OF_SERVERS, PROCESSES, SCENES, SITE
 from tests.simulation.holders import Holder
 from tests.simulation.judge.alone import Alone
 from tests.simulation.judge.holdings import Holdings
+from tests.simulation.judge.levels import LEVEL, Levels
 from tests.simulation.judge.oracle import TTL, Oracle
 from tests.simulation.judge.rates import RATE, Rates
+from tests.simulation.judge.tickets import Tickets
 from tests.simulation.loop import Process, Stuck
 from tests.simulation.nodes import NODE_FAULTS, Nodes, doors
 from tests.simulation.server import Backing, Rewrite
@@ -26,6 +29,15 @@ from tests.simulation.world import World
 SETTLES: Final = 30.0
 """Seconds that it may take for that."""
 DESTINATIONS: Final = {QUEUE: ("queue", "90"), GATE: ("gate", "40")}
+RULES: Final[dict[str, dict[str, Any]]] = {
+    "rate": {"send_rate": f"{RATE.rate:g}/s", "send_burst": RATE.burst},
+    "large": {"oversize": "allow-one"},
+    "level": {"resume_at": f"{100 * LEVEL:g}%"},
+    "ticket": {"deadlock": "ticket"},
+    "turns": {"order_by": ORDER_BY, "fair_by": ORDER_BY},
+}
+JUDGES: Final[dict[str, type[Oracle]]] = {"rate": Rates, "large": Alone, "level": Levels, "ticket": Tickets}
+"""What a queue may have beside its limit, and who judges that."""
 BRIDGED: Final = {FROM: ("queue", "80"), TO: ("queue", "60")}
 """With nodes: what is sent to the one queue comes out of the other."""
 
@@ -49,18 +61,14 @@ class History:
         self.slices: dict[str, dict[str, Any]] = {}
         if self.scene.servers == "cluster":
             self.slices[QUEUE] = {"slices": 3, "order_by": ORDER_BY if seed % 2 else None}
-        if self.scene.rated:
-            self.slices[QUEUE] |= {"send_rate": f"{RATE.rate:g}/s", "send_burst": RATE.burst}
-        if self.scene.large:
-            self.slices[QUEUE] |= {"oversize": "allow-one"}
+            self.slices[QUEUE] |= RULES.get(self.scene.rule, {})
         self.letters = Letters(self.world) if self.scene.servers == "sites" else None
         self.destinations = DESTINATIONS | (BRIDGED if self.nodes else {})
         if self.letters:
             del self.destinations[QUEUE]  # which is as the policy says
         self._kind = Holder if self.scene.holds else Application
         loop = self.world.loop
-        judges = Rates if self.scene.rated else Alone if self.scene.large else Oracle
-        self.oracle = Holdings(loop, seed) if self.scene.holds else judges(loop)
+        self.oracle = Holdings(loop, seed) if self.scene.holds else JUDGES.get(self.scene.rule, Oracle)(loop)
         self.world.deployment.oracle = self.oracle
         self.world.deployment.later = self._later
         loop.set_exception_handler(self._failed)
@@ -70,6 +78,9 @@ class History:
             self.oracle.shared = dict.fromkeys((QUEUE, THERE), POOL)
             self.oracle.own = {QUEUE: POOL - least_of(seed)}
         self.made = asyncio.Event()
+        self.more = itertools.count(len(self.events))
+        """Numbers of messages that others make."""
+        self.ends = False
         self._applications: list[Application] = []
         self._chance = Random(f"faults {seed}")
 
@@ -121,6 +132,7 @@ class History:
     async def _end(self, begins: float) -> None:
         loop = self.world.loop
         await asyncio.sleep(begins + SPAN + 1.5 * TTL - loop.now)
+        self.ends = True
         self.world.network.heal()
         deadline = loop.now + SETTLES
         while any(one.jobs for one in self._living()) or self._left():

@@ -200,4 +200,20 @@ MUTANTS: Final = (
         script=_everywhere(" or (lacks_all(m) and p.granted == m.granted - m.returned)", ""),
     ),
     Mutant("no callback fails", "error", 0, client=_asks_a_server_without_places),
+    Mutant(
+        "a full queue resumes once pending at all slices is down to its level", "level", 0, scene="levels of a cluster",
+        script=_everywhere("if is_full() and not is_above_resume(caller, own) then", "if is_full() then"),
+    ),
+    Mutant(
+        "a slice that heard that the pool is full grants nothing", "level", 0, scene="levels of a cluster",
+        script=_everywhere("read.shut = math.max(read.bytes_full % 2, read.messages_full % 2)", "read.shut = 0"),
+    ),
+    Mutant(
+        "a full queue resumes at its level, and not later", "P6", 7, scene="levels of a cluster",
+        script=_everywhere("if is_full() and not is_above_resume(caller, own) then", "if false then"),
+    ),
+    Mutant(
+        "a pool of slices lends one ticket", "P1", 36, scene="tickets of a cluster",
+        script=_in("pool", ("lacks <= p.limit and p.granted <= p.limit and", "lacks <= p.limit and")),
+    ),
 )  # fmt: skip

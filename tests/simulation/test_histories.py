@@ -15,7 +15,7 @@ from tests.simulation.telling import line_of, story_of, told
 from tests.support.extent import WHOLE, for_long
 
 SEEDS = {
-    "alone": 162,
+    "alone": 157,
     **dict.fromkeys(("nodes", "sentinels"), 40 if WHOLE else 8),
     "cluster": 25 if WHOLE else 5,
     "nodes of a cluster": 20 if WHOLE else 2,
@@ -23,6 +23,8 @@ SEEDS = {
     "limiters of a cluster": 40 if WHOLE else 4,
     "rates of a cluster": 40 if WHOLE else 3,
     "large ones of a cluster": 40 if WHOLE else 1,
+    **dict.fromkeys(("levels of a cluster", "tickets of a cluster"), 40 if WHOLE else 2),
+    "turns of a cluster": 40 if WHOLE else 1,
 }
 """Histories of each kind that `make test` tells, 200 together."""
 FOUND = [
@@ -33,8 +35,9 @@ FOUND = [
 IN_A_SOAK = {
     "alone": 12_000, "nodes": 2_000, "sentinels": 2_000, "cluster": 2_000, "nodes of a cluster": 500, "sites": 1_500,
     "limiters of a cluster": 1_000, "rates of a cluster": 1_000, "large ones of a cluster": 1_000,
+    "levels of a cluster": 1_000, "tickets of a cluster": 1_000, "turns of a cluster": 500,
 }  # fmt: skip
-"""Likewise a whole soak: a half tells 10,000, and 500 each of limiters, rates and large ones."""
+"""Likewise a whole soak: a half tells 10,000, and 500 each of limiters and of most rules."""
 AT_ONCE, AT_ONCE_IN_A_SOAK = 10, 250
 """Seeds that one test tries."""
 NAMED = os.environ.get("HEADGATE_SEEDS", "")

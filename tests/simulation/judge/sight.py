@@ -28,6 +28,8 @@ class Sight:
     """Of the first slice, how values are spread: a number, slices, and the header."""
     sliced: bool = False
     """Whether it is a part of a destination, which has the limit together with the others."""
+    full: int = 0
+    """Of a slice, what it heard of its pool being full: an odd number while it is."""
     learns_until: float = 0.0
     """Until when holders could claim what they had, on the loop's clock."""
 
