@@ -17,8 +17,10 @@
                                             not bytes; 'spool' takes references, up to a limit of their own
   ARGV[12] expires_ms  ms                   ms after which these messages expire unless settled, 0 for never; the
                                             destination's own `message_ttl_ms` holds beside it
-  ARGV[13] segment     '-' or batch         with 'spool': '<name> <bytes> <messages>' of the segment that these are
-                                            references to; '-' else
+  ARGV[13] segment     '-', seen or batch   with 'spool': '<name> <bytes> <messages>' of the segment that these are references to,
+                                            and ' <epoch>-<spreads>' of this slice, as its sender saw them before it looked
+                                            that the queue is spread as it thinks, where values say the slice; '-' else.
+                                            A node is given '-', or what was seen, and writes the segment
   ARGV[14] keys       text to 132096       where keys take turns, that of each message, with blanks between, or nothing
   ARGV[15] later      moments              where some are for later, when each is due: '<ms>' from now, '@<ms>' by Redis' clock, or
                                             '-', with blanks between; or nothing
@@ -33,7 +35,8 @@
            OVERUSE (more than the credit held: nothing was appended), PASSED (an old batch, long since answered),
            FULL (beyond the hard limit: pending and leased bytes, and that limit follow; or no room for all references:
            0, and for how many there is room, follow), STOPPED (by hand: give the credit back and wait in line), ABOVE (the same,
-           for the limit was lowered, or began to bind, since it was granted), BODY (a reference where there may be none, or the reverse)
+           for the limit was lowered, or began to bind, since it was granted), STALE (references, and the queue may be spread in another
+           way by now: nothing was appended), BODY (a reference where there may be none, or the reverse)
 ]]
 --- @include "lib/reap"
 --- @include "lib/sendrate"
@@ -46,9 +49,10 @@ local run_id, sid, inc, epoch, ttl_ms, seq = ARGV[1], ARGV[2], tonumber(ARGV[3])
   tonumber(ARGV[6])
 local expires_ms = tonumber(ARGV[12])
 local at = 16 -- the last of ARGV before the bodies
-local count, bytes, spools = tonumber(string.match(ARGV[13], '(%d+)$') or #ARGV - at), 0, ARGV[11] == 'spool'
+local messages, seen = string.match(ARGV[13], '^%S+ %d+ (%d+) ?(.*)$')
+local count, bytes, spools = tonumber(messages or #ARGV - at), 0, ARGV[11] == 'spool'
 local copies = at + count
-if at + count > #ARGV or count > (spools and 1024 or 256) or spools == (ARGV[13] == '-') or not all_are(spools, at, count) then
+if at + count > #ARGV or count > (spools and 1024 or 256) or spools ~= (messages ~= nil) or not all_are(spools, at, count) then
   return { 'BODY' } -- nobody reads what is in the store by sending a reference of his own
 end
 bytes = spools and 0 or stored_bytes(at, count)
@@ -74,8 +78,8 @@ elseif not s or is_counted_out(s) then
   return { 'EXPIRED', int(d.epoch) }
 elseif s.inc ~= inc then
   return { 'FENCED', int(d.epoch) }
-elseif d.stopped then
-  return { 'STOPPED', int(d.epoch) }
+elseif d.stopped or spools and is_of_earlier_spread(seen) then
+  return { d.stopped and 'STOPPED' or 'STALE', int(d.epoch) }
 end
 local rate_again
 if d.send_rate or d.send_byte_rate then

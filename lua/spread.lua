@@ -27,12 +27,14 @@ local learning_ms = math.max(0, d.learning_until - now_ms)
 local before = held
 if mode == 'hold' then
   redis.call('HSET', K_DESTINATION, 'spreading', int(number))
+  redis.call('HINCRBY', K_DESTINATION, 'spreads', 1)
   held = number
 elseif mode == 'go' or busy == 0 and learning_ms == 0 then
   redis.call('HDEL', K_DESTINATION, 'spreading', 'spread_to')
   held = 0
   if mode == 'change' then
     redis.call('HSET', K_DESTINATION, 'spread', to)
+    redis.call('HINCRBY', K_DESTINATION, 'spreads', 1)
   end
 end
 if held ~= before then

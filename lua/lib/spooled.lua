@@ -55,6 +55,12 @@ local function references_that_fit(at, count, held_m, puts)
   return fits, bytes
 end
 
+-- A segment costs no credit, so no change of how messages go to slices waits for it. Its sender says what it saw of this slice
+-- before it looked whether a change is to come; nothing where no values say the slice.
+local function is_of_earlier_spread(seen)
+  return seen ~= '' and seen ~= int(d.epoch) .. '-' .. (redis.call('HGET', K_DESTINATION, 'spreads') or '0')
+end
+
 local function keep_segment(segment, first, last, references)
   local name, bytes = string.match(segment, '^(%S+) (%d+)')
   redis.call('ZADD', K_SPOOLED, int(last), name)

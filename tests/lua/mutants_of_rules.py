@@ -16,6 +16,7 @@ _TWO_AT_ONCE: Final = f"{_RULES}::test_credit_of_before_the_limit_was_lowered_is
 _SPREAD: Final = "test_spread"
 _LEFT: Final = f"{_SPREAD}::test_it_changes_when_nothing_is_left_that_was_sent_before"
 _LATE_STEP: Final = f"{_SPREAD}::test_a_late_step_of_an_earlier_change_does_nothing"
+_SEGMENT: Final = f"{_SPREAD}::test_a_segment_that_was_written_for_an_earlier_spread_is_refused"
 _HELD_SLICE: Final = f"{_SPREAD}::test_nobody_sends_to_a_slice_that_is_held"
 _NUMBERS: Final = f"{_SPREAD}::test_each_change_of_slices_or_values_has_a_number_of_its_own"
 _SHARED: Final = "test_p8_shared_rates"
@@ -84,7 +85,7 @@ RULES: Final = (
      f"{_RULES}::test_once_full_nobody_is_served_until_pending_is_down_to_where_it_resumes"),
     ("P12", "apply", "redis.call('HDEL', K_DESTINATION, 'shut')", "",
      f"{_RULES}::test_a_change_of_settings_opens_what_was_shut"),
-    ("P12", "publish", "if d.stopped then", "if false then",
+    ("P12", "publish", "d.stopped or spools", "spools",
      f"{_RULES}::test_stopped_by_hand_nobody_sends_and_credit_in_hand_is_of_no_use"),
     ("P12", "lib/room", "if d.stopped or (d.shut == 1 and not d.unbound) then", "if d.shut == 1 then",
      f"{_RULES}::test_stopped_by_hand_nothing_is_granted"),
@@ -196,6 +197,13 @@ RULES: Final = (
     ("P12", "spread", "(mode == 'go' and held ~= number) or ", "", _LATE_STEP),
     ("P12", "spread", " or (is_first and has[3] ~= to)", "", _LATE_STEP),
     ("P12", "lib/rules", "read.stopped or read.spreading", "read.stopped", _HELD_SLICE),
+    ("P12", "spread", "int(number))\n  redis.call('HINCRBY', K_DESTINATION, 'spreads', 1)", "int(number))", _SEGMENT),
+    ("P12", "spread", "'spread', to)\n    redis.call('HINCRBY', K_DESTINATION, 'spreads', 1)", "'spread', to)",
+     _SEGMENT),
+    ("P12", "publish", " or spools and is_of_earlier_spread(seen)", "", _SEGMENT),
+    ("P12", "lib/spooled", "seen ~= '' and seen", "seen", _SEGMENT),
+    ("P12", "lib/spooled", "seen ~= int(d.epoch) .. '-' .. (redis.call('HGET', K_DESTINATION, 'spreads') or '0')",
+     "string.match(seen, '%d+$') ~= (redis.call('HGET', K_DESTINATION, 'spreads') or '0')", _SEGMENT),
     ("P12", "lib/slices", ", tonumber(next_number) or 0)", ")", _NUMBERS),
     ("P12", "lib/slices", "is_new and given or has[3]", "given ~= '' and given or has[3]", _NUMBERS),
     ("P12", "lib/slices", "(is_new and not in_force)", "not in_force",

@@ -14,13 +14,14 @@ from headgate.core.segment import Reference, is_reference
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
 from headgate.redis.scripts import Script
+from headgate.redis.stores.spreads import SpreadStore
 from headgate.spool.storage import Storage
 from headgate.spool.stores import store_fields
 from headgate_coordinator.node.gateway import payloads, spooled_batches
 from headgate_coordinator.node.node import Node
 from tests.sdk.consuming.test_consumer import receive
 from tests.sdk.observing import GUARD, counts, drain
-from tests.support.spooled import body, fill, first_segment, number_of, references, segments, spooling, swept
+from tests.support.spooled import PAYLOAD, body, fill, first_segment, number_of, references, segments, spooling, swept
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -72,6 +73,32 @@ async def test_at_slices_they_go_to_the_store_and_come_with_their_payloads_too(
     await swept(tmp_path)
     for session in sessions:
         await session.close()
+
+
+async def test_a_segment_says_what_its_client_saw_of_the_slice(
+    here: headgate.Client, client: headgate.Client, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutants: the client does not say it, or the node leaves it out."""
+    await spooling(here, tmp_path, memory=PAYLOAD // 2, slices=2, order_by="header:from")
+    server = node.client.store.server
+    call = server.call
+    said: list[str] = []
+
+    async def heard(op: Script, keys: Sequence[bytes], argv: Sequence[Any]) -> Any:
+        if op.name == "publish":
+            said.append(argv[op.arguments.index("segment")].split()[3])
+        return await call(op, keys, argv)
+
+    monkeypatch.setattr(server, "call", heard)
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        await asyncio.gather(*(producer.send(body(n), headers={"from": str(n)}, timeout=GUARD) for n in range(12)))
+        assert said
+        parts = [Address.of(here.namespace, slice_name("orders", number)) for number in range(2)]
+        assert set(said) <= {await SpreadStore(here.store.server).seen(part) for part in parts}
+        consumer = await session.consumer("orders")
+        assert len(await drain(consumer, 12)) == 12
+    await swept(tmp_path)
 
 
 async def test_browsing_over_a_node_shows_payloads(
@@ -336,7 +363,7 @@ async def test_nobody_sends_references_or_segments_of_his_own_over_a_node(
     reference = (await references(here))[0]
     account = Account("s", 1, 1)
     address = Address.of(client.namespace, "orders")
-    for bodies, segment in (([reference], "-"), ([b"x"], "disk/mine 1 1"), ([reference], "disk/mine 1 1")):
+    for bodies, segment in (([reference], "-"), ([b"x"], "disk/mine 1 1"), ([reference], "1-0"), ([b"x"], "mine 1 1")):
         with pytest.raises(headgate.AccessDenied, match="only nodes"):
             await client.store.publish(
                 address, account, seq=1, bodies=bodies, ttl_ms=1000, beyond="spool", segment=segment

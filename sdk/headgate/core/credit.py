@@ -80,6 +80,10 @@ class CreditLine:
         """Return whether credit for a message of ``size`` bytes is in hand, and is not certain yet."""
         return False
 
+    def may_refer(self) -> bool:
+        """Return whether messages may go that cost no credit."""
+        return True
+
     def take(self, size: int) -> bool:
         """Take credit for one message of ``size`` bytes if it is in hand."""
         spent = self.spent + size

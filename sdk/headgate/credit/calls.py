@@ -12,6 +12,7 @@ from headgate._util.reconnect import AWAY, until_answered
 from headgate._util.tasks import Running, StepCallbacks, in_background, stop
 from headgate.core.account.calls import Acquire, Call, Create, Credit, Explain, Leave, Publish, Reap
 from headgate.core.account.machine import Account
+from headgate.core.account.spread_credit import SpreadCredit
 from headgate.core.credit import CreditLine, Lease
 from headgate.core.durability import Durability, WriteProgress
 from headgate.core.names import is_slice, slice_number
@@ -212,18 +213,22 @@ class AccountCalls:
             waiting, store = self.durable_writes.waiting(store)
         bodies = [item.payload for item in batch.items]
         spools, written = bool(batch.segment), batch.segment not in ("", MARKED)
+        credit = self.account.credit
+        seen = credit.seen if spools and isinstance(credit, SpreadCredit) else ""
         # Subscriptions of a topic that are not behind get the payloads at once.
         copies = [item.whole for item in batch.items if item.whole is not None] if written and self.topic else []
         answer = await store.publish(
             self._address, call.totals, seq=batch.seq, bodies=bodies, ttl_ms=self.account.lease.ttl_ms,
             expires_ms=batch.items[0].ttl_ms or 0,
             beyond="spool" if spools else "hard" if batch.beyond else "refuse",
-            segment=f"{batch.segment} {len(bodies)}" if written else MARKED, copies=copies,
+            segment=f"{batch.segment} {len(bodies)} {seen}".rstrip() if written else seen or MARKED, copies=copies,
             keys=self._observer.keys(batch) if self._observer.fair_by else "",
             later=" ".join(item.later or "-" for item in batch.items) if any(i.later for i in batch.items) else "",
             unwanted=self._observer.wanted.unwanted(bodies) if self._observer.wanted.selectors and not spools else "",
         )  # fmt: skip
         self._waiting = waiting
+        if answer.code == "STALE" and isinstance(credit, SpreadCredit):
+            credit.seen = ""
         if answer.code == "OK" and answer.stored < len(bodies) and not self._drawing:
             drawn = self._draw([len(body) for body in bodies[answer.stored :]])
             if drawn is not None:

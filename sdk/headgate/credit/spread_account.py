@@ -318,8 +318,7 @@ class SpreadAccount:
 
     async def _go_elsewhere(self, slices: int) -> None:
         self._is_placed = False
-        await asyncio.gather(*(account.quiet() for account in self.accounts))
-        self._unplaced.put_first([item for account in self.accounts for item in account.outbox.take_out()])
+        await asyncio.gather(*map(self._empty, self.accounts))
         if self._former is not None:
             self._parts.clear()
             former, self._former = self._former, None
@@ -328,6 +327,11 @@ class SpreadAccount:
             if number not in self._parts:
                 await self._open(number)
         self._size()
+
+    async def _empty(self, account: CreditAccount) -> None:
+        """Take out what waits at an account, in the moment in which nothing is on its way there."""
+        await account.quiet()
+        self._unplaced.put_first(account.outbox.take_out())
 
     async def _open(self, number: int) -> None:
         part = await self._open_at(Address.of(self.address.namespace, slice_name(self.address.name, number)))
@@ -356,17 +360,19 @@ class SpreadAccount:
 
     async def _check(self, account: CreditAccount, credit: SpreadCredit) -> None:
         """Let an account use what it was granted, if the queue is still spread as the session thinks."""
+        ask, spools = until_answered(lambda _: None), account.writer is not None and bool(account.writer.store)
         while True:
-            seen = credit.doubts
-            now, to = await until_answered(lambda _: None)(self._store.in_force, self.address)
-            if seen == credit.doubts:
+            doubts = credit.doubts
+            seen = await ask(self._store.seen, account.address) if spools else ""  # before the look: it is to be older
+            now, to = await ask(self._store.in_force, self.address)
+            if doubts == credit.doubts:
                 break
         if not to and (now.number if now else 0) == self._spread.number and self._is_placed:
             self._looking.discard(account)
-            credit.sure = True
+            credit.sure, credit.seen = True, seen
             account.assured()
             return
-        await until_answered(lambda _: None)(self._registry.refresh, self.address)
+        await ask(self._registry.refresh, self.address)
         await asyncio.sleep(SOON)
         self._looking.discard(account)
         account.give_up()

@@ -150,7 +150,8 @@ class Store:
         ``later`` says when each is due, where some are not at once: ``<ms>`` from now, ``@<ms>`` of Redis', ``-``;
         ``unwanted`` which subscriptions do not want which of them, see :mod:`headgate.core.selector.wanted`.
         ``beyond`` ``hard`` pays up to the hard limit; ``expires_ms`` 0 is never. With ``spool`` they are references,
-        ``segment`` is ``<name> <bytes> <messages>`` of what they refer to, and ``copies`` are their payloads.
+        ``segment`` is ``<name> <bytes> <messages>`` of what they refer to, and where values say the slice
+        what was seen of it, and ``copies`` are their payloads.
         """
         a = account
         values = {

@@ -9,6 +9,7 @@ from headgate.core.names import slice_name
 from headgate.redis.keys import Address
 from headgate.redis.stores.spreads import SpreadStore
 from tests.lua.place import Place
+from tests.lua.spool.test_spool import refer, referred
 
 pytestmark = pytest.mark.one_server
 BY = "header:customer"
@@ -100,6 +101,31 @@ async def test_it_waits_for_claims_of_what_may_be_lost(place: Place, spread: Spr
     assert code == "OK"
     assert busy > 0
     assert (await spread.in_force(place.address))[1] == f"2 3 {BY}"
+
+
+async def test_a_segment_that_was_written_for_an_earlier_spread_is_refused(
+    place: Place, second: Place, spread: SpreadStore
+) -> None:
+    """It takes no credit, so no change waits for whoever has written it. Older clients do not say what they saw."""
+    senders, to = [at.producer("ann") for at in (place, second)], f"2 3 {BY}"
+    seen = [await spread.seen(place.address), await spread.seen(second.address)]
+    for ann, one in zip(senders, seen, strict=True):
+        await ann.renew()
+        assert one == f"{ann.epoch}-0"
+        for other in (f"{ann.epoch - 1}-0", f"{ann.epoch}-1", f"{ann.epoch}"):
+            assert (await refer(ann, "s1", 9, seen=other)).code == "STALE"
+        for number, same in enumerate((one, "")):
+            await referred(ann, f"s{number}", 9, seen=same)
+        eva = await ann.place.consumer("eva")
+        await eva.accept(*await eva.fetch())
+    await place.change(slices="3")
+    assert (await refer(senders[0], "s2", 9, seen=seen[0])).code == "STOPPED"
+    assert await spread.step(second.address, to, "hold") == ("OK", 0)
+    assert await spread.step(place.address, to, "change") == ("OK", 0)
+    assert await spread.step(second.address, to, "go") == ("OK", 0)
+    for ann, one in zip(senders, seen, strict=True):
+        assert (await refer(ann, "s2", 9, seen=one)).code == "STALE"
+        await referred(ann, "s2", 9, seen=await spread.seen(ann.place.address))
 
 
 async def test_a_late_step_of_an_earlier_change_does_nothing(place: Place, second: Place, spread: SpreadStore) -> None:

@@ -39,6 +39,7 @@ async def refer(
     seq: int = 0,
     expires_ms: int = 0,
     copies: bool = False,
+    seen: str = "",
 ) -> Credit:
     """Publish references to a segment; what was taken is taken into the producer's totals."""
     size, bodies = references(name, *sizes)
@@ -48,7 +49,7 @@ async def refer(
         await producer.renew()
     credit = await place.store.publish(
         place.address, account or producer.account(), seq=seq or producer.seq, bodies=bodies,
-        ttl_ms=producer.ttl_ms, beyond="spool", segment=f"{STORE}/{name} {size} {len(bodies)}",
+        ttl_ms=producer.ttl_ms, beyond="spool", segment=f"{STORE}/{name} {size} {len(bodies)} {seen}".rstrip(),
         expires_ms=expires_ms, copies=along,
     )  # fmt: skip
     if credit.code == "OK":
@@ -58,8 +59,10 @@ async def refer(
     return producer.hear(credit)
 
 
-async def referred(producer: Producer, name: str, *sizes: int, expires_ms: int = 0, copies: bool = False) -> None:
-    credit = await refer(producer, name, *sizes, expires_ms=expires_ms, copies=copies)
+async def referred(
+    producer: Producer, name: str, *sizes: int, expires_ms: int = 0, copies: bool = False, seen: str = ""
+) -> None:
+    credit = await refer(producer, name, *sizes, expires_ms=expires_ms, copies=copies, seen=seen)
     assert (credit.code, credit.stored) == ("OK", len(sizes)), credit
 
 

@@ -8,14 +8,17 @@ import pytest
 
 import headgate
 from headgate import PolicyError
+from headgate.core.limits.spread import Spread
 from headgate.core.names import slice_name
 from headgate.redis.keys import Address, PoolAddress
+from headgate.redis.replies import Credit
+from headgate.redis.stores.spreads import SpreadStore
 from headgate_coordinator.operate.audit import audit
 from headgate_coordinator.operate.audit_stores import audit_stores
 from headgate_coordinator.service.spool_sweep import SpoolSweep
 from tests.sdk.observing import GUARD
 from tests.sdk.spool.test_spool_crashes import crashed
-from tests.support.spooled import body, number_of, references, segments, spooling, swept
+from tests.support.spooled import PAYLOAD, body, number_of, references, segments, spooling, swept
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -128,6 +131,47 @@ async def test_slices_that_come_and_go_keep_what_was_spooled(client: headgate.Cl
     assert await send(client) > 0
     await client.apply("orders", slices=1)
     assert await take(client, (SLICES + 1) * EACH) == ALL | {"first": list(range(EACH))}
+    await swept(tmp_path)
+
+
+@pytest.mark.parametrize("trouble", ["deaf", "late"])
+async def test_a_segment_goes_where_its_values_say_once_slices_have_changed(
+    client: headgate.Client, other: headgate.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """It costs no credit, so no change waits for it: its sender did not hear of one, or its call comes after it."""
+    await spooling(client, tmp_path, memory=PAYLOAD // 2, slices=2, order_by="header:from")
+    publish, is_in_force = other.store.publish, asyncio.Event()
+
+    async def publish_late(*args: Any, **options: Any) -> Credit:
+        if options["segment"] != "-":
+            await is_in_force.wait()
+        return await publish(*args, **options)
+
+    if trouble == "deaf":
+        monkeypatch.setattr(other.parts.registry, "_doubt", lambda *_: None)
+    async with client.session("a") as a, other.session("b") as b:
+        prompt, slow = await a.producer("orders"), await b.producer("orders")
+
+        async def send(producer: headgate.Producer) -> list[int]:
+            sends = [producer.send(body(n), headers={"from": str(n)}, timeout=2 * GUARD) for n in range(12)]
+            return [receipt.slice for receipt in await asyncio.gather(*sends)]
+
+        async def is_spread_anew() -> bool:
+            now, _ = await SpreadStore(client.store.server).in_force(Address.of(client.namespace, "orders"))
+            return now == Spread(2, 7, "header:from")
+
+        assert await send(slow) == await send(prompt)
+        taking = asyncio.ensure_future(take(client, 60))
+        if trouble == "late":
+            monkeypatch.setattr(other.store, "publish", publish_late)
+        late = asyncio.ensure_future(send(slow)) if trouble == "late" else None
+        await client.apply("orders", slices=7)
+        await send(prompt)
+        await wait_until(is_spread_anew, timeout=GUARD)
+        where = await send(prompt)
+        is_in_force.set()
+        assert await (late or send(slow)) == where
+        await taking
     await swept(tmp_path)
 
 

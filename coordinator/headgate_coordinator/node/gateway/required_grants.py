@@ -144,7 +144,7 @@ def keys_of(op: Script, place: Address, session: str) -> tuple[bytes, ...]:
 
 def forges_references(values: Mapping[str, Any], bodies: Sequence[Any]) -> bool:
     """Return whether a publish is more than payloads with a mark, of which the node makes references itself."""
-    if values["beyond"] != "spool" or values["segment"] != MARKED:
+    if values["beyond"] != "spool" or " " in values["segment"]:
         return bool(values["segment"] != MARKED)
     return any(type(body) is not bytes or is_reference(body) for body in bodies)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from headgate.context import Context
 from headgate.core.names import decode_name
-from headgate.core.segment import NO_STORE, pack
+from headgate.core.segment import MARKED, NO_STORE, pack
 from headgate.core.when_full import BLOCK, WhenFull
 from headgate.credit.spool_quota import SpoolQuota
 from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue, MessageTooLarge
@@ -187,7 +187,8 @@ class SpooledBatches:
             # Of a topic, subscriptions that are not behind get the payloads at once.
             bodies = [*written.references, *(payloads if fields.get("kind") == "topic" else ())]
             size, again, written.sent = sum(map(len, payloads)), written.sent, True
-            segment = f"{written.segment} {size} {len(payloads)}"
+            seen = values["segment"].removeprefix(MARKED)  # of the slice, by its client, where values say which
+            segment = f"{written.segment} {size} {len(payloads)} {seen}".rstrip()
             fixed = [segment if name == "segment" else values[name] for name in values]
             reply: list[Any] = await server.call(op, address.keys(sender.session), [None, *fixed[1:], *bodies])
             sender.written = None

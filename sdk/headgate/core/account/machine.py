@@ -20,7 +20,7 @@ RECEIPTS_LAST: Final = 3540.0
 """Seconds for which Redis surely knows the number of the last message that it gave a receipt for."""
 PAUSE_MS: Final = 1000
 """The pause of those in line of whom Redis knows no better moment to ask again."""
-REFUSALS: Final = frozenset({"PASSED", "FULL", "STOPPED", "ABOVE"})
+REFUSALS: Final = frozenset({"PASSED", "FULL", "STOPPED", "ABOVE", "STALE"})
 """Answers to a batch that say nothing of the account."""
 LATER: Final = 60.0
 """Seconds after which an account with nothing to do looks at the time again."""
@@ -338,8 +338,8 @@ class Account:
         outbox, writer = self.outbox, self.waiters.writer
         if writer is None or writer.prepared is None or outbox.flight or outbox.ready or now < self.waiters.rate_at:
             return None
-        if not self.open:
-            return self._acquire(now)
+        if not (self.open and self.credit.may_refer()):
+            return None if self.open else self._acquire(now)
         prepared = writer.take()
         if not outbox.spooling or not outbox.fly(prepared.references, prepared.segment):  # in line again, or unwanted
             writer.discard(prepared)
@@ -556,6 +556,7 @@ class Account:
         FULL          not even the hard limit has room           they fail, or are dropped
         STOPPED       the destination is stopped by hand         all back in line, all credit given back
         ABOVE         it is above the hard limit by now          the same
+        STALE         a segment, and values say another slice    the same; what was seen of it is looked at again
         PASSED        a later batch is stored                    cannot be: numbers go out one after the other
         all others    nothing is stored; the account is not      as :meth:`_apply` has it: the batch stays in flight,
                       what was thought                           or is put back in line with all else
@@ -582,7 +583,7 @@ class Account:
         elif code == "FULL":
             self._found_full(batch, answer)
             return
-        elif code in ("STOPPED", "ABOVE"):
+        elif code in ("STOPPED", "ABOVE", "STALE"):
             outbox.unspend()
             self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
             self._ask_at = 0.0
@@ -711,8 +712,7 @@ class Account:
 
     @property
     def _spools(self) -> bool:
-        writer = self.waiters.writer
-        return writer is not None and bool(writer.store) and self.waiters.spools
+        return (writer := self.waiters.writer) is not None and bool(writer.store) and self.waiters.spools
 
     def _drop_segment(self, batch: Batch) -> None:
         """Delete what was written for a batch that is given up: nothing of it is stored."""

@@ -21,11 +21,13 @@ class SpreadCredit(CreditLine):
         sure: whether what is in hand may be taken.
         doubts: how often something came to one who had nothing.
         doubted: called then.
+        seen: of the slice before the last look, for what costs no credit: ``<epoch>-<spreads>``; empty before a look.
     """
 
     sure: bool = False
     doubts: int = 0
     doubted: Callable[[], None] = _nothing
+    seen: str = ""
 
     @classmethod
     def after(cls, line: CreditLine) -> "SpreadCredit":
@@ -35,6 +37,12 @@ class SpreadCredit(CreditLine):
     def is_unsure(self, size: int) -> bool:
         """Return whether credit for a message of ``size`` bytes is in hand, and is not certain yet."""
         return not self.sure and self.in_hand >= size and self.in_hand_m > 0
+
+    def may_refer(self) -> bool:
+        """Return whether messages may go that cost no credit; before somebody looked, have it looked."""
+        if not self.seen:
+            self.doubted()
+        return bool(self.seen)
 
     def take(self, size: int) -> bool:
         """Take credit for one message of ``size`` bytes if it is in hand, and certain."""

@@ -33,6 +33,12 @@ class SpreadStore:
         found: bytes | None = await self._server.command(key, "HGET", key, HELD)
         return (found or b"").decode()
 
+    async def seen(self, part: Address) -> str:
+        """Return what whoever then finds a queue spread in some way says with what costs no credit at a slice."""
+        key = part.shared[0]
+        epoch, spreads = await self._server.command(key, "HMGET", key, "epoch", "spreads")
+        return f"{int(epoch or 0)}-{int(spreads or 0)}"
+
     async def step(self, part: Address, to: str, mode: Step) -> tuple[str, int]:
         """Take a step; returns its code, and how much is not settled yet: where it is nothing, 0.
 
