@@ -55,7 +55,7 @@ test: redis ## Run the tests
 	@echo "test: running the tests in $(WORKERS) processes"
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -r fE --maxfail 6 \
 		-p tests.support.flaky $(ARGS) && \
-		echo "test: PASSED, each test on one server, the newest or the oldest, with an eighth of what is random;" && \
+		echo "test: PASSED, each test on one server, the newest or the oldest, with a sixteenth of what is random;" && \
 		echo "test: 'make test-servers' has what depends on it on each, and 'make soak' what takes minutes" || \
 		{ status=$$?; echo "test: FAILED (pytest ended with $$status)"; exit $$status; }
 

@@ -1,6 +1,7 @@
 """The links of the policy on the live page, as arrows; with a real node that works on them."""
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from tests.admin.browser import CHROMIUM, DRIVER, TEXT, Browser, picture
 from tests.admin.site import Site
 from tests.amqp.node_processes import NodeProcess, nodes
 from tests.links.policy.test_bridges import bridges, rule
+from tests.support.extent import share_of
 from tests.support.servers import newest_server
 from tests.support.shared import SharedServers
 
@@ -83,7 +85,7 @@ def test_links_are_arrows_with_their_rate_backlog_and_the_side_that_binds(
     assert page.run(f"return {shown}.map(one => one.tagName).join()") == "SPAN", "there is no page of it here"
     assert page.run("return document.images.length") == 1, "the page's own"
     assert "bridge billing>archive" in page.wait(f"({TEXT} ?? '').includes('billing>archive') && {TEXT}", "#waiting")
-    for width, height, dark in ((1280, 900, False), (1280, 900, True), (360, 740, False), (360, 740, True)):
+    for (width, height), dark in share_of(itertools.product(((1280, 900), (360, 740)), (False, True)), 3):
         page.look_like(width, height, dark=dark, scale=2 if width == 360 else 1)
         assert page.run("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
         page.run("document.querySelector('#arrows-section').scrollIntoView()")

@@ -48,7 +48,10 @@ async def current(client: headgate.Client) -> list[FoundDeadlock]:
 
 
 @pytest.mark.longest
-@pytest.mark.parametrize(("queues", "slices"), [("ab", 1), ("abcd", 1), ("ab", 3)])
+@pytest.mark.parametrize(
+    ("queues", "slices"),
+    [("abcd", 1), *(pytest.param("ab", slices, marks=pytest.mark.whole) for slices in (1, 3))],
+)
 async def test_links_in_a_ring_with_all_queues_full(
     client: headgate.Client, redis_url: str, queues: str, slices: int
 ) -> None:

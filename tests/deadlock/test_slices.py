@@ -66,7 +66,7 @@ async def test_a_session_that_waits_for_itself_at_a_slice_fails(
                 await (await anext(consumer)).accept()
 
 
-@pytest.mark.parametrize("how", ["tasks", "threads"])
+@pytest.mark.parametrize("how", ["tasks", pytest.param("threads", marks=pytest.mark.whole)])
 async def test_figure_14_over_slices_goes_on_as_sends_fail(client: headgate.Client, redis_url: str, how: str) -> None:
     """Mutants: only the first slice is told; what uses another slice's feed is not what uses the consumer."""
     await fill(client, deadlock="fail")
@@ -88,7 +88,7 @@ async def test_figure_14_over_slices_goes_on_as_sends_fail(client: headgate.Clie
     assert set(await done(client)) == {*bodies("x"), *bodies("y")}
 
 
-@pytest.mark.parametrize("in_messages", [False, True], ids=["bytes", "messages"])
+@pytest.mark.parametrize("in_messages", [pytest.param(False, marks=pytest.mark.whole), True], ids=["bytes", "messages"])
 async def test_figure_14_over_slices_goes_on_with_tickets(
     client: headgate.Client, redis_url: str, in_messages: bool
 ) -> None:

@@ -94,7 +94,14 @@ def start_owner() -> Iterator[Start]:
 WAIT = "\nsys.stdin.read()"
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], ids=lambda how: how.name)
+@pytest.mark.parametrize(
+    "how",
+    [
+        signal.SIGKILL,
+        *(pytest.param(how, marks=pytest.mark.whole) for how in (signal.SIGTERM, signal.SIGHUP)),
+    ],
+    ids=lambda how: how.name,
+)
 def test_nothing_outlives_a_killed_owner(start_owner: Start, how: signal.Signals) -> None:
     owner = start_owner(WAIT)
     owner.process.send_signal(how)

@@ -26,6 +26,7 @@ from tests.kit.endpoint import Endpoint, Unusable
 from tests.kit.report import HOLDS, KEPT, PRODUCTS, Tried
 from tests.kit.rows import LIMIT, ROWS, TWO, Row, Seen
 from tests.kit.starting import running
+from tests.support import forked
 
 pytestmark = pytest.mark.one_server
 BROKERS = Path(__file__).parent / "brokers"
@@ -48,12 +49,8 @@ async def set_up(client: headgate.Client) -> None:
 
 async def kit(*arguments: str) -> tuple[int, str, str]:
     """Run the command as anybody does; returns its exit code and what it printed."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.kit", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, errors = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), errors.decode()
+    done = await asyncio.to_thread(forked.run, "tests.kit", *arguments, environment=os.environ, timeout=300)
+    return done.returncode, done.stdout, done.stderr
 
 
 async def tried(rows: Iterable[Row], node: NodeProcess) -> dict[str, Seen]:

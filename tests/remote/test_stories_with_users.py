@@ -85,4 +85,4 @@ for _module in (
     test_wildcards,
     test_windows,
 ):
-    globals().update(share_of(_stories(_module).items(), 5))
+    globals().update(share_of(_stories(_module).items(), 8))

@@ -311,7 +311,7 @@ def test_a_permit_put_back_in_one_thread_admits_another(
 def test_threads_share_a_consumer_and_get_each_message_once(
     threads: headgate.sync.Client, pool: ThreadPoolExecutor
 ) -> None:
-    total = 2000
+    total = 600
     with threads.session("s") as session:
         producer, consumer = session.producer("orders"), session.consumer("orders", window=50)
 

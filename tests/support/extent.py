@@ -1,4 +1,4 @@
-"""How much tests try: of what is random an eighth in `make test`, all where `HEADGATE_TEST_WHOLE` is set, as in
+"""How much tests try: of what is random a sixteenth in `make test`, all where `HEADGATE_TEST_WHOLE` is set, as in
 `make test-servers`; of servers one a test, by turns; of what takes longest in `make soak` the share that
 `HEADGATE_SOAK_SHARE` says; of a table all of its cases, in one test.
 """
@@ -24,7 +24,7 @@ _PLACES: Final = ("redis_url", "cluster_url", "url")
 
 def examples(count: int) -> int:
     """Return how many examples to try of so many."""
-    return count if WHOLE else max(count // 8, min(count, 10))
+    return count if WHOLE else max(count // 16, min(count, 6))
 
 
 def share_of(things: Iterable[Any], share: int) -> list[Any]:

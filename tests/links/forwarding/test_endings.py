@@ -116,7 +116,7 @@ class Mortal:
         return reply
 
 
-@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize("answered", [True, pytest.param(False, marks=pytest.mark.whole)])
 async def test_who_ends_a_link_may_die_at_any_call(ends: Ends, answered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker goes on between the one who died and the next. Mutant: an end that does not let go up to the mark."""
     here, there = ends

@@ -23,7 +23,10 @@ async def client(redis_url: str, cleanup_namespace: str) -> AsyncIterator[headga
         yield client
 
 
-@pytest.mark.parametrize("order_by", ["", "header:from"], ids=["to the first slice", "by value"])
+@pytest.mark.parametrize(
+    "order_by",
+    [pytest.param("", marks=pytest.mark.whole, id="to the first slice"), pytest.param("header:from", id="by value")],
+)
 async def test_what_a_link_brings_has_its_turn_beside_those_who_send(client: headgate.Client, order_by: str) -> None:
     ordered: dict[str, Any] = {"order_by": order_by} if order_by else {}
     await client.apply("orders", kind="queue", limit=LIMIT, slices=4, oversize="allow-one", **ordered)

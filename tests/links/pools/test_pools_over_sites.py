@@ -221,7 +221,7 @@ async def test_when_a_node_dies_another_goes_on(three_sites: list[SiteOf]) -> No
         await berlin.send("invoices", *[BODY] * 5, timeout=30)
 
 
-@pytest.mark.parametrize("loses", ["paris", "berlin"])
+@pytest.mark.parametrize("loses", [pytest.param("paris", marks=pytest.mark.whole), "berlin"])
 async def test_whichever_side_loses_its_pool_the_limit_holds(three_sites: list[SiteOf], loses: str) -> None:
     paris, berlin, _ = three_sites
     await paris.govern(whole(1000, berlin=600), berlin)

@@ -26,6 +26,7 @@ from headgate.redis.text.arguments import Type, UnknownTypeError
 from headgate.redis.url import parse_url
 from tests.lua.contracts.test_contract import KEYS
 from tests.support.arguments import goods, plain
+from tests.support.extent import share_of
 
 SCRIPTS: Final = script_names()
 BAD: Final[tuple[Any, ...]] = (
@@ -126,7 +127,7 @@ async def settle_in(server: Server, namespace: str) -> None:
         await server.call(script(name), keys_of(script(name), namespace), plain(script(name)))
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", share_of(SCRIPTS, 2))
 async def test_what_is_not_of_its_type_is_refused_and_changes_nothing(
     server: Server, cleanup_namespace: str, name: str
 ) -> None:

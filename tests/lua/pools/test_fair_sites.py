@@ -54,7 +54,7 @@ class Deployments:
 
     async def shares(self, rounds: int = 10) -> dict[str, float]:
         """Return what each holds on the average, once what was before is forgotten."""
-        for _ in range(25):
+        for _ in range(25 if WHOLE else 15):
             await self.round()
         seen = [await self.round() for _ in range(rounds)]
         assert all(sum(held.values()) <= LIMIT for held in seen)

@@ -129,7 +129,10 @@ def test_a_plain_sum_says_the_same(spark: SparkSession) -> None:
     assert most == max(row["held"] for row in said)
 
 
-@pytest.fixture(params=[None, ("p.granted + more", "p.granted + (m.most and 0 or more)")], ids=["sound", "broken"])
+@pytest.fixture(
+    params=[pytest.param(None, marks=pytest.mark.soak), ("p.granted + more", "p.granted + (m.most and 0 or more)")],
+    ids=["sound", "broken"],
+)
 async def two(request: pytest.FixtureRequest, redis_url: str, namespace: str) -> AsyncIterator[SiteWorld]:
     two = await SiteWorld.of(redis_url, namespace, request.param)
     await two.open()
@@ -205,7 +208,13 @@ def test_an_input_that_is_given_twice_is_refused(tmp_path: Path) -> None:
         said_of(str(tmp_path), f"{tmp_path}=shop/tenant")
 
 
-@pytest.fixture(params=[pytest.param("bytes sound", marks=pytest.mark.soak), "messages sound", "messages broken"])
+@pytest.fixture(
+    params=[
+        pytest.param("bytes sound", marks=pytest.mark.soak),
+        "messages sound",
+        pytest.param("messages broken", marks=pytest.mark.soak),
+    ]
+)
 async def sliced(request: pytest.FixtureRequest, redis_url: str, namespace: str) -> AsyncIterator[SlicedWorld]:
     """A queue whose slices share 100; where scripts are broken their pool lends more."""
     lends = ("m.need - m.granted <= pool_room(m)", "true") if "broken" in request.param else ("", "")

@@ -63,8 +63,8 @@ def test_the_limit_of_a_fleet_stays_at_the_capacity_while_delays_come_and_go(noi
 
 @pytest.mark.parametrize(
     ("adapt", "slots", "took", "within", "above"),
-    [("aimd", 60, 0.2, 10, 0), ("gradient", 60, 0.2, 10, 0.1), ("gradient", 150, 0.1, 10, 0.1),
-     ("gradient", 30, 0.5, 20, 1)],
+    [("aimd", 60, 0.2, 10, 0), ("gradient", 60, 0.2, 10, 0.1), ("gradient", 30, 0.5, 20, 1),
+     pytest.param("gradient", 150, 0.1, 10, 0.1, marks=pytest.mark.soak)],
 )  # fmt: skip
 def test_what_is_promised_of_a_fleet_holds_over_seeds(
     adapt: Adapt, slots: int, took: float, within: int, above: float

@@ -138,7 +138,7 @@ async def play(redis_url: str, namespace: str, actions: list[tuple[Any, ...]], *
             assert state.limits["slots"].taken >= sum(run.model.held.values())
 
 
-@settings(max_examples=80 if WHOLE else 10, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=80 if WHOLE else 5, suppress_health_check=list(HealthCheck), deadline=None)
 @given(actions=st.lists(ACTIONS, min_size=8, max_size=40))
 @example(actions=BACK_AND_FORTH)
 @example(actions=STAYS_AT_LAST)
@@ -150,7 +150,7 @@ def test_no_key_ever_has_more_than_its_limit_nor_less(
     delete_namespace(redis_url, cleanup_namespace)
 
 
-@settings(max_examples=80 if WHOLE else 10, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=80 if WHOLE else 5, suppress_health_check=list(HealthCheck), deadline=None)
 @given(actions=st.lists(ACTIONS, min_size=8, max_size=40))
 @example(actions=BACK_AND_FORTH)
 @example(actions=STAYS_AT_LAST)

@@ -68,7 +68,7 @@ async def check(client: headgate.Client) -> tuple[list[Any], list[Any]]:
 
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("number", range(1, CALLS + 1))
-@pytest.mark.parametrize("place", ["alone", "cluster"])
+@pytest.mark.parametrize("place", [pytest.param("alone", marks=pytest.mark.whole), "cluster"])
 async def test_whatever_call_is_the_last_the_message_is_in_one_place(
     request: pytest.FixtureRequest, cleanup_namespace: str, number: int, done: bool, place: str
 ) -> None:

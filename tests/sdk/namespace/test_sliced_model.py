@@ -123,7 +123,7 @@ async def live(url: str, namespace: str, kind: str, actions: list[tuple[Any, ...
             await client.remove("orders")
 
 
-@settings(deadline=None, max_examples=60 if WHOLE else 6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=60 if WHOLE else 4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kind=st.sampled_from(["queue", "topic"]), actions=st.lists(ACTIONS, min_size=8, max_size=25))
 def test_slices_are_what_a_list_for_each_session_is(
     redis_url: str, cleanup_namespace: str, kind: str, actions: list[tuple[Any, ...]]

@@ -12,7 +12,7 @@ from tests.simulation.mutants import MUTANTS
 from tests.support.extent import WHOLE, for_long
 
 SMALL = Plan(nodes=20, places=10, every=0.3, seconds=8, faults=12)
-SEEDS = 20 if WHOLE else 4
+SEEDS = 20 if WHOLE else 2
 
 
 def judge(seeds: range, plan: Plan = SMALL) -> None:

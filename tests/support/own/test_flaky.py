@@ -71,6 +71,7 @@ def test_what_fails_alone_too_fails_the_run(pytester: pytest.Pytester, monkeypat
     assert "AssertionError: always" in text
 
 
+@pytest.mark.soak
 def test_so_do_three_that_are_flaky(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     status, closing, text = outcome(pytester, monkeypatch, "".join(map(FLAKY.format, range(3))))
     assert status == 1

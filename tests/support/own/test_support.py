@@ -12,7 +12,7 @@ from headgate.redis.keys import Address
 from tests.support import servers
 from tests.support.audited import audited
 from tests.support.cluster import SLOTS, RedisCluster3
-from tests.support.extent import each
+from tests.support.extent import each, share_of
 from tests.support.leaks import delete_namespace, describe, take_leftovers
 from tests.support.servers import RedisServer, ServerBinary, available_servers, newest_server, oldest_and_newest
 from tests.support.shared import SharedServers
@@ -120,7 +120,7 @@ class TestRedisServer:
 
 
 class TestCluster:
-    @pytest.mark.parametrize("binary", oldest_and_newest(), ids=lambda binary: binary.name)
+    @pytest.mark.parametrize("binary", share_of(oldest_and_newest(), 2), ids=lambda binary: binary.name)
     def test_every_slot_takes_keys(self, binary: ServerBinary) -> None:
         with RedisCluster3.start(binary) as cluster:
             assert cluster.url == cluster.urls[0]
