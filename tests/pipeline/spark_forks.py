@@ -6,6 +6,7 @@ only the daemon for the workers of tasks can be named. So :func:`python` makes a
 
 import array
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -110,4 +111,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those ended that attend
     for module in ("tests.pipeline.spark_daemon", SOURCES, PLANNERS):
         importlib.import_module(module)
+    gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,5 +1,6 @@
 """Each part of Headgate has a user of Redis, with the commands that it calls and no others."""
 
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -52,12 +53,13 @@ def scripts_of(role: Role) -> tuple[str, ...]:
     return _OPERATOR if role == "operator" else ("levels", "snapshot")
 
 
-def commands_of_script(name: str) -> set[str]:
+@functools.cache
+def commands_of_script(name: str) -> frozenset[str]:
     """Return the commands that a script calls, as an ACL names them."""
     found = set()
     for command, first in _CALL.findall(script(name).source):
         found.add(f"{command}|{first}".lower() if command in _CONTAINERS else command.lower())
-    return found
+    return frozenset(found)
 
 
 def commands_of(role: Role, *, cluster: bool = False, functions: bool = False) -> tuple[str, ...]:
