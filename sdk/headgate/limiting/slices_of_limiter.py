@@ -26,6 +26,8 @@ MOST_RECOUNTED: Final = 64
 """Keys of one such look."""
 MOST_KEPT: Final = 10_000
 """Keys of which it is remembered that they hold nothing elsewhere."""
+KEPT_FOR: Final = 3.0
+"""Seconds for which that is so: a process that stood still may yet say that they do, as it knew it before."""
 NO_BAND: Final = -1
 """Stands for a band in which nothing is in hand."""
 FIRST_CHANGE: Final = 2
@@ -55,9 +57,11 @@ class SlicesOfLimiter:
         self._passing: frozenset[str] = frozenset()  # names of limits of each key that are no slots
         self._opening = asyncio.Lock()
         self._waiting: Counter[str] = Counter()  # encoded keys that were at another slice before, and wait
-        self._whole: tuple[Pins, set[tuple[str, int]]] = Pins(), set()
-        """Keys that hold nothing elsewhere under these pins, with their slice's epoch: another may have lost that."""
+        self._whole: tuple[Pins, dict[tuple[str, int], float]] = Pins(), {}
+        """Keys that hold nothing elsewhere under these pins, with their slice's epoch, for another may have lost that;
+        and until when this is believed."""
         self._recounting: asyncio.Task[None] | None = None
+        self._next_look: asyncio.TimerHandle | None = None
         self._for_later: asyncio.Task[None] | None = None
         self.first = make(address)
         self.count = 1
@@ -86,13 +90,15 @@ class SlicesOfLimiter:
 
     def forked(self) -> None:
         """Make no call any more."""
-        self._recounting = self._for_later = None
+        self._recounting = self._for_later = self._next_look = None
         for at in self._there.values():
             at.calls.forked()
 
     async def close(self, refusal: Refusal) -> None:
         """Release all that is held and refuse those who wait; never longer than half a second."""
         await stop(self._recounting)
+        if self._next_look is not None:
+            self._next_look.cancel()
         await stop(self._for_later)
         await asyncio.gather(*(at.close(refusal) for at in self._there.values()))
 
@@ -235,15 +241,17 @@ class SlicesOfLimiter:
         whole = self._whole[1]
         if len(whole) >= MOST_KEPT:
             whole.clear()
-        whole.add(self._in_epoch(key))
+        whole[self._in_epoch(key)] = monotonic() + KEPT_FOR
         return False
 
     def _may_be_elsewhere(self, key: str) -> bool:
+        if self._whole[0] != self._pins:
+            self._whole = self._pins, {}
+        return self._has_moved(key) and self._whole[1].get(self._in_epoch(key), 0.0) <= monotonic()
+
+    def _has_moved(self, key: str) -> bool:
         pins = self._pins
-        if self._whole[0] != pins:
-            self._whole = pins, set()
-        moved = slice_of_key(key, pins.before) != slice_of_key(key, pins.slices)
-        return (moved or pins.version > FIRST_CHANGE) and self._in_epoch(key) not in self._whole[1]
+        return pins.version > FIRST_CHANGE or slice_of_key(key, pins.before) != slice_of_key(key, pins.slices)
 
     def _in_epoch(self, key: str) -> tuple[str, int]:
         at = self.at(key)
@@ -279,7 +287,7 @@ class SlicesOfLimiter:
             self._recounting = asyncio.create_task(task, name=f"headgate keys of {self._address.name}")
 
     async def _recount(self, pinned: PinnedKeys) -> None:
-        """Look again and again, until none of the keys that wait holds anything elsewhere."""
+        """Look again and again, until none of the keys that wait holds anything elsewhere; and later once more."""
         while True:
             await asyncio.sleep(RECOUNT_EVERY)
             try:
@@ -290,4 +298,8 @@ class SlicesOfLimiter:
                 if self._waiting:
                     continue
             if not any(map(self._may_be_elsewhere, self._waiting)):
-                return
+                break
+        if self._next_look is not None:
+            self._next_look.cancel()
+        if any(map(self._has_moved, self._waiting)):
+            self._next_look = asyncio.get_running_loop().call_later(KEPT_FOR, self._look_again)

@@ -13,6 +13,7 @@ from headgate.core.names import slice_name
 from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate.redis.stores.limiters import HoldCall, LimiterStore
+from headgate.redis.stores.pinned_keys import KeyRecord, PinnedKeyStore
 from tests.sdk.observing import GUARD
 from tests.support.waiting import wait_until
 
@@ -147,6 +148,27 @@ async def test_what_a_dead_holder_of_a_key_had_where_nobody_calls_any_more_comes
         assert answer.answers == ("held",)
         await client.apply("llm", slices=1)
         (await ann.admit(key=key, slots=2, timeout=GUARD)).release()
+
+
+async def test_what_a_process_that_stood_still_says_late_keeps_no_slot_of_a_key(client: headgate.Client) -> None:
+    """Fails where whoever knows that a key holds nothing elsewhere never looks again."""
+    await make(client)
+    async with AsyncExitStack() as stack:
+        limiter = await opened(client, stack)
+        moved = next(key for key in map(str, range(99)) if slice_of_key(key, 4) != slice_of_key(key, 2))
+        hold = await limiter.admit(slots=1, key=moved)
+        await client.apply("llm", slices=2)
+        hold.release()
+        hold = await limiter.admit(slots=2, key=moved, timeout=GUARD)
+        assert await refused_by(limiter, moved, slots=1) == "slots"  # so it is known to hold nothing elsewhere
+        hold.release()
+        store = PinnedKeyStore(client.store.server)
+        own = Address.of(client.namespace, slice_name("llm", slice_of_key(moved, 2)))
+        pinned = await store.pin(own)
+        assert pinned is not None
+        late = KeyRecord(moved, "slots:1")
+        assert await store.join(own, pinned.pins.version, slice_of_key(moved, 4), [late])
+        (await limiter.admit(slots=2, key=moved, timeout=GUARD)).release()
 
 
 async def test_a_hold_is_taken_up_by_its_id_whatever_slice_it_is_at(client: headgate.Client) -> None:
