@@ -41,6 +41,8 @@ class Holder(Application):
         turns: dict[str, Any] = (
             {"order": "deadline"} if rule.by_deadline else {"aging": rule.aging} if rule.bands else {}
         )
+        if rule.reserve:
+            turns["reserve"] = {"0": rule.reserve}
         await self.patiently(
             lambda: self.client.apply(
                 LIMITER, kind="limiter", limits=of_all, key_limits=limits_of(KEY), slices=3, **turns
@@ -98,6 +100,6 @@ class Holder(Application):
         of_all = [(None, self.oracle.of_all.slots)] if self.oracle.of_all else []
         for key, slots in [*((key, KEY.slots) for key in KEYS), *of_all]:
             try:
-                (await self.limiter.admit(key=key, timeout=LEARNS, slots=slots)).release()
+                (await self.limiter.admit(key=key, timeout=LEARNS, slots=slots, band=0)).release()
             except HeadgateError as error:
                 self.oracle.breaks("P4", f"nobody holds anything for {key or ALL}, and {error}")

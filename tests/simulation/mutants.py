@@ -183,6 +183,10 @@ MUTANTS: Final = (
         script=_everywhere("return found or bands[1], found ~= nil", "return found or bands[#bands], found ~= nil"),
     ),
     Mutant(
+        "what is kept of a limiter for the best band is for that alone", "P7", 21, scene="limiters of a cluster",
+        script=_everywhere("most = upto + 0 < band and", "most = upto + 0 > band and"),
+    ),
+    Mutant(
         "what other slices have in hand of a rate is not lent", "P8", 0, scene="rates of a cluster",
         script=_in("rate_lend", ("left = left - has - (", "left = left - (")),
     ),

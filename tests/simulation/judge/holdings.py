@@ -33,6 +33,8 @@ KEY: Final = Limit(3, 0.2, 4)
 OF_ALL, FEW_OF_ALL = Limit(5, 0.5, 9), Limit(3, 0.5, 9)
 RULES: Final = {0: Rule(by_deadline=True), 1: Rule(bands=(0, 1, 2))}
 """By what calls take turns in fifths of all histories; in the others by what is held."""
+RESERVE: Final = 0.3
+"""What a third of those with bands keeps for the best one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -70,6 +72,8 @@ class Holdings(Oracle):
         self.of_all = (FEW_OF_ALL if seed % 5 < 3 else OF_ALL) if seed % 2 else None
         self.in_hand = bool(seed // 2 % 2)
         self.rule = RULES.get(seed % 5, Rule())
+        if self.rule.bands and seed % 3 == 0:
+            self.rule = self.rule._replace(reserve=RESERVE)
         self._turns = Turns(self.rule, self.of_all.slots if self.of_all else None)
         self._held: list[Held] = []
         self._of_ghosts: dict[str, float] = {}

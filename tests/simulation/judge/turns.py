@@ -1,7 +1,7 @@
 """Whose turn it is in the lines of a limiter, counted from when calls came to a slice and what they asked for."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -28,11 +28,13 @@ class Rule(NamedTuple):
         by_deadline: whether the earliest deadline goes first.
         bands: that calls name.
         aging: seconds, or times a limit of all keys, by which a band is passed for each band before it.
+        reserve: the part of limits of all keys that is for the best band alone.
     """
 
     by_deadline: bool = False
     bands: tuple[int, ...] = ()
     aging: float = 0.2
+    reserve: float = 0.0
 
 
 @dataclass(eq=False, slots=True)
@@ -130,6 +132,8 @@ class Turns:
                 one = sight.held[name]
                 other.passed += one.slots if other_name != name else 0
                 other.passed_by_bands += one.slots if other.band != one.band else 0
+        if of_all and self._rule.reserve:
+            yield from self._beyond_reserve([sight.held[name] for name in let_in], sight)
         if not clock_was_set or not (self._rule.by_deadline or self._rule.bands):
             for name in let_in:
                 yield from self._passed(name, before, sight, of_all=of_all)
@@ -137,6 +141,14 @@ class Turns:
             others = [other for other in sight.waiting.values() if other.band == one.band]
             if one.wants_of_all and others == [one] and one.passed_by_bands > self._most_passed(one.band):
                 yield f"others with {one.passed_by_bands} slots before {name} of band {one.band}"
+
+    def _beyond_reserve(self, let_in: Sequence[Asked], sight: HoldSight) -> Iterator[str]:
+        """Return of which band one was let in to what is kept for the best, which may have come in the same call."""
+        best = min(self._rule.bands)
+        others = [one for one in let_in if one.band > best and one.slots]
+        taken = sight.total - sum(one.slots for one in let_in if one.band == best)
+        if others and taken > (self._slots_of_all or 0) * (1 - self._rule.reserve):
+            yield f"one of band {others[0].band} where {taken} slots are held, to what is kept for band {best},"
 
     def _passed(self, name: str, before: HoldSight, sight: HoldSight, *, of_all: bool) -> Iterator[str]:
         """Return before whom one was let in, whose turn it was."""
@@ -174,5 +186,8 @@ class Turns:
         return band * self._rule.aging * (self._slots_of_all or 0)
 
     def _most_passed(self, band: int) -> float:
-        """Return the slots that may go before a band: so much by its number, and once more of each other band."""
-        return self._ahead_of(band) + MOST_TAKEN * (len(self._rule.bands) - 1)
+        """Return the slots that may go before a band: so much by its number, and once more of each other band.
+
+        What is kept for a better one goes before it as long once more.
+        """
+        return self._ahead_of(band) * (2 if self._rule.reserve else 1) + MOST_TAKEN * (len(self._rule.bands) - 1)
