@@ -281,7 +281,9 @@ class UnknownDestination(PolicyError):
         near: names that are known, and nearly the same.
     """
 
-    def __init__(self, destination: str, namespace: str, hint: str = "", near: Sequence[str] = ()) -> None:
+    def __init__(
+        self, destination: str, namespace: str, hint: str = "; headgate status lists them", near: Sequence[str] = ()
+    ) -> None:
         self.destination = destination
         self.namespace = namespace
         self.near = tuple(near)

@@ -337,7 +337,7 @@ async def test_single_messages(redis_url: str, orders: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("explain", "nope"), "there is no destination 'nope'"),
+        (("explain", "nope"), "there is no destination 'nope' in namespace 'default'; headgate status lists them"),
         (("explain", "a{b"), "'{'"),
         (("status", "--namespace", "No Such"), "use 1 to 63 of a-z"),
         (("demo", "--limit", "much"), "'much' is not a size"),

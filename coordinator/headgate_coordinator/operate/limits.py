@@ -52,7 +52,7 @@ async def look(client: Client, name: str, key: str | None) -> tuple[Explanation,
         would = int(found.fields.get("would_wait", 0))
         return found, replace(view, shadows=found.shadows, would_wait=would, shadowed=counts)
     if snapshot is None:
-        raise UnknownDestination(name, client.namespace, "; see headgate status")
+        raise UnknownDestination(name, client.namespace)
     kind = snapshot.fields["kind"]
     raise PolicyError(f"{name!r} is a {kind}, not a limiter, gate or bucket; see headgate explain {name}")
 
