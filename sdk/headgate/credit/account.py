@@ -305,6 +305,13 @@ class CreditAccount:
         self.state.want()
         self._wake.set()
 
+    def yields(self) -> None:
+        """Give back all that nobody waits for here: its session waits at another slice."""
+        if self.state.open and self.credit.in_hand > 0 and not self.outbox.waiting:
+            self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
+            self.state.recalled = True  # so that the same call asks for nothing ahead
+            self.hand_on()
+
     def seek(self) -> None:
         """See whether there is room again, for whoever has no message that waits for it."""
         self.state.seek()

@@ -10,6 +10,7 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from headgate._util.reconnect import until_answered
@@ -335,9 +336,16 @@ class SpreadAccount:
 
     async def _open(self, number: int) -> None:
         part = await self._open_at(Address.of(self.address.namespace, slice_name(self.address.name, number)))
-        part[0].steps.add(self.steps.made)
+        part[0].steps.update({self.steps.made, partial(self._yield_to, part[0])})
         self._parts[number] = part
         self._heed_doubts(part[0])
+
+    def _yield_to(self, account: CreditAccount) -> None:
+        """Have the session give back what it has in hand elsewhere, while it is in line at one slice."""
+        if account.wants and account.state.last.place:
+            for other in self.accounts:
+                if other is not account:
+                    other.yields()
 
     def _heed_doubts(self, account: CreditAccount) -> None:
         credit = account.credit
