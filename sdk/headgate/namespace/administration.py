@@ -223,7 +223,8 @@ class Administration(ABC):
             UnknownDestination: there is no such destination.
             InvalidValue: the reason is empty, longer than 200 characters or not printable.
         """
-        await self._change(destination, Settings(stopped=reason))
+        stopped = f" {reason}" if reason == DEFAULT else reason  # that word alone would let it go on
+        await self._change(destination, Settings(stopped=stopped))
 
     async def unblock(self, destination: str) -> None:
         """Take a :meth:`block` away; one that is not there does not matter.

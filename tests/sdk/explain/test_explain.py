@@ -330,6 +330,8 @@ async def test_it_is_plain_data_for_programs(scene: Scene) -> None:
 
 async def test_stopping_by_hand_names_the_reason_and_can_be_lifted(client: headgate.Client) -> None:
     await client.apply("orders", limit=1000)
+    await client.block("orders", "default")
+    assert (await client.explain("orders")).reason == "it was stopped by hand: default"
     await client.block("orders", "disk is being replaced")
     told = await client.explain("orders")
     assert (told.state, told.cause) == ("stopped", "stopped")
