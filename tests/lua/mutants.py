@@ -5,6 +5,7 @@ python -m tests.lua.mutants settle 'p[14]'  those whose file or test matches
 HEADGATE_CALLS=scripts python -m tests.lua.mutants    the same, and no script is called as a function
 """
 
+import functools
 import json
 import os
 import random
@@ -800,6 +801,7 @@ def copy(target: Path) -> None:
             shutil.copy(ROOT / name, target / name)
 
 
+@functools.cache
 def file_of(test: str) -> Path:
     """Return the one file below tests/lua that has a mutant's test (``test_file::test_name``)."""
     (file,) = (ROOT / "tests" / "lua").rglob(f"{test.partition('::')[0]}.py")

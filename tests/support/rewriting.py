@@ -98,7 +98,8 @@ class RewritingServer(Server):
     def __init__(self, url: str, *rewrites: Rewrite, as_functions: bool = True) -> None:
         super().__init__(parse_url(url))
         self.run: bytes | None = None
-        self._rewritten = functools.cache(functools.partial(_rewrite, rewrites, as_functions and AS_FUNCTIONS))
+        self._rewrites, self._functions = rewrites, as_functions and AS_FUNCTIONS
+        self._sent: dict[str, Script] = {}
 
     async def call(
         self, script: Script, keys: Sequence[bytes], argv: Sequence[Any], after: Sequence[Sequence[Any]] = ()
@@ -106,6 +107,13 @@ class RewritingServer(Server):
         if argv and argv[0] is None and self.run is not None:
             argv = [self.run if b"<" in self.run else self.run + b"!", *argv[1:]]
         return await super().call(self._rewritten(script), keys, argv)
+
+    def _rewritten(self, script: Script) -> Script:
+        """Return it as it is sent. Its hash would be of all its parts at each call, and it has a sum."""
+        found = self._sent.get(script.sha)
+        if found is None:
+            found = self._sent[script.sha] = _rewrite(self._rewrites, self._functions, script)
+        return found
 
     async def burst(self, commands: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:
         """Send no script as it is: one that others loaded would run by the real clock."""

@@ -15,6 +15,7 @@ import execnet.gateway_base
 import execnet.gateway_io
 import pytest
 
+from headgate.redis import scripts
 from tests.support import forked, template
 from tests.support.signals import ignored
 from tests.support.workers.collected import COLLECTED
@@ -56,6 +57,8 @@ def main(door: str, root: str, *arguments: str) -> None:
         gc.disable()  # what is imported stays
         quiet = ("-p", "no:terminal", "-p", "no:cacheprovider", "-n", "0")
         pytest.main([*quiet, *arguments], plugins=[COLLECTED])
+        for name in scripts.script_names():
+            scripts.script(name)  # put together once, as the template of other processes does
         importlib.import_module("hypothesis.strategies").characters(codec="utf-8").validate()  # half a second, kept
         providers: Any = importlib.import_module("hypothesis.internal.conjecture.providers")
         getattr(providers, "_get_local_constants", bool)()  # of our modules, which each process would parse: 0.2 s
