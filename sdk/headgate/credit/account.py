@@ -332,7 +332,10 @@ class CreditAccount:
 
     async def quiet(self) -> None:
         """Wait until nothing is on its way: what waits may then be sent by another account."""
-        await self.steps.until(lambda: not (self.outbox.flight or self.outbox.ready), self._task)
+        task, outbox = self._task, self.outbox
+        # Whoever waits goes on a moment after the step that it waits for: something may be on its way again by then.
+        while task is not None and not task.done() and (outbox.flight or outbox.ready):
+            await self.steps.until(lambda: not (outbox.flight or outbox.ready), task)
 
     def doubt(self) -> None:
         """Take nothing that is in hand, or that comes to one who has nothing, before a look."""

@@ -6,11 +6,14 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 import headgate
 from headgate import CreditTimeout, DestinationFull, InvalidValue, PolicyError
+from headgate._util.tasks import StepCallbacks
 from headgate.core.account.calls import Totals
 from headgate.core.limits.spread import Spread
 from headgate.core.outbox import Outgoing
@@ -164,6 +167,21 @@ async def test_what_was_sent_before_is_settled_before_anything_goes_elsewhere(cl
         assert message.body == "second"
         await message.accept(confirm=True)
         assert (await client.recount("orders")).equal
+
+
+async def test_an_account_is_quiet_once_nothing_is_on_its_way_when_that_is_heard() -> None:
+    """Else what follows a batch is taken out, and goes elsewhere before it. Mutant: the moment of the step counts."""
+    outbox, steps = SimpleNamespace(flight=1, ready=()), StepCallbacks()
+    account = SimpleNamespace(outbox=outbox, steps=steps, _task=asyncio.ensure_future(asyncio.Event().wait()))
+    waiting = asyncio.ensure_future(CreditAccount.quiet(cast("CreditAccount", account)))
+    for flight, after in ((None, 2), (None, None)):
+        await asyncio.sleep(0.01)
+        outbox.flight = flight
+        steps.made()
+        outbox.flight = after
+        await asyncio.sleep(0.01)
+        assert waiting.done() == (after is None)
+    account._task.cancel()
 
 
 async def test_a_change_that_is_taken_back_waits_for_nothing(client: headgate.Client) -> None:
