@@ -223,8 +223,7 @@ class Administration(ABC):
             UnknownDestination: there is no such destination.
             InvalidValue: the reason is empty, longer than 200 characters or not printable.
         """
-        stopped = f" {reason}" if reason == DEFAULT else reason  # that word alone would let it go on
-        await self._change(destination, Settings(stopped=stopped))
+        await self._change(destination, Settings(stopped=f" {reason}" if reason == DEFAULT else reason))  # not lifted
 
     async def unblock(self, destination: str) -> None:
         """Take a :meth:`block` away; one that is not there does not matter.
