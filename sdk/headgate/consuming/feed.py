@@ -252,10 +252,8 @@ class Feed:
         sink, held = self._sink, self.machine.holding.messages
         idle = sink.received == self._received_before and not sink.asked
         self._received_before = sink.received
-        back = sink.take_back(self.settlements, held if idle else max(1, held - keep))
-        for message in back:
-            self.settlements.give_back(message)
-        self.machine.resting = self.machine.resting or bool(back)
+        back = self.settlements.give_back(held if idle else max(1, held - keep))
+        self.machine.resting = self.machine.resting or back
 
     async def _keep(self) -> None:
         while True:
@@ -296,6 +294,11 @@ class Feed:
         call = machine.next(self._loop.time(), doubts=self._strays.after is not None)
         if call is None:
             return False
+        among, made = machine.holding.among, self._make(call)
+        await (patiently(made, among) if among else made)
+        return True
+
+    async def _make(self, call: Call | Exchange[Message]) -> None:
         if isinstance(call, Exchange):
             await self._exchange(call)
         elif call is Call.ATTACH:
@@ -304,9 +307,8 @@ class Feed:
             await self._read_settings()
         elif call is Call.TELL:
             await self._tell_window()
-        elif await self._strays.give_back(self.session, self.id, machine, self._lease.ttl_ms):
-            machine.look_at = 0.0  # what it gave back may come again
-        return True
+        elif await self._strays.give_back(self.session, self.id, self.machine, self._lease.ttl_ms):
+            self.machine.look_at = 0.0  # what it gave back may come again
 
     async def _read_settings(self) -> None:
         self.machine.settings_changed = False
@@ -351,18 +353,16 @@ class Feed:
         """Settle what waits and fetch what fits, in one call."""
         accepted = [message.raw_id for outcome, message, _ in call.going if outcome == "accepted"]
         ids: dict[str, list[bytes]] = {"accepted": accepted, "released": [], "rejected": [], "failed": []}
-        if len(accepted) < len(call.going):
-            for outcome, message, _ in call.going:
-                if outcome != "accepted":
-                    ids[outcome].append(message.raw_id if outcome == "rejected" else message.given_back_id)
+        for outcome, message, _ in call.going if len(accepted) < len(call.going) else ():
+            if outcome != "accepted":
+                ids[outcome].append(message.raw_id if outcome == "rejected" else message.given_back_id)
         began = time.time_ns() if self._tracing is not None else 0
         again = not call.going and self.machine.look_at > 0  # nothing was heard: one look beside those of others
-        settled = self._store.settle(
+        answer = await self._store.settle(
             self.address, self.session, self.id, ttl_ms=self._lease.ttl_ms, fetch=call.fetch, again=again,
             max_messages=call.messages, max_bytes=call.size, after=call.after, waits=call.waits, **ids,
         )  # fmt: skip
-        among = self.machine.holding.among
-        answer, now = await (patiently(settled, among) if among else settled), self._loop.time()
+        now = self._loop.time()
         if answer.code in ("OK", "AGAIN"):
             if answer.epoch != self._strays.epoch:
                 self._strays.answered(answer.epoch)
@@ -372,10 +372,10 @@ class Feed:
             self.settlements.made(call, answer.epoch, answer.stale)
             if not brought:
                 return
-            self.settlements.deliver(messages := answer.messages)
+            surplus = self.settlements.deliver(messages := answer.messages)
             found_all = self.machine.fetched(
-                call, now, len(messages), messages[-1][0] if messages else b"", again_ms=answer.again_ms,
-                beside=answer.beside, repeated=answer.code == "AGAIN", turn=answer.turn, lacks=bool(answer.lacks),
+                call, now, len(messages), messages[-1][0] if messages else b"", beside=answer.beside, turn=answer.turn,
+                repeated=answer.code == "AGAIN", again_ms=answer.again_ms, lacks=bool(answer.lacks), left=surplus > 0,
             )  # fmt: skip
             if found_all and self.machine.look_at and not answer.again_ms:
                 calm = not answer.beside and self._wake_ups.sure(self.address.channels(self.session))

@@ -1,15 +1,14 @@
-"""A feed of a slice has its own turn beside the others, where keys take turns over slices."""
+"""A feed of several under one window has its own turn, and holds nobody up where it hangs."""
 
 import asyncio
 import random
 from collections.abc import Awaitable
-from typing import Final, TypeVar
+from typing import Final
 
 from headgate.core.window import AmongOthers
 
-PATIENCE: Final = 0.05
-"""Seconds for which others leave room for what a call may bring."""
-T = TypeVar("T")
+STOOD: Final = 0.01
+"""Seconds by which a timer comes late where the loop itself stood still; then the answer may be here, unread."""
 
 
 def lot() -> float:
@@ -17,12 +16,22 @@ def lot() -> float:
     return random.random()  # noqa: S311 -- it decides nothing that is secret
 
 
-async def patiently(call: Awaitable[T], among: AmongOthers) -> T:
-    """Await a call, and say so where it is not answered soon."""
-    if not among.is_waited_for:
-        return await call
-    overdue = asyncio.get_running_loop().call_later(PATIENCE, among.overdue)
+async def patiently(call: Awaitable[None], among: AmongOthers) -> None:
+    """Await a call, and tell the others where it is not answered soon, and when it is."""
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def late() -> None:
+        nonlocal timer
+        if loop.time() > timer.when() + STOOD:
+            timer = loop.call_later(among.patience, late)
+        else:
+            among.overdue()
+
+    asked_at = loop.time()
+    timer = loop.call_later(among.patience, late)
     try:
-        return await call
+        await call
     finally:
-        overdue.cancel()
+        timer.cancel()
+    among.answered(loop.time() - asked_at)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from headgate._util.flag import Flag
@@ -111,8 +112,11 @@ class Settlements:
 
     # What comes.
 
-    def deliver(self, messages: Sequence[tuple[bytes, bytes, int]]) -> None:
-        """Take what an answer brought: id, stored message and failed attempts of each."""
+    def deliver(self, messages: Sequence[tuple[bytes, bytes, int]]) -> int:
+        """Take what an answer brought: id, stored message and failed attempts of each; returns how many go back.
+
+        Those that come too late go back, untried, where others were given their room.
+        """
         recall, generation, selects = self._recall, self.generation, self.selects
         held, holding, deliver = self._machine.held, self._machine.holding, self._sink.deliver
         count = size = 0
@@ -133,6 +137,10 @@ class Settlements:
         holding.deliver(count, size)
         if messages and holding.window.bytes != "unlimited":
             holding.fill(max(payload_size(stored) for _, stored, _ in messages))
+        if holding.among is None or not (surplus := holding.among.surplus(islice(reversed(held.values()), count))):
+            return 0
+        self.give_back(surplus)
+        return surplus
 
     def recalled(self, message: Message, attempts: int, trouble: str) -> None:
         """Take a delivery whose payload came from a store, or that waited behind one."""
@@ -203,7 +211,7 @@ class Settlements:
         count = len(outcomes) - before
         self._queued += count
         self.use.note()
-        self._wake()
+        self._stir()
         return len(messages) - count
 
     def _refusal(self, message: Message) -> BaseException:
@@ -263,10 +271,13 @@ class Settlements:
         if self.durable_writes is not None and self._epoch:
             await self.durable_writes.up_to_now(self._epoch, until)
 
-    def give_back(self, message: Message) -> None:
-        """Release a message that nobody has begun."""
-        message.settled = True
-        self._queue("released", message, None)
+    def give_back(self, most: int) -> bool:
+        """Release up to so many messages that nobody has begun, the newest first; returns whether there were any."""
+        back = self._sink.take_back(self, most)
+        for message in back:
+            message.settled = True
+            self._queue("released", message, None)
+        return bool(back)
 
     def made(self, call: Exchange[Message], epoch: int, stale: int) -> None:
         """Tell those who wait that the settlements of a call are made; of ``stale`` Redis knew no delivery.
@@ -357,7 +368,12 @@ class Settlements:
         if future is not None or outcome != "accepted":  # here, or where it goes back to, somebody waits for it
             self._machine.hurries = True
         self._queued += 1
+        self._stir()
+
+    def _stir(self) -> None:
         self._wake()
+        if (among := self._machine.holding.among) is not None:
+            among.settles()
 
     def _die(self, message: Message, reason: str, attempts: int, future: Future | None) -> None:
         """Move a message to the dead letters, and settle it once it is there; at once where there is no such place."""

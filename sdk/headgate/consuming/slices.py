@@ -84,9 +84,10 @@ class Slices:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        if self._in_turn():  # nothing is fetched of one slice before the others have their part
+        if self._missing():  # the first leaves the others their part from its first fetch on
             self._shared = self.first.share(self._takers)
-            self._shared.is_held = self._shared.in_turn = True
+            if self._registry.fields(self.first.address).get("fair_by"):  # and fetches nothing before they do
+                self._shared.is_held = self._shared.in_turn = True
         try:
             await self._registry.follow(self.first.address, self._changed)
             if everywhere:  # there may be more since it was read; from now on those who make one see this subscription
@@ -104,9 +105,6 @@ class Slices:
             if self._shared is not None:
                 self._shared.is_held = False
                 self._shared.freed()
-
-    def _in_turn(self) -> bool:
-        return bool(self._registry.fields(self.first.address).get("fair_by") and self._missing())
 
     @property
     def is_slow(self) -> bool:
@@ -180,27 +178,31 @@ class Slices:
                 self._end(error)
 
     async def _widen(self) -> None:
+        """Open the feeds of all slices that have none, together: whoever waits for one waits for no other."""
         away: CoordinatorUnavailable | None = None
         tried = set[Address]()
         while missing := [one for one in self._missing() if one not in tried and not self.is_closed]:  # more may come
-            tried.add(address := missing[0])
-            if self._shared is None:
-                self._shared = self.first.share(self._takers)
-            try:
-                feed = await self._open(address, self._shared)
-            except CoordinatorUnavailable as error:  # those after it may answer
-                away = error
-                continue
-            if self.is_closed:
-                await feed.close()
-                return
-            feed.settlements.use = self.first.use.include(feed.use)
-            feed.on_end = lambda _, error: self._end(error)
-            feed.on_slow = lambda _: self.first.on_slow(self.first)
-            self.feeds.append(feed)
+            tried.update(missing)
+            shared = self._shared = self._shared or self.first.share(self._takers)
+            joining = [self._join(address, shared) for address in missing]
+            for error in await asyncio.gather(*joining, return_exceptions=True):
+                if isinstance(error, CoordinatorUnavailable):
+                    away = error
+                elif error is not None:
+                    raise error
         self._look_at_pace()
         if away is not None:
             raise away
+
+    async def _join(self, address: Address, shared: SharedWindow) -> None:
+        feed = await self._open(address, shared)
+        if self.is_closed:
+            await feed.close()
+            return
+        feed.settlements.use = self.first.use.include(feed.use)
+        feed.on_end = lambda _, error: self._end(error)
+        feed.on_slow = lambda _: self.first.on_slow(self.first)
+        self.feeds.append(feed)
 
     def _end(self, error: BaseException) -> None:
         """End with one of the feeds: a consumer that leaves out a slice would leave messages there for ever."""

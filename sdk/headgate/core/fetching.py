@@ -69,10 +69,11 @@ class WindowUse:
     def configure(self, window: Window) -> None:
         """Change the window, which is open at once; below what is held, nothing more comes until enough is settled."""
         self.window = window
-        most, most_bytes = self._most()
+        most, most_bytes = self.most()
         self._open, self._open_bytes = max(0, most - self.messages), max(0, most_bytes - self.bytes)
 
-    def _most(self) -> tuple[int, int]:
+    def most(self) -> tuple[int, int]:
+        """Return the messages and bytes that the whole window is, or one reply where it has no bound."""
         window = self.window
         return (
             MAX_FETCH if window.messages == "unlimited" else int(window.messages),
@@ -86,7 +87,7 @@ class WindowUse:
             return 0, 0
         if window.mode == "pull":
             return (1, FETCH_BYTES) if asked and not self.messages else (0, 0)
-        most, most_bytes = self._most()
+        most, most_bytes = self.most()
         free = most if window.messages == "unlimited" else most - self.messages
         free_bytes = most_bytes if window.bytes == "unlimited" else most_bytes - self.bytes
         if free - self._open >= max(1, int(most * window.top_up)):
@@ -157,10 +158,10 @@ class Fetching(Generic[T]):
     """
 
     def __init__(self, holding: Allowance, lease: Lease, demand: Demand, recalling: Sized) -> None:
-        self.holding = holding
         self.lease = lease
         self.demand = demand
         self.outcomes: list[tuple[Any, T, Any]] = []
+        self._hold(holding)
         self.held: dict[bytes, T] = {}
         self.closing = self.resting = self.lost_reply = self.reattach = self.hurries = False
         self.settings_changed = self.window_known = True
@@ -232,7 +233,8 @@ class Fetching(Generic[T]):
         if self.outcomes and self._settled_since == math.inf:
             self._settled_since = now
         if self.leads is not None and not self.lost_reply:
-            self.holding, self.leads = self.leads(self.held.values()), None
+            self._hold(self.leads(self.held.values()))
+            self.leads = None
         if self.reattach:  # first: nothing else is answered before
             return Call.ATTACH
         if self.settings_changed:  # before messages, for they say what is done with those that failed
@@ -272,7 +274,7 @@ class Fetching(Generic[T]):
         late = now >= call.asked_at + self.lease.ttl
         self.lost_reply, self._unanswered = late and call.fetch > 0, 0
         if self.holding.among is not None:
-            self.holding.among.answered()
+            self.holding.among.answered(now - call.asked_at)
         self._flushed_at, self._settled_since = now, math.inf
         outcomes, held, going = self.outcomes, self.held, call.going
         for _, message, _ in going:
@@ -288,14 +290,12 @@ class Fetching(Generic[T]):
         """Take note that the lease was over when a call came: what was held is others'."""
         self.lost_reply = False
         self._flushed_at = now
-        if self.holding.among is not None:
-            self.holding.among.answered()
         self.holding.release(0)
         self.reattach = self.settings_changed = True
 
     def fetched(
         self, call: Exchange[T], now: float, brought: int, last: bytes, *, again_ms: int, beside: bool, repeated: bool,
-        turn: float | None = None, lacks: bool = False,
+        turn: float | None = None, lacks: bool = False, left: bool = False,
     ) -> bool:  # fmt: skip
         """Take note of what a call brought; returns whether that was all there is.
 
@@ -309,8 +309,9 @@ class Fetching(Generic[T]):
             repeated: whether these are what an earlier call brought, whose reply was lost.
             turn: see :meth:`AmongOthers.took`.
             lacks: likewise.
+            left: whether some of it goes back, so that it may be had again.
         """
-        found_all = call.messages > 0 and brought < call.messages
+        found_all = not left and call.messages > 0 and brought < call.messages
         if call.messages and self.holding.among is not None:
             self.holding.among.took(brought, turn, rests=found_all and again_ms != MORE_MS and not lacks, lacks=lacks)
         if found_all:
@@ -330,6 +331,11 @@ class Fetching(Generic[T]):
             self.look_at = 0.0
             return False  # this was asked before somebody wanted to know
         return found_all
+
+    def _hold(self, holding: Allowance) -> None:
+        self.holding = holding
+        if holding.among is not None:
+            holding.among.outcomes = self.outcomes
 
     def _rests(self) -> bool:
         if self.resting and self.demand.resumes:

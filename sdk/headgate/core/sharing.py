@@ -1,14 +1,18 @@
 """A shared window is one for several destinations, whose fetches take turns; each is served in turn from one buffer."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from headgate.core.fetching import WindowUse
 from headgate.core.limits.turns_over_slices import SliceTurn, part_of
-from headgate.core.window import LINGER, LINGER_SHARED, Allowance, Window
+from headgate.core.window import LINGER, LINGER_SHARED, Allowance, Delivery, Window
 
 T = TypeVar("T")
+PATIENCE: Final = 0.04
+"""Seconds for which others leave the room that a call may free, or use: then it is late."""
+LATE: Final = 4
+"""Times as long as a destination takes as a rule, after which a call is late, if that is more."""
 _NONE: Final = (0, 0)
 
 
@@ -28,8 +32,12 @@ class SharedWindow:
 
     Slices whose keys take turns share it by these, and the first in line is the one that came least far.
 
+    Where a call is late, the others go on without what it may bring, and with the room of what is settled there. If it
+    brings something after all that has no room beside theirs, that goes back, untried.
+
     Attributes:
         total: what they hold, under the window that they share.
+        late: those whose call is not answered in time.
         in_turn: whether keys take turns at them.
         turn: how far those came that fetch.
         short: those that wait for their part of a rate, which leave the others no more than theirs.
@@ -41,6 +49,7 @@ class SharedWindow:
         self.line: dict[Share, None] = {}
         self.under_way: dict[Share, int] = {}
         self.short: dict[Share, None] = {}
+        self.late: dict[Share, None] = {}
         self.in_turn = self.is_held = False
         self.turn = 0.0
         self._takers = takers
@@ -64,27 +73,56 @@ class SharedWindow:
         """Return how much of the room is for a share, whose turn it is."""
         messages, size = self.room(going, going_bytes)
         if messages and self.in_turn:
-            idle = not self.total.messages  # then it does not wait for a slice that is late
+            idle = self.total.messages <= self._apart()[0]  # then it does not wait for a slice that is late
             others = {**self.line, **self.under_way, **self.short}
             messages = part_of(share.turn, [one.turn for one in others if not one.turn.is_out(idle=idle)], messages)
         return (messages, size) if messages else _NONE
 
     def room(self, going: int, going_bytes: int) -> tuple[int, int]:
         """Return the room there is beside the fetches under way, once these have been settled."""
-        total = self.total
-        if self.is_held or (self.under_way and total.window.bytes != "unlimited"):
+        total, fetching = self.total, self._fetching()
+        if self.is_held or (fetching and total.window.bytes != "unlimited"):
             return _NONE  # a fetch may bring a message that crosses the window: one at a time, one such message
-        fetching = sum(self.under_way.values())
-        beside = fetching - going
+        apart, apart_bytes = self._apart()
+        beside, gone = fetching - going - apart, going_bytes + apart_bytes
         total.messages += beside
-        total.bytes -= going_bytes
+        total.bytes -= gone
         try:
             messages, size = total.room(self._takers.asked)
         finally:
             total.messages -= beside
-            total.bytes += going_bytes
+            total.bytes += gone
         messages = min(messages, self._takers.room(messages + fetching) - fetching) if messages else 0
         return (messages, size) if messages > 0 else _NONE
+
+    def surplus(self, newest: Iterable[Delivery]) -> int:
+        """Return how many of the newest deliveries have no room beside what the others have and fetch."""
+        total, fetching, (apart, apart_bytes) = self.total, self._fetching(), self._apart()
+        window, (most, most_bytes) = total.window, total.most()
+        beyond = fetching - self._takers.room(fetching)
+        if window.messages != "unlimited":
+            beyond = max(beyond, total.messages + fetching - apart - most)
+        size = total.bytes - apart_bytes + (most_bytes if fetching else 0)
+        count = 0
+        for delivery in newest:
+            size -= delivery.size
+            if count >= beyond and (window.bytes == "unlimited" or size < most_bytes):
+                break
+            count += 1
+        return count
+
+    def _fetching(self) -> int:
+        """Return how many messages are being fetched by those that are not late."""
+        if not self.late:
+            return sum(self.under_way.values())
+        return sum(messages for share, messages in self.under_way.items() if share not in self.late)
+
+    def _apart(self) -> tuple[int, int]:
+        """Return the messages and bytes that are settled here, while Redis does not answer soon that it knows."""
+        if not self.late:
+            return _NONE
+        sizes = [message.size for share in self.late for _, message, _ in share.outcomes]
+        return len(sizes), sum(sizes)
 
 
 class Share:
@@ -95,9 +133,14 @@ class Share:
         bytes: their bytes.
         turn: how far it came in the turns of the keys there.
         is_busy: whether a call is under way there, so that none can begin.
+        outcomes: settlements on their way out.
     """
 
+    outcomes: Sequence[tuple[Any, Delivery, Any]] = ()
+
     def __init__(self, of: SharedWindow, wake: Callable[[], None], turn: float = 0.0) -> None:
+        self._usual, self._surplus = 0.0, 0
+        self._came_late = False
         self.of = of
         self.wake = wake
         self.messages = self.bytes = 0
@@ -115,9 +158,9 @@ class Share:
         return self
 
     @property
-    def is_waited_for(self) -> bool:
-        """Whether others leave it its turn."""
-        return self.of.in_turn
+    def patience(self) -> float:
+        """Seconds after which a call is late."""
+        return max(PATIENCE, LATE * self._usual)
 
     def configure(self, window: Window) -> None:
         """Leave the window as it is: it is changed for all together."""
@@ -148,8 +191,8 @@ class Share:
         self.of.total.messages -= self.messages
         self.of.total.bytes -= self.bytes
         self.messages = self.bytes = 0
-        self.of.line.pop(self, None)
-        self.of.short.pop(self, None)
+        for shares in (self.of.line, self.of.short, self.of.late):
+            shares.pop(self, None)
         self.release(0)
 
     def ask(
@@ -166,6 +209,8 @@ class Share:
         """
         if again:
             return self.reserved, 1
+        if self in self.of.late:  # its call comes again
+            return _NONE
         if due:
             if self.turn.rests:
                 self.turn.catch_up(self.of.turn)
@@ -177,6 +222,7 @@ class Share:
     def reserve(self, messages: int) -> None:
         """Note that that many messages are being fetched; the next in line may have what is left."""
         self.of.line.pop(self, None)
+        self._came_late = False
         if self.turn.rests:  # it fetches beside what it settles, without having been in line
             self.turn.catch_up(self.of.turn)
         self.of.under_way[self] = self.turn.fetching = messages
@@ -197,6 +243,8 @@ class Share:
 
     def free(self, _asked: int) -> tuple[int, int]:
         """Return whether to look again when it is time to: not while others have their turn, nor without room."""
+        if self in self.of.late:
+            return _NONE
         if self not in self.of.line:
             return (1, 1)
         return self.of.room_for(self, 0, 0) if self.of.first() is self else _NONE
@@ -205,7 +253,8 @@ class Share:
         """Count what a fetch brought; see :meth:`AmongOthers.took`."""
         self.of.in_turn = turn is not None
         if turn is not None:
-            self.turn.took(messages, turn)
+            kept, self._surplus = messages - self._surplus, 0
+            self.turn.took(kept, turn * kept / messages if messages else turn)
         self.turn.rests = rests
         self.of.short.pop(self, None)
         if lacks:
@@ -218,11 +267,26 @@ class Share:
     def overdue(self, *, away: bool = False) -> None:
         """Note that a call is not answered soon: the others need not wait for what it may bring."""
         self.turn.is_late, self.turn.is_away = True, self.turn.is_away or away
+        self.of.late[self] = None
         self.of.freed()
 
-    def answered(self) -> None:
-        """Note that a call was answered."""
+    def settles(self) -> None:
+        """Have the others use the room of what is settled here, where a call is late that would say so."""
+        if self in self.of.late:
+            self.of.freed()
+
+    def answered(self, took: float) -> None:
+        """Note that a call was answered after so many seconds; one that hung says little of others."""
+        self._usual += (min(took, 2 * self.patience) - self._usual) / 4
+        if self in self.of.late:
+            del self.of.late[self]
+            self._came_late = True
         self.turn.answers(self.of.turn)
+
+    def surplus(self, newest: Iterable[Delivery]) -> int:
+        """Return how many of the newest deliveries came too late: others were given their room."""
+        self._surplus = self.of.surplus(newest) if self._came_late else 0
+        return self._surplus
 
 
 def _due(share: Share) -> float:

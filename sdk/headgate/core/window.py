@@ -1,5 +1,6 @@
 """A window says how many messages and bytes a consumer may hold unsettled; a fetch has other bounds beside it."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
@@ -191,9 +192,12 @@ class Allowance(Protocol):
 class AmongOthers(Protocol):
     """A share of a window stands among the others, whose turns go by keys where keys take turns over slices."""
 
+    outcomes: Sequence[tuple[Any, "Delivery", Any]]
+    """Settlements on their way out."""
+
     @property
-    def is_waited_for(self) -> bool:
-        """Whether others leave it its part."""
+    def patience(self) -> float:
+        """Seconds after which a call is late: the others need not wait for what it settles, and may bring."""
 
     def took(self, messages: int, turn: float | None, *, rests: bool, lacks: bool = False) -> None:
         """Count what a fetch brought.
@@ -208,8 +212,14 @@ class AmongOthers(Protocol):
     def calls(self, *, begins: bool) -> None:
         """Note that a call begins, or that none is under way: whoever calls cannot fetch meanwhile."""
 
-    def answered(self) -> None:
-        """Note that a call that settles or fetches was answered."""
+    def answered(self, took: float) -> None:
+        """Note that a call was answered after so many seconds."""
+
+    def surplus(self, newest: Iterable["Delivery"]) -> int:
+        """Return how many of the newest deliveries came too late: others were given their room."""
+
+    def settles(self) -> None:
+        """Note that there is one settlement more on its way out."""
 
     def overdue(self, *, away: bool = False) -> None:
         """Note that a call is not answered soon; ``away``: that Redis does not answer."""

@@ -101,14 +101,16 @@ class SessionDestinations:
         return Observer(context.store, context.links, address, context.session, self._listeners, context.losses)
 
     @contextlib.asynccontextmanager
-    async def opening(self, destination: str) -> AsyncIterator[None]:
+    async def opening(self, destination: str, *, alone: bool = True) -> AsyncIterator[None]:
         """Open one thing at a time, within a bound that holds for who waits for his turn too.
+
+        Not ``alone`` is a feed of a slice: where its master is away, nothing else of the session waits for that.
 
         Raises:
             CoordinatorUnavailable: it took too long.
         """
         try:
-            async with asyncio.timeout(OPEN_WITHIN), self.lock:
+            async with asyncio.timeout(OPEN_WITHIN), self.lock if alone else contextlib.nullcontext():
                 yield
         except TimeoutError as error:
             if isinstance(error, HeadgateError):

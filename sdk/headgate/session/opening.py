@@ -174,7 +174,7 @@ class ConsumerOpener:
             ensure = destinations.ensure(address, (kind,))
             owner = FeedOwner(presence.next_number, ensure, destinations.ensure_messages, self._closes(presence))
             feed = Feed(destinations.context, address, first.terms, owner, sink, shared=shared)
-            async with destinations.opening(first.address.name):
+            async with destinations.opening(first.address.name, alone=False):
                 presence.kind = await ensure(False)
                 presence.join(feed)
                 try:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import Window
-from headgate.core.sharing import RoundRobin, Share, SharedWindow
+from headgate.core.sharing import PATIENCE, RoundRobin, Share, SharedWindow
 from tests.support.extent import examples
 
 SIZE = 10
@@ -139,3 +139,131 @@ def test_a_rotation_serves_its_lanes_in_turn() -> None:
     lanes[2].append("c")
     lanes[1].append("b")
     assert sorted(rotation.popleft() for _ in range(2)) == ["b", "c"]
+
+
+class Message:
+    raw_id, size = b"", SIZE
+
+
+class Slice:
+    """A destination with messages without end, whose answers come when the test says so."""
+
+    def __init__(self, window: SharedWindow) -> None:
+        self.share = Share(window, lambda: None)
+        self.settled: list[tuple[str, Message, None]] = []
+        self.share.outcomes = self.settled
+        self.in_hand = self.fits = 0
+
+    def begin(self) -> int:
+        """Begin a call, if none is under way; returns how many messages it is to fetch."""
+        room = 0
+        if not self.share.is_busy:
+            room, size = self.share.ask(len(self.settled), SIZE * len(self.settled))
+            self.fits = -(-size // SIZE)  # with the one that crosses
+            self.share.calls(begins=bool(room or self.settled))
+            if room:
+                self.share.reserve(room)
+        return room
+
+    def settle(self) -> None:
+        if self.in_hand:
+            self.in_hand -= 1
+            self.settled.append(("accepted", Message(), None))
+
+    def answer(self, most: int) -> None:
+        share = self.share
+        if share.is_busy:
+            share.answered(0.001)
+            came = min(share.reserved, self.fits, most)
+            share.settle(len(self.settled), SIZE * len(self.settled))
+            self.settled.clear()
+            share.deliver(came, SIZE * came)
+            back = share.surplus([Message()] * came)
+            self.settled.extend([("released", Message(), None)] * back)
+            self.in_hand += came - back
+            share.release(came)
+            share.calls(begins=False)
+
+    def late(self) -> None:
+        if self.share.is_busy:
+            self.share.overdue()
+
+
+@settings(max_examples=examples(400))
+@given(
+    st.integers(1, 10),
+    st.one_of(st.just("unlimited"), st.integers(1, 60)),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["begin", "begin", "answer", "answer", "settle", "late"]),
+            st.integers(0, 2),
+            st.integers(0, 9),
+        ),
+        max_size=60,
+    ),
+)
+def test_those_that_answer_go_on_and_nobody_has_more_in_hand_than_the_window(
+    most: int, size: int | str, steps: list[tuple[str, int, int]]
+) -> None:
+    """Mutants: what is settled, or fetched, where no answer comes counts; what comes late is kept."""
+    shared = SharedWindow(Window(messages=most, bytes=size), Takers())
+    slices = [Slice(shared) for _ in range(3)]
+    for step, number, amount in steps:
+        one = slices[number]
+        getattr(one, step)(*([amount] if step == "answer" else []))
+        in_hand = sum(one.in_hand for one in slices)
+        assert in_hand <= most
+        assert size == "unlimited" or SIZE * in_hand < int(size) + SIZE
+    for one in (slices[2], *slices[:2] * 3):  # one may be in line until the other is late
+        for _ in range(most):
+            one.settle()
+        one.begin()
+        if one is not slices[2]:
+            one.late()
+            continue
+        for _ in range(2):
+            one.answer(0)
+            one.begin()
+        one.answer(0)
+    assert not sum(one.in_hand for one in slices)
+    assert slices[2].begin() >= most / 2, "two hang with all that they had and were asked for, and the third goes on"
+
+
+def test_what_is_settled_where_no_answer_comes_wakes_whoever_is_first_in_line() -> None:
+    """Mutant: the others hear nothing of it."""
+    shared = SharedWindow(Window(messages=4), Takers())
+    one, two = Topic(shared), Topic(shared)
+    assert one.fetch()
+    one.answer(4)
+    assert not two.fetch()
+    one.share.calls(begins=True)
+    one.share.settles()
+    assert not two.woken, "a call is under way, and not late"
+    one.share.overdue()
+    before = two.woken
+    one.share.settles()
+    assert two.woken > before
+
+
+def test_a_call_is_late_after_a_multiple_of_what_is_usual_there() -> None:
+    """Mutants: it is late after the same time everywhere; one call that hung makes it patient."""
+    share = Topic(SharedWindow(Window(messages=4), Takers())).share
+    assert share.patience == PATIENCE
+    share.answered(60.0)
+    assert share.patience <= 2 * PATIENCE
+    for _ in range(20):
+        share.answered(0.1)
+    assert share.patience > 3 * 0.1
+
+
+def test_what_comes_late_counts_for_turns_as_far_as_it_is_kept() -> None:
+    """Mutant: what goes back counts, too."""
+    shared = SharedWindow(Window(messages=4), Takers())
+    one, two = Slice(shared), Slice(shared)
+    assert one.begin() == 4
+    one.late()
+    assert two.begin() == 4
+    one.answer(4)
+    assert one.in_hand == 0
+    one.share.took(4, 2.0, rests=False)
+    assert one.share.turn.reached == 0

@@ -97,7 +97,7 @@ class Consumer:
         if most := share.reserved:
             given, turn = self.queue.slices[number].take(most)
             share.calls(begins=False)
-            share.answered()
+            share.answered(0.001)
             share.deliver(given, given)
             share.release(given)
             share.took(given, turn, rests=given < most)
