@@ -14,7 +14,11 @@ _ALONE: Final[Mapping[str, tuple[str, frozenset[str], str]]] = {
     "hard_bytes": ("hard_limit", frozenset({""}), _LEVEL),
     "enforce": ("enforce", frozenset({"", "always", "off"}), "set it to always or off, which hold over all slices"),
     "confirm": ("confirm", frozenset({""}), _ONE),
-    "shadow": ("shadow", frozenset({""}), "try the limit in a namespace beside, with one slice"),
+    "shadow": (
+        "shadow",
+        frozenset({""}),
+        "let headgate pipeline recommend say what all slices needed, or try it at one slice",
+    ),
 }
 """Fields that each slice would keep for itself: the setting of each, its values that say nothing, and what to do."""
 
