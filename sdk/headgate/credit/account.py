@@ -34,6 +34,8 @@ from headgate.waits import Waits, outcome_of
 CLOSE_WITHIN: Final = 0.5
 _STOPS: Final = frozenset({"stopped", "held_off", "spreading"})
 """Settings with which nobody is let in."""
+USED_WITHIN: Final = 0.2
+"""Seconds without use after which credit is idle that another slice waits for; within one slice Redis asks so often."""
 HINTS: Final = frozenset(
     {"credit", "recall", "first", "released", "deadlock", "references", "settings", "removed", backend.AGAIN}
 )
@@ -216,7 +218,7 @@ class CreditAccount:
                 epoch, inc, granted, granted_m = map(int, words[1:5])
                 self.state.hear_grant(epoch, inc, granted, granted_m)
             case "recall":
-                if not self.state.hear_recall(*map(int, words[1:4]), owed=words[4:] == ["owed"]):
+                if self.closed or not self._recalled(words, owed=words[4:] == ["owed"]):
                     return
             case "released":
                 self.confirmations.hear(words)
@@ -237,6 +239,12 @@ class CreditAccount:
                 if self._calls.durable_writes is not None:
                     self._calls.durable_writes.let_go()  # there is nothing any more that could be lost
         self._calls.stir()
+
+    def _recalled(self, words: list[str], *, owed: bool) -> bool:
+        """Take in that others wait; where they do at another slice, see soon what has not been used since."""
+        if owed and self.credit.in_hand > 0:
+            self._loop.call_later(USED_WITHIN, self._hear, words[:4])
+        return self.state.hear_recall(*map(int, words[1:4]), owed=owed)
 
     # What producers, gates and stores ask of it.
 

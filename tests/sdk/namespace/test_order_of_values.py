@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
@@ -17,10 +16,8 @@ from headgate._util.tasks import StepCallbacks
 from headgate.core.account.calls import Totals
 from headgate.core.limits.spread import Spread
 from headgate.core.outbox import Outgoing
-from headgate.credit import account
 from headgate.credit.account import CreditAccount
 from headgate.message import encode
-from headgate.options import SessionOptions
 from headgate.redis.keys import Address, PoolAddress
 from headgate.redis.stores.pools import PoolStore
 from headgate.redis.stores.spreads import SpreadStore
@@ -93,20 +90,6 @@ async def test_messages_of_one_value_go_to_one_slice_whoever_sends_them(
         without = [await producers[0].send("x") for _ in range(10)]
         assert len({receipt.slice for receipt in without}) == 1, "what has no value goes by its producer"
         assert producers[0].destination == "orders"
-
-
-async def test_a_session_that_waits_at_one_slice_gives_back_at_once_what_it_has_at_others(
-    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody asks it for what its other values do not use, and that does not go back for being idle either."""
-    monkeypatch.setattr(account, "HINTS", account.HINTS - {"recall"})
-    of = SessionOptions.of
-    monkeypatch.setattr(SessionOptions, "of", lambda *options: replace(of(*options), idle=2 * GUARD))
-    await client.apply("orders", kind="queue", limit=100_000, slices=3, order_by="header:customer")
-    async with client.session("a") as a:
-        producer = await a.producer("orders")
-        for number in range(9):  # the last one needs what is in hand at other slices
-            await producer.send(b"x" * 10_000, headers={"customer": number % VALUES}, timeout=GUARD)
 
 
 async def test_another_number_of_slices_keeps_the_order_while_all_goes_on(
