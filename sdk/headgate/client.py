@@ -200,7 +200,8 @@ class Client(Administration):
             )
             return replace(explained, deadlock=deadlock)
         if key is not None:
-            raise InvalidValue(f"{destination!r} is a {snapshot.fields['kind']}: limiters have keys", setting="key")
+            text = f"{destination!r} is a {snapshot.fields['kind']}; `headgate state` shows a key of a gate or a bucket"
+            raise InvalidValue(text, setting="key")
         if producer and not snapshot.own:
             raise InvalidValue(f"session {producer!r} neither sends to {destination!r} nor consumes it")
         sessions, deadlock = await asyncio.gather(

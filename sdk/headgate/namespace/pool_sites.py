@@ -183,11 +183,11 @@ async def forget_site(server: Backend, pool: PoolAddress, site: str) -> int:
     """
     store = PoolStore(server)
     if not (fields := await store.fields(pool)):
-        raise PolicyError(f"there is no pool {pool.name!r}")
+        raise PolicyError(f"there is no pool {pool.name!r}; headgate status lists them")
     parts = [part.site for part in await site_parts(server, pool, fields, await store.members(pool, match="@*"))]
     if site not in parts:
         raise PolicyError(f"no site {site!r} has a part of pool {pool.name!r}; {', '.join(parts) or 'none'} has")
     code, _, size, _, _ = await PoolSiteStore(server).account(pool, site, mode="forget")
     if code == "UNKNOWN":
-        raise PolicyError(f"there is no pool {pool.name!r}")
+        raise PolicyError(f"there is no pool {pool.name!r}; headgate status lists them")
     return size

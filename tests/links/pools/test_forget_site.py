@@ -30,7 +30,7 @@ async def test_what_a_lost_site_held_is_free_once_an_operator_says_so(three_site
     assert unsure.exit_code == 2
     assert "--gone" in unsure.output
     for pool, site, why in (
-        ("order", "berlin", "there is no pool 'order'"),
+        ("order", "berlin", "there is no pool 'order'; headgate status lists them"),
         ("orders", "berlim", "no site 'berlim' has a part of pool 'orders'; berlin has"),
         ("orders", "rome", "no site 'rome' has a part of pool 'orders'; berlin has"),
         ("orders", "@berlin", "no site '@berlin' has a part of pool 'orders'; berlin has"),

@@ -279,6 +279,8 @@ async def test_the_view_of_one_consumer(scene: Scene, window: str, holds: int, s
     assert told.reason.startswith("in.1 ")
     with pytest.raises(InvalidValue, match=r"no consumer 'none\.1'"):
         await scene.client.explain("orders", consumer="none.1")
+    with pytest.raises(InvalidValue, match="is a queue; `headgate state` shows a key of a gate or a bucket"):
+        await scene.client.explain("orders", key="tenant")
     with pytest.raises(InvalidValue, match="session 'none'"):
         await scene.client.explain("orders", producer="none")
 
