@@ -17,6 +17,7 @@ from headgate.core.addresses.pattern import WILDCARDS, Pattern
 from headgate.core.names import MAX_NAME_BYTES, decode_name, encode_name, is_slice, read_name
 from headgate.core.selector.wanted import AS_IT_IS
 from headgate.errors import AccessDenied, InvalidName, PolicyError, TooManySubscriptions
+from headgate.options import MAX_TTL
 from headgate.redis.backend import call
 from headgate.redis.keys import Address, index_keys, parse_key
 from headgate.redis.replies import Account, record
@@ -27,6 +28,8 @@ UNLISTED: Final = "reply~"
 """How the names begin of what nodes make for one link each: such a topic is in no index, so no pattern matches it."""
 PLACEHOLDER: Final = "wildcard~"
 """The prefix of the session that holds a new subscription until its consumer is there."""
+STANDS_IN: Final = 6
+"""Leases for which it does: a consumer comes to many slices, and topics, one after another."""
 _log = logging.getLogger("headgate")
 _ALIVE: Final = "0"  # in a subscription's record, as `until`
 
@@ -327,8 +330,8 @@ class TopicIndex:
     async def _subscribe(self, address: Address, one: "_StandIn", what: str) -> None:
         """Make a subscription without a consumer of its own.
 
-        A paused consumer stands in. A durable subscription outlives it; another one lives until its
-        lease ends, by when the consumer that it stands in for has attached, or is dead.
+        A paused consumer stands in. A durable subscription outlives it; another one lives until its lease ends, by
+        when the consumer that it stands in for has attached, or is dead.
         """
         try:
             code = await self._stand_in(address, one)
@@ -352,7 +355,7 @@ class TopicIndex:
                 subscription=one.subscription,
                 durable=one.durable,
                 window="paused",
-                ttl_ms=one.ttl_ms,
+                ttl_ms=min(STANDS_IN * one.ttl_ms, round(MAX_TTL * 1000)),
                 selector=one.selector,
             )
             if code != "GONE":

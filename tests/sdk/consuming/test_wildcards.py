@@ -304,7 +304,7 @@ async def test_a_topic_whose_hint_is_lost_is_found_by_looking(
 
 async def test_a_subscription_whose_consumer_never_comes_goes_with_its_lease(client: headgate.Client) -> None:
     """Its host died between the topic's being made and its joining it."""
-    entry = WildcardSubscription(Pattern.parse("news.*"), "audit", durable=False, ttl_ms=1000)
+    entry = WildcardSubscription(Pattern.parse("news.*"), "audit", durable=False, ttl_ms=200)
     await TopicIndex(client.store).keep(client.namespace, entry, "dead~1")
     await topics(client, "news.eu")
     async with client.session("s") as session:

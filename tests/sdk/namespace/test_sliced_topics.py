@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -219,6 +220,35 @@ async def test_slices_that_were_made_just_before_who_subscribes_was_there_are_fo
         for producer in producers:
             await producer.send("x", timeout=GUARD)
         await drain(consumer, 3)
+
+
+async def test_a_slice_that_a_consumer_comes_to_after_a_lease_has_kept_what_was_sent(
+    client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes to one slice after another. Mutant: whoever stands in for it there has a lease like its own."""
+    await client.apply("events", kind="topic")
+    start, sent, clock = Feed.start, asyncio.Event(), f"{client.namespace}:clock".encode()
+    server = client.store.server
+
+    async def late(feed: Feed) -> None:
+        if feed.address.name == "events#1":
+            await sent.wait()
+            await server.command(clock, "SET", clock, "", "PX", 2500)
+            await wait_until(partial(is_over, feed.address), description="more than a lease passed")
+        await start(feed)
+
+    async def is_over(part: Address) -> bool:
+        await client.store.reap(part)
+        return not await server.command(clock, "EXISTS", clock)
+
+    monkeypatch.setattr(Feed, "start", late)
+    async with AsyncExitStack() as stack, other.session("in", ttl=1) as into:
+        consumer = await into.consumer("events")
+        await client.apply("events", slices=2)
+        for number in range(2):
+            assert await send(await stack.enter_async_context(client.session()), 1) == number
+        sent.set()
+        assert len(await drain(consumer, 2)) == 2
 
 
 async def test_a_subscription_that_ends_as_a_slice_is_made_is_not_left_there(
