@@ -324,9 +324,10 @@ class SpreadAccount:
             self._parts.clear()
             former, self._former = self._former, None
             await former.close()
-        for number in range(slices):
-            if number not in self._parts:
-                await self._open(number)
+        opening = [self._open(number) for number in range(slices) if number not in self._parts]
+        for error in await asyncio.gather(*opening, return_exceptions=True):
+            if error is not None:
+                raise error
         self._size()
 
     async def _empty(self, account: CreditAccount) -> None:

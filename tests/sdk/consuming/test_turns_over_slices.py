@@ -8,8 +8,11 @@ import pytest
 
 import headgate
 from headgate import PolicyError
+from headgate.consuming.feed import Feed
 from headgate.core.limits.spread import Spread
 from headgate.core.limits.turns_over_slices import FIRST
+from headgate.core.names import is_slice
+from headgate.credit.account import CreditAccount
 from headgate.message import encode
 from tests.sdk.observing import GUARD
 
@@ -156,3 +159,20 @@ async def test_what_says_where_a_key_lies_stays_as_long_as_keys_take_turns(clien
     with pytest.raises(PolicyError, match="set order_by to 'header:tenant' too"):
         await client.apply("orders", order_by="default")
     await client.apply("orders", fair_by="default", order_by="default")
+
+
+async def test_all_slices_are_opened_together(client: headgate.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutants: a consumer, or a producer, opens one after the other, so that each whose master is away takes 2 s."""
+    for kind, opened in ((Feed, 2), (CreditAccount, 3)):
+        together, start = asyncio.Barrier(opened), kind.start
+
+        async def start_beside(one: Any, *, start: Any = start, together: asyncio.Barrier = together) -> None:
+            if isinstance(one, CreditAccount) or is_slice(one.address.name):  # its first feed is there before
+                await together.wait()
+            await start(one)
+
+        monkeypatch.setattr(kind, "start", start_beside)
+    await client.apply("orders", kind="queue", slices=3, **RULE)
+    async with client.session("s") as session, asyncio.timeout(GUARD):
+        await session.producer("orders")
+        await session.consumer("orders")
