@@ -2,11 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from headgate._util.tasks import StepCallbacks
 from headgate.core.outbox import Outgoing
 from headgate.core.policy import Policy
 from headgate.errors import Closed, CoordinatorUnavailable, MessageTooLarge, PolicyError
@@ -63,7 +64,7 @@ class Stored:
 
     def __init__(self, ground: "Playground") -> None:
         self._ground = ground
-        self.steps: set[Callable[[], None]] = set()
+        self.steps = StepCallbacks()
 
     @property
     def is_blocked(self) -> bool:

@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import itertools
 import random
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from headgate._util.tasks import StepCallbacks
 from headgate_coordinator.node.credit import credits as module
 from headgate_coordinator.node.credit.credits import DestinationCredits
 from headgate_coordinator.node.credit.destination_credit import DestinationCredit
@@ -89,7 +89,7 @@ class Full:
     account = SimpleNamespace(is_confirming=False)
 
     def __init__(self) -> None:
-        self.steps: set[Callable[[], None]] = set()
+        self.steps = StepCallbacks()
         self.looks, self.has = 0, 0.0
         self.queued = 1
 

@@ -353,7 +353,7 @@ async def test_a_master_that_hangs_is_no_trouble_to_those_who_wait_at_other_slic
                 lost.update(one.session for one in others if one.lost_since is not None)
 
             for account in others:
-                account.steps.add(note)
+                account.steps[note] = None
             cluster.nodes[nodes[1]].sigstop()
             try:
                 await wait_until(lambda: all(one.lost_since is not None for one in hangs), timeout=GUARD)

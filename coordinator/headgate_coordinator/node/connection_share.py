@@ -4,6 +4,7 @@ A client that may send has messages of full size under way. One that may not nee
 is served as a stranger is: it learns that it has no rights, and holds next to nothing of the node.
 """
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -38,15 +39,20 @@ class ConnectionShare:
 
     def limits(self, most: Limits) -> Limits:
         """Return the limits of the connection, out of the most that anybody has at this node."""
-        message = most.message if self.message is None else min(self.message, most.message)
-        return replace(
-            most,
-            message=message,
-            unfinished=most.unfinished if self.message is None else message,
-            links=most.links if self.links is None else min(self.links, most.links),
-            described=most.described if self.described is None else min(self.described, most.described),
-            frame=most.frame if self.frame is None else min(self.frame, most.frame),
-        )
+        return _limits(self, most)
+
+
+@functools.lru_cache(16)  # one for all connections
+def _limits(share: ConnectionShare, most: Limits) -> Limits:
+    message = most.message if share.message is None else min(share.message, most.message)
+    return replace(
+        most,
+        message=message,
+        unfinished=most.unfinished if share.message is None else message,
+        links=most.links if share.links is None else min(share.links, most.links),
+        described=most.described if share.described is None else min(share.described, most.described),
+        frame=most.frame if share.frame is None else min(share.frame, most.frame),
+    )
 
 
 SENDS: Final = ConnectionShare()

@@ -38,8 +38,8 @@ def in_background(work: Awaitable[object], running: Running, name: str) -> "asyn
     return task
 
 
-class StepCallbacks(set[Callable[[], None]]):
-    """A task calls these callbacks after each of its steps."""
+class StepCallbacks(dict[Callable[[], None], None]):
+    """A task calls these callbacks after each of its steps; a set takes three times as much while it is empty."""
 
     __slots__ = ()
 
@@ -57,12 +57,12 @@ class StepCallbacks(set[Callable[[], None]]):
                 over.set_result(None)
 
         look()
-        self.add(look)
+        self[look] = None
         try:
             if task is not None:
                 await asyncio.wait([over, task], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.discard(look)
+            self.pop(look, None)
 
 
 async def stop(task: "asyncio.Task[Any] | None") -> None:

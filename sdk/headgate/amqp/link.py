@@ -112,7 +112,8 @@ class Terminus:
             lib.pn_terminus_set_distribution_mode(terminus, lib.PN_DIST_MODE_COPY)
         if self.selector is not None:
             put_selector(lib.pn_terminus_filter(terminus), *self.selector)
-        put_symbols(lib.pn_terminus_capabilities(terminus), self.capabilities)
+        if self.capabilities:  # to look at what is empty makes it, and it stays
+            put_symbols(lib.pn_terminus_capabilities(terminus), self.capabilities)
 
 
 @dataclass(slots=True, eq=False)
@@ -254,7 +255,8 @@ class Link:
         if max_message:
             self.max_message = max_message
             lib.pn_link_set_max_message_size(raw, max_message)
-        put_text_map(lib.pn_link_properties(raw), dict(properties or {}))
+        if properties:
+            put_text_map(lib.pn_link_properties(raw), properties)
         lib.pn_link_open(raw)
 
     def refuse(self, condition: str, description: str) -> None:

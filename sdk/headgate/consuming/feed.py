@@ -50,6 +50,7 @@ class Feed:
 
     Attributes:
         machine: decides which call is due.
+        number: which of the session's consumers at the destination it is.
         settlements: what it delivered, until that is settled.
         steps: callbacks after each call.
         is_slow: whether it settles too little of what there is for it, by the destination's rules.
@@ -58,27 +59,33 @@ class Feed:
         on_slow: called when it has become slow.
     """
 
+    __slots__ = (
+        "__weakref__", "_attached_paused", "_lent", "_loop", "_owner", "_recall", "_received_before", "_removed",
+        "_running", "_sink", "_store", "_strays", "_task", "_tracing", "_wake", "_wake_ups", "address", "durable",
+        "is_slow", "lost_since", "machine", "number", "on_end", "on_slow", "session", "settlements", "steps",
+        "subscription", "terms",
+    )  # fmt: skip
+
     def __init__(
         self, context: Context, address: Address, terms: ConsumerTerms, owner: FeedOwner,
         sink: Callable[["Feed"], Sink], *, shared: SharedWindow | None = None,
     ) -> None:  # fmt: skip
         self.address, self.session = address, context.session
         self.terms, self.subscription, self.durable = terms, terms.subscription, terms.durable
-        self.encoded_subscription, self._lease = terms.encoded_subscription, Lease(context.options.ttl)
         self.is_slow = self._removed = self._attached_paused = False
         self.lost_since: float | None = None
         self.on_end: Callable[[Feed, BaseException], None] = _unheard
         self.on_slow: Callable[[Feed], None] = _unheard
         self._store, self._wake_ups, self._tracing = context.store, context.wake_ups, context.tracing
-        self._owner, self._sink, self._number, self._received_before = owner, sink(self), 0, -1
+        self._owner, self._sink, self.number, self._received_before = owner, sink(self), 0, -1
         self._loop, self._wake, self.steps = asyncio.get_running_loop(), Flag(), StepCallbacks()
         self._recall = RecallQueue(context.spooling, address, self._recalled)
         holding: Allowance = WindowUse(terms.window) if shared is None else Share(shared, self._wake.set, lot())
-        self.machine: Fetching[Message] = Fetching(holding, self._lease, self._sink, self._recall.line)
+        self.machine = Fetching[Message](holding, Lease(context.options.ttl), self._sink, self._recall.line)
         self.settlements = Settlements(
             context, address, terms, self.machine, self._recall, self._sink, owner.ensure_at, self._wake.set
         )
-        self._strays = StrayDeliveries(context.store, context.losses, address, self.encoded_subscription)
+        self._strays = StrayDeliveries(context.store, context.losses, address, terms.encoded_subscription)
         self._task: asyncio.Task[None] | None = None
         self._running: Running = {}
         self._lent = LentDeliveries(context.rates, address, self.machine, self._sink, self._wake.set, self._running)
@@ -91,12 +98,7 @@ class Feed:
     @property
     def id(self) -> str:
         """Its consumer's name in the state."""
-        return f"{self.session}.{self._number}"
-
-    @property
-    def number(self) -> int:
-        """Which of the session's consumers at the destination it is."""
-        return self._number
+        return f"{self.session}.{self.number}"
 
     @property
     def use(self) -> ConsumerUser:
@@ -198,26 +200,25 @@ class Feed:
         """Settle what was settled, give the rest back, as failed attempts or untried; never longer than 1 s."""
         if self.closed:
             return
-        machine = self.machine
-        self.settlements.closed = machine.closing = True
+        self.settlements.closed = self.machine.closing = True
         self._sink.close()
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 self._wake.set()
-                await self.steps.until(lambda: self.lost_since is not None or not machine.outcomes, self._task)
+                await self.steps.until(lambda: self.lost_since is not None or not self.machine.outcomes, self._task)
         await asyncio.gather(*map(stop, (self._task, *self._running)))
         await asyncio.gather(self._recall.close(), self.settlements.close())
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
-                while self._number:
+                while self.number:
                     if await self._store.detach(self.address, self.session, self.id, failed=failed) != "MORE":
                         break
         await self._wake_ups.unsubscribe(self.address.channels(self.session), self._hear)
         self._sink.clear()
-        machine.held.clear()
+        self.machine.held.clear()
         await self._owner.closed(self)
-        if isinstance(machine.holding, Share):
-            machine.holding.clear()  # its room is for the others
+        if isinstance(self.machine.holding, Share):
+            self.machine.holding.clear()  # its room is for the others
 
     def forked(self) -> None:
         """Refuse from now on: what is here was delivered to the parent process."""
@@ -226,18 +227,17 @@ class Feed:
         self._sink.clear()
 
     def _hear(self, words: list[str]) -> None:
-        machine = self.machine
         if words[0] == "removed":
             self._removed = True
             self._strays.forget()
         if words[0] == "settings":
-            machine.settings_changed = True
+            self.machine.settings_changed = True
         if words[0] in ("slow", "brisk") and words[1] == self.id:
             self._judged(slow=words[0] == "slow")
         if words[0] == "wanted" and words[1] == self.id and not self.closed:
             self._hand_back(int(words[2]))
         if words[0] in ("settings", "removed") or (words[0] == "ready" and words[1:2] in ([], [self.id])):
-            machine.hear()
+            self.machine.hear()
             self._wake.set()
 
     def _judged(self, *, slow: bool) -> None:
@@ -307,7 +307,7 @@ class Feed:
             await self._read_settings()
         elif call is Call.TELL:
             await self._tell_window()
-        elif await self._strays.give_back(self.session, self.id, self.machine, self._lease.ttl_ms):
+        elif await self._strays.give_back(self.session, self.id, self.machine, self.machine.lease.ttl_ms):
             self.machine.look_at = 0.0  # what it gave back may come again
 
     async def _read_settings(self) -> None:
@@ -319,15 +319,15 @@ class Feed:
         """Tell the window, or ``paused`` as long as nobody has asked for a message."""
         started = self._sink.started
         answer = await self._store.attach(
-            self.address, self.session, number=self._number, subscription=self.encoded_subscription,
+            self.address, self.session, number=self.number, subscription=self.terms.encoded_subscription,
             durable=self.durable, window=self.window.text if started else Window.paused.text,
-            ttl_ms=self._lease.ttl_ms, selector=self.terms.wants,
+            ttl_ms=self.machine.lease.ttl_ms, selector=self.terms.wants,
         )  # fmt: skip
         self._attached_paused = not started
         return answer
 
     async def _attach(self) -> None:
-        self._number = self._owner.number()
+        self.number = self._owner.number()
         self.settlements.generation += 1
         self.machine.begin()
         self._recall.clear()
@@ -336,7 +336,7 @@ class Feed:
             asked_at = self._loop.time()
             code, kind = await self._tell_window()
             if code == "OK":
-                self._lease.renewed(asked_at)
+                self.machine.lease.renewed(asked_at)
                 self._strays.attached(int(kind))
                 self.machine.attached()
                 return
@@ -346,7 +346,7 @@ class Feed:
                 await self._owner.ensure(self.settlements.generation > 1 and not self._removed)
                 self._removed = False
             else:  # GONE: that number is being cleared away, or the subscription is
-                self._number = self._owner.number()
+                self.number = self._owner.number()
                 await asyncio.sleep(0.01)  # a removal goes on a piece a call, and tells nobody of the last
 
     async def _exchange(self, call: Exchange[Message]) -> None:
@@ -359,7 +359,7 @@ class Feed:
         began = time.time_ns() if self._tracing is not None else 0
         again = not call.going and self.machine.look_at > 0  # nothing was heard: one look beside those of others
         answer = await self._store.settle(
-            self.address, self.session, self.id, ttl_ms=self._lease.ttl_ms, fetch=call.fetch, again=again,
+            self.address, self.session, self.id, ttl_ms=self.machine.lease.ttl_ms, fetch=call.fetch, again=again,
             max_messages=call.messages, max_bytes=call.size, after=call.after, waits=call.waits, **ids,
         )  # fmt: skip
         now = self._loop.time()

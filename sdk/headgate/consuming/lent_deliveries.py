@@ -27,6 +27,8 @@ class LentDeliveries:
         running: tasks, which the feed stops when it is closed.
     """
 
+    __slots__ = ("_address", "_draws", "_machine", "_rates", "_running", "_sink", "_wake")
+
     def __init__(
         self,
         rates: SharedRates,

@@ -46,7 +46,7 @@ class SharedPace:
         if self._period() is None or self._is_closed:
             return
         for feed in self._feeds():
-            feed.steps.add(self._saw)
+            feed.steps[self._saw] = None
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep(), name=f"headgate pace {self._first.id}")
 
@@ -81,7 +81,7 @@ class SharedPace:
                 await self._leave()
                 return
         for feed in self._feeds():
-            feed.steps.discard(self._saw)
+            feed.steps.pop(self._saw, None)
 
     async def _judge(self, period: float) -> float:
         """Read all slices and have that judged; returns in how many seconds to do so again."""

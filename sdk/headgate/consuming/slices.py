@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Protocol
 
 from headgate._util.inner_property import InnerProperty
@@ -27,7 +27,17 @@ class SliceReceivers(WindowUsers, Protocol):
         """Have those who wait look again: nothing comes any more."""
 
 
-Open = Callable[[Address, SharedWindow], Awaitable[Feed]]
+class SliceOpener(Protocol):
+    """An opener of slices opens the feed of each further one, as the first was opened."""
+
+    async def open(self, address: Address, shared: SharedWindow) -> Feed:
+        """Open the feed of another slice."""
+
+    def pace(self, slices: "Slices") -> SharedPace:
+        """Return what has the pace of a consumer judged over all slices, where there are several."""
+
+    def gone(self, slices: "Slices") -> None:
+        """Forget what is closed."""
 
 
 class Slices:
@@ -37,14 +47,11 @@ class Slices:
         first: the feed of the destination itself, which is its first slice.
         takers: those who receive.
         registry: says how many slices there are.
-        open_feed: opens the feed of another slice.
-        pace: returns what has its pace judged over all slices, where there are several.
-        gone: called once it is closed.
+        opener: opens the feeds of the other slices, and hears of its end.
     """
 
     __slots__ = (
-        "_gone", "_make_pace", "_open", "_pace", "_registry", "_shared", "_takers", "_task", "feeds", "first",
-        "is_closed",
+        "_opener", "_pace", "_registry", "_shared", "_takers", "_task", "feeds", "first", "is_closed",
     )  # fmt: skip
 
     id = InnerProperty(MessageSource.id, "first")
@@ -62,17 +69,14 @@ class Slices:
         first: Feed,
         takers: SliceReceivers,
         registry: Registry,
-        open_feed: Open,
-        pace: Callable[["Slices"], SharedPace],
-        gone: Callable[["Slices"], object],
+        opener: SliceOpener,
     ) -> None:
         self.first = first
         self.feeds = [first]
         self.is_closed = False
-        self._takers, self._registry, self._open, self._gone = takers, registry, open_feed, gone
+        self._takers, self._registry, self._opener = takers, registry, opener
         self._shared: SharedWindow | None = None
         self._task: asyncio.Task[None] | None = None
-        self._make_pace = pace
         self._pace: SharedPace | None = None
 
     async def start(self, *, everywhere: bool) -> None:
@@ -154,7 +158,7 @@ class Slices:
             await self._pace.close()
         await self._registry.unfollow(self.first.address, self._changed)
         await asyncio.gather(*(feed.close() for feed in self.feeds))
-        self._gone(self)
+        self._opener.gone(self)
 
     def _changed(self, _fields: Mapping[str, str]) -> None:
         if len(self._missing()) and (self._task is None or self._task.done()) and not self.is_closed:
@@ -163,7 +167,7 @@ class Slices:
 
     def _look_at_pace(self) -> None:
         if self._shared is not None:
-            self._pace = self._pace or self._make_pace(self)
+            self._pace = self._pace or self._opener.pace(self)
             self._pace.look()
 
     def _missing(self) -> list[Address]:
@@ -195,7 +199,7 @@ class Slices:
             raise away
 
     async def _join(self, address: Address, shared: SharedWindow) -> None:
-        feed = await self._open(address, shared)
+        feed = await self._opener.open(address, shared)
         if self.is_closed:
             await feed.close()
             return

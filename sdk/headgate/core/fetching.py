@@ -157,6 +157,12 @@ class Fetching(Generic[T]):
         hurries: whether somebody waits for what is on its way out.
     """
 
+    __slots__ = (
+        "_after", "_beside", "_flushed_at", "_hints", "_looked_at", "_looks", "_recalling", "_settled_since",
+        "_unanswered", "closing", "demand", "fetches", "held", "holding", "hurries", "leads", "lease", "look_at",
+        "lost_reply", "outcomes", "reattach", "resting", "settings_changed", "window_known",
+    )  # fmt: skip
+
     def __init__(self, holding: Allowance, lease: Lease, demand: Demand, recalling: Sized) -> None:
         self.lease = lease
         self.demand = demand

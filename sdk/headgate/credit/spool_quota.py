@@ -37,7 +37,7 @@ class SpoolQuota:
         self._calls = calls
         self._loop = asyncio.get_running_loop()
         self._wanted: dict[asyncio.Future[None], tuple[Outgoing, Callable[[], None]]] = {}
-        account.steps.add(self._stepped)
+        account.steps[self._stepped] = None
 
     def ask(self, size: int, stir: Callable[[], None] = _nobody) -> "asyncio.Future[None]":
         """Return a future that is done once there is room for a segment of ``size`` bytes; cancel it to give up.

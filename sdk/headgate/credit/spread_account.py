@@ -110,7 +110,7 @@ class SpreadAccount:
         account.doubt()
         self._parts[0] = account, RequestedTerms(None, None, lambda: None), 0
         self.steps.update(account.steps)
-        account.steps.update({self.steps.made, self._stirred.set})
+        account.steps.update(dict.fromkeys((self.steps.made, self._stirred.set)))
         self._task = asyncio.create_task(self._begin(), name=f"headgate {self.address.name}")
 
     async def _begin(self) -> None:
@@ -337,7 +337,7 @@ class SpreadAccount:
 
     async def _open(self, number: int) -> None:
         part = await self._open_at(Address.of(self.address.namespace, slice_name(self.address.name, number)))
-        part[0].steps.update({self.steps.made, partial(self._yield_to, part[0])})
+        part[0].steps.update(dict.fromkeys((self.steps.made, partial(self._yield_to, part[0]))))
         self._parts[number] = part
         self._heed_doubts(part[0])
 

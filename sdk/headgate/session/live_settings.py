@@ -116,7 +116,7 @@ class SettingsFollower:
         for pacing in tuple(self._paced or ()):
             pacing.set(defaults.consumer_rate)
         for feed, before in tuple(self._windowed.items()):
-            window = defaults.consumer_window(feed.encoded_subscription, durable=feed.durable)
+            window = defaults.consumer_window(feed.terms.encoded_subscription, durable=feed.durable)
             if feed.closed or feed.window != before:
                 del self._windowed[feed]  # it was configured: it has its own
             elif window != before:

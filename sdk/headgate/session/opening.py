@@ -62,6 +62,27 @@ class ConsumerRequest:
     selector: str | None = None
 
 
+class SliceFeeds:
+    """It opens the further slices of one consumer, which deliver where its first feed does."""
+
+    __slots__ = ("_first", "_opener", "_sink")
+
+    def __init__(self, opener: "ConsumerOpener", first: Feed, sink: Callable[[Feed], Sink]) -> None:
+        self._opener, self._first, self._sink = opener, first, sink
+
+    async def open(self, address: Address, shared: SharedWindow) -> Feed:
+        """Open the feed of another slice."""
+        return await self._opener.slice_feed(self._first, address, self._sink, shared)
+
+    def pace(self, slices: Slices) -> SharedPace:
+        """Return what has the pace of the consumer judged over all slices."""
+        return self._opener.pace(slices)
+
+    def gone(self, slices: Slices) -> None:
+        """Forget the consumer."""
+        self._opener.gone(slices)
+
+
 class ConsumerOpener:
     """A consumer opener opens the consumers of one session, and for nodes the feeds of their links.
 
@@ -167,31 +188,33 @@ class ConsumerOpener:
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        destinations = self._destinations
-
-        async def open_feed(address: Address, shared: SharedWindow) -> Feed:
-            presence = destinations.at(address.name)
-            ensure = destinations.ensure(address, (kind,))
-            owner = FeedOwner(presence.next_number, ensure, destinations.ensure_messages, self._closes(presence))
-            feed = Feed(destinations.context, address, first.terms, owner, sink, shared=shared)
-            async with destinations.opening(first.address.name, alone=False):
-                presence.kind = await ensure(False)
-                presence.join(feed)
-                try:
-                    await feed.start()
-                except BaseException:
-                    await feed.close()
-                    raise
-            if kind == "topic":
-                await destinations.context.registry.index.relieve_copy(address, first.subscription)
-            return feed
-
-        kind = destinations.at(first.address.name).kind
-        registry = destinations.context.registry
-        feeds = Slices(first, takers, registry, open_feed, self._pace, lambda gone: self._open.pop(gone, None))
+        kind = self._destinations.at(first.address.name).kind
+        feeds = Slices(first, takers, self._destinations.context.registry, SliceFeeds(self, first, sink))
         self._open[feeds] = None
         await feeds.start(everywhere=kind == "topic")
         return feeds
+
+    async def slice_feed(
+        self, first: Feed, address: Address, sink: Callable[[Feed], Sink], shared: SharedWindow
+    ) -> Feed:
+        """Open the feed of a further slice; arguments are those of :meth:`slices`, and the window that all share."""
+        destinations = self._destinations
+        kind = destinations.at(first.address.name).kind
+        presence = destinations.at(address.name)
+        ensure = destinations.ensure(address, (kind,))
+        owner = FeedOwner(presence.next_number, ensure, destinations.ensure_messages, self._closes(presence))
+        feed = Feed(destinations.context, address, first.terms, owner, sink, shared=shared)
+        async with destinations.opening(first.address.name, alone=False):
+            presence.kind = await ensure(False)
+            presence.join(feed)
+            try:
+                await feed.start()
+            except BaseException:
+                await feed.close()
+                raise
+        if kind == "topic":
+            await destinations.context.registry.index.relieve_copy(address, first.subscription)
+        return feed
 
     async def topics(
         self,
@@ -223,7 +246,7 @@ class ConsumerOpener:
             ConsumerTerms(name, request.durable, window, request.selects, request.durability),
             receivers,
             lambda topics, topic: self._feed_of(topics, topic, slow),
-            lambda gone: self._open.pop(gone, None),
+            self.gone,
         )
         self._open[topics] = None
         try:
@@ -265,9 +288,14 @@ class ConsumerOpener:
                 raise
         return feed
 
-    def _pace(self, slices: Slices) -> SharedPace:
+    def pace(self, slices: Slices) -> SharedPace:
+        """Return what has the pace of a consumer judged over all slices."""
         context = self._destinations.context
         return SharedPace(PaceStore(context.store.server), context.registry, slices.first, lambda: slices.feeds)
+
+    def gone(self, feeds: PatternFeeds | Slices) -> None:
+        """Forget what is closed."""
+        self._open.pop(feeds, None)
 
     def _tell_slow(self, consumer: Consumer) -> None:
         for callback in self.on_slow:

@@ -223,7 +223,7 @@ class Writer(OverflowWriter):
         """Wait for room at the store, for as long as anybody waits for it; not ``patient``: until it has none."""
         asked = quota.ask(size, self._stirred.set)
         asked.add_done_callback(lambda _: self._stirred.set())
-        self._steps.add(self._stirred.set)
+        self._steps[self._stirred.set] = None
         try:
             while not asked.done():
                 with contextlib.suppress(TimeoutError):
@@ -250,7 +250,7 @@ class Writer(OverflowWriter):
                 return False
             raise
         finally:
-            self._steps.discard(self._stirred.set)
+            self._steps.pop(self._stirred.set, None)
             if not asked.done():
                 asked.cancel()
         return True

@@ -44,7 +44,7 @@ class DestinationCredits:
                     inflow, self._options.credit, self._options.low_credit
                 )
                 if self._stirred is not None:
-                    inflow.steps.add(self._stirred.set)
+                    inflow.steps[self._stirred.set] = None
             return line
 
     async def _check_link_queue(self, destination: str) -> None:
@@ -78,7 +78,7 @@ class DestinationCredits:
         if self._stirred is None:
             self._stirred = asyncio.Event()
             for line in self._lines.values():
-                line.inflow.steps.add(self._stirred.set)
+                line.inflow.steps[self._stirred.set] = None
         return self._stirred
 
     async def flush(self) -> None:

@@ -112,12 +112,12 @@ class DestinationCredit:
         room = self.inflow.room(self.size)
         full = room is None
         if full and self.senders:
-            self.inflow.steps.add(self.look_soon)  # those who wait may be paid, or gone
+            self.inflow.steps[self.look_soon] = None  # those who wait may be paid, or gone
             if self._again is None and not self.inflow.is_blocked:  # all went beyond the limit
                 self.inflow.seek()
                 self._again = self._loop.call_later(SEEK_EVERY, self._look_again)
         else:
-            self.inflow.steps.discard(self.look_soon)
+            self.inflow.steps.pop(self.look_soon, None)
         due, self._due = self._due, {}
         if full != self._full:
             self._full = full

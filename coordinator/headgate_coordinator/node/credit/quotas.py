@@ -44,6 +44,9 @@ REMEMBERED: Final = 10_000
 """Users whose quotas are remembered."""
 
 
+def _closed_by_its_connection(_: Session) -> None: ...
+
+
 class Connection(Protocol):
     """A connection shows its user and its links, which is all that quotas need of it."""
 
@@ -194,7 +197,7 @@ class Quotas:
             parts = self._client.parts
             counting = CountingBackend(parts.store.server, lambda: self.in_flight(user))
             self._counted[user] = replace(parts, store=Store(cast("Backend", counting)))
-        return Session(self._counted[user], name, self._options, lambda _: None, "")  # its connection closes it
+        return Session(self._counted[user], name, self._options, _closed_by_its_connection, "")
 
     async def in_flight(self, user: str) -> InFlight | None:
         """Return what is in flight to a user through this node; None where no quota bounds it.

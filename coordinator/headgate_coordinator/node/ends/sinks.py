@@ -162,7 +162,7 @@ class SliceSink(LinkSink):
 
     __slots__ = ("_unseen",)
 
-    def __init__(self, receiver: ReceivingLink, unseen: set[Feed], feed: Feed) -> None:
+    def __init__(self, receiver: ReceivingLink, unseen: list[Feed], feed: Feed) -> None:
         supply = receiver.supply
         super().__init__(receiver, feed)
         receiver.supply = supply or feed
@@ -173,7 +173,8 @@ class SliceSink(LinkSink):
         """Hand on messages, and answer a drain if nothing is left at any slice."""
         self._receiver.pump()
         if found_all:
-            self._unseen.discard(self._feed)
+            if self._feed in self._unseen:
+                self._unseen.remove(self._feed)
             if not self._unseen:
                 self._receiver.exhausted()
 
@@ -190,7 +191,7 @@ class LinkSlices:
 
     __slots__ = ("_receiver", "_slices", "_unseen", "address", "durable", "subscription")
 
-    def __init__(self, receiver: ReceivingLink, unseen: set[Feed], slices: Slices) -> None:
+    def __init__(self, receiver: ReceivingLink, unseen: list[Feed], slices: Slices) -> None:
         self.address, self.subscription, self.durable = slices.address, slices.subscription, slices.durable
         self._receiver, self._unseen, self._slices = receiver, unseen, slices
 
@@ -206,7 +207,7 @@ class LinkSlices:
 
     def look(self) -> None:
         """Have every slice looked at, and say when that is done."""
-        self._unseen.update(self._slices.feeds)
+        self._unseen[:] = self._slices.feeds
         for feed in self._slices.feeds:
             feed.look()
 
@@ -247,10 +248,10 @@ async def by_name(receiver: ReceivingLink, consumers: ConsumerOpener, request: C
     Raises:
         HeadgateError: it cannot receive from there.
     """
-    unseen: set[Feed] = set()
+    unseen: list[Feed] = []
     sink = partial(SliceSink, receiver, unseen)
     feed = await consumers.feed(request, sink)
     feed.use.by_others()
-    unseen.add(feed)
+    unseen.append(feed)
     receiver.supply = LinkSlices(receiver, unseen, await consumers.slices(feed, LinkReceivers(receiver), sink))
     return receiver.supply
