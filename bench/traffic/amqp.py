@@ -23,18 +23,26 @@ def encoded(body: bytes) -> bytes:
 
 
 class Peer(headgate.amqp.peer.Peer):
-    """One connection; each of its ends has a session, so that none stands in another's way."""
+    """One connection; each of its ends has a session, so that none stands in another's way, unless they share one."""
+
+    __slots__ = ("session",)
 
     @classmethod
     async def connect(cls, host: str, port: int) -> "Peer":
         """Return an open connection, in a container of its own: the next of the same name would steal its links."""
         peer = cls(f"bench-{os.getpid()}-{next(_numbers)}", limits=Limits(window=1 << 27))
+        peer.session = None
         await peer.reach(host, port)
         return peer
 
+    def share_session(self) -> None:
+        """Have all ends from now on use one session, as most clients do."""
+        self.session = self.engine.session()
+
     def attach(self, end: "End", name: str, *, receives: bool, settled: bool) -> Link:
         """Begin a link."""
-        return self.link(name, Terminus(end.destination), receives=receives, presettled=settled, user=end)
+        there = Terminus(end.destination)
+        return self.link(name, there, receives=receives, presettled=settled, user=end, session=self.session)
 
     def answered(self, link: Link) -> None:
         """Note that a link is there."""

@@ -28,9 +28,11 @@ def raise_files() -> None:
         )
 
 
-async def _open(port: int, number: int, gate: asyncio.Semaphore) -> tuple[Peer, Sender, Receiver]:
+async def _open(port: int, number: int, sessions: int, gate: asyncio.Semaphore) -> tuple[Peer, Sender, Receiver]:
     async with gate:
         peer = await Peer.connect("127.0.0.1", port)
+        if sessions == 1:
+            peer.share_session()
         name = f"idle-{number % DESTINATIONS}"
         sender, receiver = Sender(peer, name, 100), Receiver(peer, name, 100, 30)
         await asyncio.gather(sender.attach(), receiver.attach())
@@ -39,12 +41,12 @@ async def _open(port: int, number: int, gate: asyncio.Semaphore) -> tuple[Peer, 
         return peer, sender, receiver
 
 
-async def hold(port: int, count: int) -> None:
-    """Open so many connections with two links each, say how long that took, then send over each."""
+async def hold(port: int, count: int, sessions: int) -> None:
+    """Open so many connections with two links in so many sessions, say how long that took, then send over each."""
     raise_files()
     gate = asyncio.Semaphore(AT_ONCE)
     began = time.perf_counter()
-    held = await asyncio.gather(*(_open(port, number, gate) for number in range(count)))
+    held = await asyncio.gather(*(_open(port, number, sessions, gate) for number in range(count)))
     print(json.dumps(time.perf_counter() - began), flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     await asyncio.gather(*(sender.run(1) for _, sender, _ in held))  # they are all alive
@@ -61,7 +63,11 @@ async def _settled_memory(node: Node) -> int:
 
 
 async def many_connections(count: int) -> list[Figure]:
-    """Return the memory of idle connections, how fast they are made, and how many work."""
+    """Return the memory of idle connections, how fast they are made, and how many work: with one session and two."""
+    return [figure for sessions in (1, 2) for figure in await _many(count, sessions)]
+
+
+async def _many(count: int, sessions: int) -> list[Figure]:
     raise_files()
     async with running_nodes() as cluster:
         node = cluster.nodes[0]
@@ -72,8 +78,9 @@ async def many_connections(count: int) -> list[Figure]:
         for number, batch in enumerate((50, count)):
             before, used = await _settled_memory(node), cpu_seconds(node.pid)
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "bench.traffic.connections", str(node.port), str(batch), stdin=PIPE, stdout=PIPE
-            )
+                sys.executable, "-m", "bench.traffic.connections", str(node.port), str(batch), str(sessions),
+                stdin=PIPE, stdout=PIPE,
+            )  # fmt: skip
             worker = Worker(process)
             assert process.stdin
             try:
@@ -87,12 +94,13 @@ async def many_connections(count: int) -> list[Figure]:
             finally:
                 process.kill()
                 await process.wait()
+    links = f"2 links in {'a session' if sessions == 1 else '2 sessions'}"
     return [
         Figure.typical(
-            "memory of an idle connection with 2 links", [size / 1024 for size in memory], "KiB", at_most=30
+            f"memory of an idle connection with {links}", [size / 1024 for size in memory], "KiB", at_most=30
         ),
         Figure.typical("connections at once, each sending a message", [alive], "", at_least=count),
-        Figure.typical("connections opened, with 2 links", [setups], "1/s"),
+        Figure.typical(f"connections opened, with {links}", [setups], "1/s"),
         Figure.typical("  node CPU a connection", [cost], "us"),
     ]
 
@@ -144,4 +152,4 @@ async def failover(times: int) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    asyncio.run(hold(int(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(hold(*map(int, sys.argv[1:])))

@@ -27,7 +27,7 @@ from headgate.amqp.link_closing import ClosingLinks, DrainingLinks
 from headgate.amqp.proton import delivery_tag, ffi, lib, put_text_map, read_condition, scratch, set_condition
 from headgate.amqp.rereading import MalformedAttach, echoes, read_attach, repeated
 from headgate.amqp.streaming import Streams
-from headgate.amqp.transport import MUCH, STRIDE, Buffers, InputChunks, begun
+from headgate.amqp.transport import MUCH, STRIDE, Buffers, InputChunks, begun, open_session
 from headgate.amqp.windows import SessionWindows
 
 MOST_IGNORED: Final = 200
@@ -133,8 +133,7 @@ class Engine:
         """Begin a session; what it returns is for :meth:`attach`."""
         session = lib.pn_session(self._connection)
         self._chunks.sessions += 1
-        lib.pn_session_set_incoming_capacity(session, self.limits.window)
-        lib.pn_session_open(session)
+        open_session(session, self.limits.window)
         return session
 
     def attach(self, session: Any, name: str, *, receives: bool, presettled: bool = False) -> Link:
@@ -187,7 +186,7 @@ class Engine:
             return None
         again = lib.pn_transport_tick(self._transport, int(now * 1000))
         self._process()
-        self._buffers.rest()
+        self._buffers.rest(self._kept.sessions)
         return again / 1000 if again else None
 
     def outgoing(self) -> list[bytes]:
@@ -376,8 +375,7 @@ class Engine:
             if self._chunks.sessions > self.limits.sessions:  # without a channel to answer on, it falls silent
                 self.give_up(RESOURCE_LIMIT, f"more than {self.limits.sessions} sessions, including those ending")
                 return
-            lib.pn_session_set_incoming_capacity(session, self.limits.window)
-            lib.pn_session_open(session)
+            open_session(session, self.limits.window)
 
     def _session_closed(self, event: Any) -> None:
         if self._given_up:

@@ -88,8 +88,13 @@ class RetainedLinks:
 
     def say_windows(self) -> None:
         """Have the library tell the windows of all sessions that have links: it does not hear who asks for them."""
-        for session in {lib.pn_link_session(raw) for raw in self._links}:
+        for session in self.sessions:
             lib.pn_session_set_incoming_capacity(session, self.limits.window)
+
+    @property
+    def sessions(self) -> set[Any]:
+        """The sessions that have links."""
+        return {lib.pn_link_session(raw) for raw in self._links}
 
     @property
     def excess(self) -> str:

@@ -79,7 +79,14 @@ class Peer(Wire):
             await self.changed.wait()
 
     def link(
-        self, name: str, there: Terminus, *, receives: bool, presettled: bool = False, user: object = None
+        self,
+        name: str,
+        there: Terminus,
+        *,
+        receives: bool,
+        presettled: bool = False,
+        user: object = None,
+        session: Any = None,
     ) -> Link:
         """Begin a link; what it says goes out soon.
 
@@ -89,8 +96,9 @@ class Peer(Wire):
             receives: whether it receives.
             presettled: whether what goes over it is settled by its sender.
             user: kept with it.
+            session: of the engine; None for one of its own.
         """
-        link = self.engine.attach(self.engine.session(), name, receives=receives, presettled=presettled)
+        link = self.engine.attach(session or self.engine.session(), name, receives=receives, presettled=presettled)
         link.user = user
         here = Terminus(self.name)
         link.accept(*((there, here) if receives else (here, there)))

@@ -3,12 +3,17 @@
 Objects that a peer begins and ends in one stride are in memory together, however few may be open at a time: the library
 lets go of them only once the answer is written.
 
-The buffers take 20 KiB by themselves, and never less again, so they are made small at rest. The library has no call for
-that: the module looks for the places of their sizes once, in a connection of our own. Where these are not exactly as
-expected, all buffers stay as the library makes them (ADR 50).
+The buffers take 20 KiB by themselves, and never less again, so they are made small at rest; likewise the tables of
+channels, links and deliveries, six for a connection with one session, of which each has room for 16 from its beginning.
+The library has no call for that: the module looks for the places of their sizes once, in a connection of our own. Where
+these are not exactly as expected, all stay as the library makes them (ADR 50).
 """
 
 import ctypes
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from headgate.amqp.limits import Limits
@@ -25,7 +30,14 @@ LARGE: Final = 8192
 _QUEUED: Final = 4096
 """Bytes that the library makes room for in its queue of frames."""
 _WORDS: Final = 64
-"""Words of a transport among which the sizes are looked for."""
+"""Words of a transport, or of a session, among which the sizes are looked for."""
+_ENTRIES, _ROOM, _ADDRESSED, _USED = 2, 3, 4, 5
+"""Words of a table: the memory of its entries; for how many there is room, how many are addressed, and are used."""
+_NEW_TABLE: Final = (16, 13, 0)
+_ENTRY: Final = 4
+"""Words of an entry, of which the first has its number, and the second what it is."""
+_FEW: Final = 4
+"""Entries of a table that is made small."""
 _realloc: Any = ctypes.CDLL(None).realloc
 _realloc.restype, _realloc.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t)
 STRIDE: Final = 4096
@@ -55,11 +67,36 @@ def begun(
     lib.pn_transport_set_channel_max(transport, limits.sessions - 1)
     lib.pn_transport_set_idle_timeout(transport, int(limits.idle * 1000))
     lib.pn_transport_bind(transport, connection)
+    _shrink(transport, _TABLES[0])
     return transport, connection, collector
 
 
-def _words(transport: Any) -> Any:
-    return ffi.cast("uintptr_t *", transport)
+def open_session(session: Any, window: int) -> None:
+    """Open a session that takes so many bytes."""
+    lib.pn_session_set_incoming_capacity(session, window)
+    lib.pn_session_open(session)
+    _shrink(session, _TABLES[1])
+
+
+def _shrink(owner: Any, places: tuple[int, ...]) -> None:
+    """Make tables small in which there is little; the library makes them larger when more is put in."""
+    words = _words(owner)
+    for at in places:
+        table = ffi.cast("uintptr_t *", words[at])
+        used, entries = table[_USED], ffi.cast("uintptr_t *", table[_ENTRIES])
+        room = 1 << (used - 1).bit_length() if used else 1
+        if used <= _FEW and room < table[_ROOM] and _in_place(entries, room) == used:
+            table[_ENTRIES] = _resized(table[_ENTRIES], room * _ENTRY * ffi.sizeof("uintptr_t"))
+            table[_ROOM] = table[_ADDRESSED] = room
+
+
+def _in_place(entries: Any, room: int) -> int:
+    """Return how many of the first entries are where their numbers say: others would have to be moved."""
+    return sum(entries[_ENTRY * at] == at and entries[_ENTRY * at + 1] > 0 for at in range(room))
+
+
+def _words(owner: Any) -> Any:
+    return ffi.cast("uintptr_t *", owner)
 
 
 def _queue(words: Any, at: int) -> tuple[Any, Any]:
@@ -98,6 +135,44 @@ def _found() -> int:
 _AT: Final = _found()
 
 
+def _found_tables() -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return which words of a transport lead to its tables, and which of a session; none where that is not certain."""
+    transport, connection = lib.pn_transport(), lib.pn_connection()
+    try:
+        lib.pn_transport_bind(transport, connection)
+        with Path("/proc/self/mem").open("rb", buffering=0) as memory:  # what is no address is an error there, no crash
+            of_transport = tuple(_tables(memory.fileno(), transport))
+            of_session = tuple(_tables(memory.fileno(), lib.pn_session(connection)))
+    except OSError:
+        return (), ()
+    else:
+        apart = [tuple(at - places[0] for at in places) for places in (of_transport, of_session)]
+        return (of_transport, of_session) if _AT and apart == [(0, 1), (0, 2, 3, 4)] else ((), ())
+    finally:
+        lib.pn_transport_unbind(transport)
+        lib.pn_decref(connection)
+        lib.pn_decref(transport)
+
+
+def _tables(memory: int, owner: Any) -> Iterator[int]:
+    """Yield which words of an object of the library lead to a table."""
+    for at, word in enumerate(_peek(memory, int(ffi.cast("uintptr_t", owner)), _WORDS)):
+        try:
+            table = _peek(memory, word, _USED + 1)
+        except (OSError, OverflowError):
+            continue
+        if table[_ROOM:] == _NEW_TABLE:
+            yield at
+
+
+def _peek(memory: int, address: int, words: int) -> tuple[int, ...]:
+    read = os.pread(memory, 8 * words, address)
+    return struct.unpack_from(f"{len(read) // 8}Q", read)
+
+
+_TABLES: Final = _found_tables()
+
+
 class Buffers:
     """A connection has buffers that are made small at once.
 
@@ -111,7 +186,7 @@ class Buffers:
     def __init__(self, transport: Any) -> None:
         self._transport = transport
         self.is_small = self.used = False
-        self.rest()
+        self.rest(())
 
     def grow(self) -> None:
         """Make them large, for more goes through them now than the small ones take at once."""
@@ -120,8 +195,10 @@ class Buffers:
             self._resize(LARGE)
             self.is_small = False
 
-    def rest(self) -> None:
-        """Make them small unless they were used since the last rest; called now and then."""
+    def rest(self, sessions: Iterable[Any]) -> None:
+        """Make them small unless they were used since the last rest, and tables of sessions; called now and then."""
+        for session in sessions:
+            _shrink(session, _TABLES[1])
         if not self.used and _AT:
             words = _words(self._transport)
             memory, queue = _queue(words, _AT)
