@@ -95,9 +95,9 @@ class SharedWindow:
         messages = min(messages, self._takers.room(messages + fetching) - fetching) if messages else 0
         return (messages, size) if messages > 0 else _NONE
 
-    def surplus(self, newest: Iterable[Delivery]) -> int:
-        """Return how many of the newest deliveries have no room beside what the others have and fetch."""
-        total, fetching, (apart, apart_bytes) = self.total, self._fetching(), self._apart()
+    def surplus(self, newest: Iterable[Delivery], fetched: int) -> int:
+        """Return how many of the newest deliveries, of a fetch of so many, have no room beside what is of others."""
+        total, fetching, (apart, apart_bytes) = self.total, self._fetching() - fetched, self._apart()
         window, (most, most_bytes) = total.window, total.most()
         beyond = fetching - self._takers.room(fetching)
         if window.messages != "unlimited":
@@ -285,7 +285,7 @@ class Share:
 
     def surplus(self, newest: Iterable[Delivery]) -> int:
         """Return how many of the newest deliveries came too late: others were given their room."""
-        self._surplus = self.of.surplus(newest) if self._came_late else 0
+        self._surplus = self.of.surplus(newest, self.reserved) if self._came_late else 0
         return self._surplus
 
 

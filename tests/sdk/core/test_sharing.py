@@ -11,12 +11,13 @@ SIZE = 10
 
 
 class Takers:
-    """Those who take whatever there is."""
+    """Those who take whatever there is, or so many more."""
 
     asked = 0
+    credit = 1000
 
     def room(self, most: int) -> int:
-        return most
+        return min(most, self.credit)
 
 
 class Topic:
@@ -267,3 +268,84 @@ def test_what_comes_late_counts_for_turns_as_far_as_it_is_kept() -> None:
     assert one.in_hand == 0
     one.share.took(4, 2.0, rests=False)
     assert one.share.turn.reached == 0
+
+
+def test_what_comes_late_has_the_room_of_what_is_settled_where_no_answer_comes() -> None:
+    """Mutant: that counts."""
+    shared = SharedWindow(Window(messages=4), Takers())
+    one, two = Slice(shared), Slice(shared)
+    assert one.begin() == 4
+    one.answer(4)
+    for _ in range(4):
+        one.settle()
+    one.begin()
+    one.late()
+    assert two.begin() == 4
+    two.late()
+    two.answer(4)
+    assert two.in_hand == 4
+
+
+def test_what_comes_late_and_is_too_large_beside_what_the_others_have_goes_back() -> None:
+    """Mutants: only messages count; so does only what is here, and not what one that answers is about to bring."""
+    shared = SharedWindow(Window(messages="unlimited", bytes=4 * SIZE), Takers())
+    one, two = Slice(shared), Slice(shared)
+    for has in (4, 0):
+        assert one.begin()
+        one.late()
+        assert two.begin()
+        if has:
+            two.answer(has)
+        one.answer(2)
+        assert one.in_hand == 0
+        two.answer(0)
+        for each in (one, two):  # all is settled
+            for _ in range(has):
+                each.settle()
+            each.begin()
+            each.answer(0)
+
+
+def test_what_comes_late_goes_back_where_those_who_take_it_have_no_room() -> None:
+    """Mutant: only the window counts. An AMQP client has given credit for so many."""
+    takers = Takers()
+    shared = SharedWindow(Window(messages=10), takers)
+    one, two = Slice(shared), Slice(shared)
+    takers.credit = 4
+    assert one.begin() == 4
+    one.late()
+    assert two.begin() == 4
+    two.answer(4)
+    takers.credit -= 8
+    one.answer(4)
+    assert (one.in_hand, two.in_hand) == (0, 4)
+
+
+def test_a_late_one_asks_for_nothing_new_and_is_forgotten_once_it_is_cleared() -> None:
+    """Mutants: it asks; it is late for ever."""
+    shared = SharedWindow(Window(messages=4), Takers())
+    one, two = Slice(shared), Slice(shared)
+    assert one.begin() == 4
+    one.late()
+    assert one.share.ask(0, 0) == one.share.free(0) == (0, 0)
+    assert one.share.ask(0, 0, again=True)[0] == 4
+    one.share.clear()
+    assert not shared.late
+    assert two.begin() == 4
+
+
+def test_whoever_has_nothing_but_what_is_settled_waits_for_no_turn_of_a_late_one() -> None:
+    """Mutant: what is settled there is still to be worked on."""
+    shared = SharedWindow(Window(messages=8), Takers())
+    one, two = Slice(shared), Slice(shared)
+    shared.in_turn = True
+    for each in (one, two):
+        each.share.turn.is_known = True
+    assert one.begin() == 8
+    one.answer(8)
+    for _ in range(8):
+        one.settle()
+    one.begin()
+    one.late()
+    two.share.turn.reached = one.share.turn.due
+    assert two.begin() == 8
