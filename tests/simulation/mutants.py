@@ -217,7 +217,7 @@ MUTANTS: Final = (
         script=_everywhere("if is_full() and not is_above_resume(caller, own) then", "if false then"),
     ),
     Mutant(
-        "a pool of slices lends one ticket", "P1", 36, scene="tickets of a cluster",
+        "a pool of slices lends one ticket", "P1", 32, scene="tickets of a cluster",
         script=_in("pool", ("lacks <= p.limit and p.granted <= p.limit and", "lacks <= p.limit and")),
     ),
 )  # fmt: skip

@@ -43,9 +43,11 @@ class SessionDestination:
         if self._observer is not None:
             self._observer.start_anew()
 
-    def next_number(self) -> int:
-        """Return a number no consumer of the session has now."""
+    def next_number(self, rather: int = 0) -> int:
+        """Return a number no consumer of the session has now: ``rather`` that one, if it is one."""
         taken = {feed.number for feed in self.consumers}
+        if rather and rather not in taken:
+            return rather
         for _ in range(MAX_CONSUMERS):
             self._number = self._number % MAX_CONSUMERS + 1
             if self._number not in taken:

@@ -202,7 +202,8 @@ class ConsumerOpener:
         kind = destinations.at(first.address.name).kind
         presence = destinations.at(address.name)
         ensure = destinations.ensure(address, (kind,))
-        owner = FeedOwner(presence.next_number, ensure, destinations.ensure_messages, self._closes(presence))
+        number = functools.partial(presence.next_number, first.number)  # one consumer is one at all slices
+        owner = FeedOwner(number, ensure, destinations.ensure_messages, self._closes(presence))
         feed = Feed(destinations.context, address, first.terms, owner, sink, shared=shared)
         async with destinations.opening(first.address.name, alone=False):
             presence.kind = await ensure(False)

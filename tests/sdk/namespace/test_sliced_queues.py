@@ -11,8 +11,9 @@ import pytest
 
 import headgate
 from headgate import CreditTimeout, InvalidName, PolicyError, policy
+from headgate.consuming.feed import Feed
 from headgate.core import sharing
-from headgate.core.names import slice_name
+from headgate.core.names import is_slice, slice_name
 from headgate.redis.keys import Address, PoolAddress, parse_key, slot_of
 from headgate.redis.stores.pools import PoolStore, Slice
 from headgate.redis.stores.sliced_reads import every_slice
@@ -214,6 +215,28 @@ async def test_a_consumer_that_waits_hears_of_each_slice(client: headgate.Client
             await message.accept(confirm=True)
         assert await consumer.receive(timeout=0) is None
     await asyncio.gather(*(session.close() for session in sessions))
+
+
+async def test_a_consumer_has_one_name_at_all_slices_whichever_comes_there_first(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks at all slices together takes consumers of one name for one."""
+    start, came, second = Feed.start, list[Feed](), asyncio.Event()
+
+    async def start_second_first(feed: Feed) -> None:
+        if is_slice(feed.address.name):
+            came.append(feed)
+            if len(came) == 1:
+                await second.wait()
+        await start(feed)
+        if len(came) == 2:
+            second.set()
+
+    monkeypatch.setattr(Feed, "start", start_second_first)
+    await client.apply("orders", kind="queue", limit=10_000, slices=2)
+    async with client.session("in") as into:
+        await asyncio.gather(*(into.consumer("orders") for _ in range(2)))
+        assert [feed.id for feed in came] == [f"{into.id}.1", f"{into.id}.2"]
 
 
 async def test_a_blocked_sender_learns_that_another_slice_does_not_answer(
