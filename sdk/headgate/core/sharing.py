@@ -96,7 +96,7 @@ class SharedWindow:
         return (messages, size) if messages > 0 else _NONE
 
     def surplus(self, newest: Iterable[Delivery], fetched: int) -> int:
-        """Return how many of the newest deliveries, of a fetch of so many, have no room beside what is of others."""
+        """Return how many of the newest deliveries have no room beside the others; their fetch was of so many."""
         total, fetching, (apart, apart_bytes) = self.total, self._fetching() - fetched, self._apart()
         window, (most, most_bytes) = total.window, total.most()
         beyond = fetching - self._takers.room(fetching)
