@@ -12,6 +12,7 @@ import pytest
 import headgate
 from headgate import CreditTimeout, InvalidName, PolicyError, policy
 from headgate.consuming.feed import Feed
+from headgate.consuming.slices import Slices
 from headgate.core import sharing
 from headgate.core.names import is_slice, slice_name
 from headgate.redis.keys import Address, PoolAddress, parse_key, slot_of
@@ -235,8 +236,11 @@ async def test_a_consumer_has_one_name_at_all_slices_whichever_comes_there_first
     monkeypatch.setattr(Feed, "start", start_second_first)
     await client.apply("orders", kind="queue", limit=10_000, slices=2)
     async with client.session("in") as into:
-        await asyncio.gather(*(into.consumer("orders") for _ in range(2)))
-        assert [feed.id for feed in came] == [f"{into.id}.1", f"{into.id}.2"]
+        consumers = await asyncio.gather(*(into.consumer("orders") for _ in range(2)))
+        assert len(came) == 2
+        for consumer in consumers:
+            assert isinstance(supply := consumer._supply, Slices)
+            assert [feed.id for feed in supply.feeds] == [consumer.id, consumer.id]
 
 
 async def test_a_blocked_sender_learns_that_another_slice_does_not_answer(
