@@ -12,7 +12,8 @@ from headgate.policy import loads
 from headgate_coordinator.deadlock.detector import Detector
 from tests.simulation.deployments import HOME, PART, THERE
 from tests.simulation.drawing import PROCESSES, Event
-from tests.simulation.judge.oracle import TTL, body_of, token_in, value_of
+from tests.simulation.judge.oracle import TTL
+from tests.simulation.judge.tokens import body_of, token_in, value_of
 from tests.simulation.sites import govern, least_of
 
 if TYPE_CHECKING:

@@ -1,12 +1,12 @@
 """An oracle of promises: it hears of each script and of each call of an application, and counts for itself."""
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from headgate.redis.replies import record
 from tests.simulation.judge.sight import Sight, size_of
+from tests.simulation.judge.tokens import token_in, value_of
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.server import AGAIN, Call
 
@@ -24,24 +24,6 @@ LASTS: Final = (0.89, 0.29, 0.0)
 RENEWS: Final = ("acquire", "publish", "attach", "settle")
 LATE: Final = 3.0
 """Seconds by which a call may end after its timeout: one call to Redis has two, and a connection one."""
-VALUES: Final = 3
-_TOKEN: Final = re.compile(rb"<(\w+)>")
-
-
-def body_of(token: str, size: int) -> bytes:
-    """Return a body of about that size, which says what it is."""
-    return f"<{token}>".encode().ljust(size, b".")
-
-
-def token_in(stored: bytes) -> str:
-    found = _TOKEN.search(stored)
-    assert found, stored
-    return found[1].decode()
-
-
-def value_of(token: str) -> int:
-    """Return the value of a message's header, of a few."""
-    return int(token[1:]) % VALUES
 
 
 def whole(name: str) -> str:
@@ -252,7 +234,7 @@ class Oracle:
         limit = fields["limit_bytes"]
         sight = Sight(float("inf") if limit == "unlimited" else float(limit), fields["epoch"])
         sight.sliced = "slices_pool" in fields
-        sight.spread = fields.get("spread", "")
+        sight.spread, sight.is_held = fields.get("spread", ""), bool(fields.get("spreading"))
         for session, text in zip(sessions[::2], sessions[1::2], strict=True):
             sid, facts = session.decode(), record(text)
             held = int(facts["granted"]) - int(facts["used"]) - int(facts["returned"])
@@ -319,7 +301,8 @@ class Oracle:
         return LASTS[min(sum(at > self.loop.now - 2 * TTL for at in self._jumps), 2)] * TTL
 
     def _line(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
-        head = sight.line[0] if sight.line and sight.opens else ""
+        drains = sight.is_held and any(one.total or one.learns_until > self.loop.now for one in self._parts(name))
+        head = sight.line[0] if sight.line and sight.opens and not drains else ""
         total, within = (self._total(name), DRAWS) if sight.sliced else (sight.total, POLL)
         if not head or place_of(name) in self.shared or not 0 < sight.needs[head] <= sight.limit - total:
             self._idle.pop(name, None)

@@ -26,6 +26,8 @@ class Sight:
     """Whether room there may be granted."""
     spread: str = ""
     """Of the first slice, how values are spread: a number, slices, and the header."""
+    is_held: bool = False
+    """Of a slice, whether nobody may send there before all that was sent to any is settled: values change slices."""
     sliced: bool = False
     """Whether it is a part of a destination, which has the limit together with the others."""
     full: int = 0

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from tests.simulation.judge.oracle import IN_FORCE, Oracle, body_of
+from tests.simulation.judge.oracle import DRAWS, IN_FORCE, Oracle
+from tests.simulation.judge.tokens import body_of
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.server import Call
 
@@ -19,20 +20,26 @@ def call(
     limit: int = 100,
     script: str = "acquire",
     superseded: bool = False,
+    waits: str = "",
 ) -> Call:
-    """Return a call after which so many bytes are leased there, and messages of 37 bytes each lie there."""
+    """Return a call after which so many bytes are leased there, and messages of 37 bytes each lie there.
+
+    ``waits``: who is in line there, while values change slices.
+    """
     counted = {
-        "kind": "queue", "limit_bytes": limit, "epoch": 1, "slices_pool": "q%.0", "blocked": 0,
+        "kind": "queue", "limit_bytes": limit, "epoch": 1, "slices_pool": "q%.0", "blocked": int(bool(waits)),
         "pending_bytes": 37 * len(stored), "pending_messages": len(stored), "leased_bytes": sum(leased.values()),
+        "spreading": "2" if waits else "",
     }  # fmt: skip
     fields = [str(word).encode() for field in counted.items() for word in field]
     sessions = [
         word.encode()
         for sid, held in leased.items()
-        for word in (sid, f"inc=1 granted={held} used=0 returned=0 need={held}")
+        for word in (sid, f"inc=1 granted={held} used=0 returned=0 need={37 if sid == waits else held}")
     ]
+    line = [waits.encode(), b"1"] if waits else []
     messages = [[f"{token[1:]}-37".encode(), [b"", body_of(token, 37)]] for token in stored]
-    return Call("p", script, [b"1", name.encode()], [b"OK"], [fields, sessions, [], messages], 0, superseded)
+    return Call("p", script, [b"1", name.encode()], [b"OK"], [fields, sessions, line, messages], 0, superseded)
 
 
 @pytest.fixture
@@ -73,3 +80,14 @@ def test_what_is_set_at_a_former_master_is_in_force_nowhere(oracle: Oracle, by_f
     oracle.loop.now += 2 * IN_FORCE
     oracle.saw(call(HERE, {}, limit=90))
     assert oracle.broken, "another time it is"
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_a_slice_opens_once_all_is_settled_that_was_sent_before_values_changed_slices(
+    oracle: Oracle, is_left: bool
+) -> None:
+    oracle.saw(call(OTHER, {}, *(["m1"] if is_left else [])))
+    for seconds in (0.0, 0.0, DRAWS + 1):
+        oracle.loop.now += seconds
+        oracle.saw(call(HERE, {"s": 0}, waits="s"))
+    assert [broken[:2] for broken in oracle.broken] == ([] if is_left else ["P6"])
