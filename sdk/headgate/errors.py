@@ -197,9 +197,11 @@ class DeadlockDetected(HeadgateError):
         self.deadlock = deadlock
         self.explanation = explanation
         cycle = f": {deadlock}" if deadlock else ""
+        moves = explanation is not None and explanation.cause == "spread-anew"
+        otherwise = "set slices and order_by back, for values are to change slices" if moves else "raise the limit"
         super().__init__(
             f"{size} bytes on {destination!r} would wait forever{cycle}; consume in a task that does not send there, "
-            f"settle before you send, or raise the limit"
+            f"settle before you send, or {otherwise}"
         )
 
 

@@ -66,6 +66,28 @@ async def test_a_session_that_waits_for_itself_at_a_slice_fails(
                 await (await anext(consumer)).accept()
 
 
+async def test_a_session_that_keeps_values_from_changing_slices_fails(client: headgate.Client) -> None:
+    """There is room, and yet its send would wait for its own message.
+
+    Mutant: the cause is the one of what was stopped by hand.
+    """
+    await client.apply("loop", kind="queue", limit=1000, slices=2, order_by="header:of", deadlock="fail")
+    async with client.session("shop") as session:
+        consumer = await session.consumer("loop", window=1)
+        producer = await session.producer("loop", window=1)
+        await producer.send(BODY, headers={"of": "0"}, timeout=GUARD)
+        message = await anext(consumer)
+        await client.apply("loop", slices=SLICES)
+        async with asyncio.timeout(GUARD):
+            with pytest.raises(DeadlockDetected) as caught:
+                await producer.send(BODY, headers={"of": "0"}, timeout=600)
+        assert caught.value.explanation.cause == "spread-anew"
+        assert "or set slices and order_by back" in str(caught.value)
+        await message.accept()
+        await producer.send(BODY, headers={"of": "0"}, timeout=GUARD)
+        await (await anext(consumer)).accept()
+
+
 @pytest.mark.parametrize("how", ["tasks", pytest.param("threads", marks=pytest.mark.whole)])
 async def test_figure_14_over_slices_goes_on_as_sends_fail(client: headgate.Client, redis_url: str, how: str) -> None:
     """Mutants: only the first slice is told; what uses another slice's feed is not what uses the consumer."""

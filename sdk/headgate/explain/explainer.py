@@ -87,7 +87,7 @@ def explain(
 
 
 def _state(facts: DestinationFacts, cause: Cause, *, binds: bool) -> State:
-    if cause in ("stopped", "held-off", "learning"):
+    if cause in ("stopped", "spread-anew", "held-off", "learning"):
         return "learning" if cause == "learning" else "stopped"
     if facts.count("blocked"):
         return "blocked"

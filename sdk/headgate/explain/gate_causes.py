@@ -39,10 +39,10 @@ def spread_anew(facts: DestinationFacts) -> Iterator[Reason]:
     """Yield the change of how messages are spread over slices, which waits for those that were sent before."""
     to = Spread.read(facts.fields.get("spread_to", ""))
     if to is not None:
-        by = "producer" if to.by == "-" else to.by
+        by, left = "producer" if to.by == "-" else to.by, facts.count("pending_messages") - facts.count("later")
         yield Reason(
-            "stopped",
+            "spread-anew" if left else "stopped",
             f"it is to be spread over {count(to.slices, 'slice')} by {by} once what was sent before is settled: "
-            f"{count(facts.count('pending_messages'))} to go",
+            f"{count(left)} to go",
             remedy="have consumers settle what is there, or set slices and order_by back",
         )

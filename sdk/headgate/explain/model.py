@@ -21,6 +21,7 @@ Cause = Literal[
     "producer-rate",
     "not-durable",
     "stopped",
+    "spread-anew",
     "held-off",
     "learning",
     "hysteresis",
@@ -66,7 +67,7 @@ Cause = Literal[
 ``link-`` of one link. ``link``: a link that takes from the destination is held up itself. ``limit-``: of a limiter."""
 CONSUMERS_HOLD: Final[frozenset[Cause]] = frozenset({
     "same-session", "unsettled", "at-capacity", "slow-subscription", "slow-consumer", "slow-consumers", "head-needs",
-    "pull-idle", "oversize", "hysteresis",
+    "pull-idle", "oversize", "hysteresis", "spread-anew",
 })  # fmt: skip
 """Of these, causes that only consumers end, by settling: not the passing of time, nor credit that is given back."""
 

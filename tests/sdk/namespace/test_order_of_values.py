@@ -128,7 +128,7 @@ async def test_what_was_sent_before_is_settled_before_anything_goes_elsewhere(cl
         with pytest.raises(CreditTimeout):
             await producer.send("late", headers={"customer": 2}, timeout=0.8)
         explained = await client.explain("orders")
-        assert explained.state == "stopped"
+        assert (explained.state, explained.cause) == ("stopped", "spread-anew")
         assert (
             "spread over 3 slices by header:customer once what was sent before is settled: 1 message"
             in explained.reason
