@@ -8,7 +8,7 @@ import headgate
 from headgate_coordinator.operate.status import _over_sites
 from headgate_coordinator.pools import job, part_job
 from tests.links.pools.pool_sites import POOLED, drawn, in_use, part, shared, whole, working
-from tests.links.pools.test_pools_over_sites import BODY, cut_off, empty, pool_of
+from tests.links.pools.test_pools_over_sites import BODY, both_say_so, cut_off, empty, pool_of
 from tests.links.sites import SiteOf
 from tests.support.waiting import wait_until
 
@@ -36,10 +36,7 @@ async def test_a_site_that_is_cut_off_uses_its_least_though_it_had_nothing_to_se
         with pytest.raises(headgate.CreditTimeout, match="berlin"):
             await paris.send("orders", BODY, timeout=1)
 
-        async def stranded() -> bool:
-            return (await pool_of(paris)).sites[0].stranded
-
-        await wait_until(stranded, timeout=30, description="paris says that berlin is cut off")
+        await both_say_so(paris, berlin)
         state = await pool_of(paris)
         (one,) = state.sites
         assert (one.held, one.least, one.kept) == (300, 300, 0)
