@@ -304,6 +304,9 @@ async def test_block_unblock_and_purge(redis_url: str, orders: str) -> None:
         "orders is stopped: disk is full. `headgate unblock orders` lets it go on.\n",
     )
     assert "stopped: it was stopped by hand: disk is full" in (await _run("explain", "orders", *place)).stdout
+    unprintable = await _run("block", "orders", "--reason", "disk\nis full", *place)
+    assert unprintable.returncode == 2
+    assert_one_line(unprintable.stderr, "reason: 'disk\\nis full'; use 1 to 200 printable characters")
     unblocked = await _run("unblock", "orders", *place)
     assert (unblocked.returncode, unblocked.stdout.split(";")[0]) == (0, "orders is not stopped")
     purged = await _run("purge", "orders", *place)
@@ -370,7 +373,7 @@ def test_a_url_of_an_unknown_form(command: tuple[str, ...]) -> None:
 def test_no_redis_there(command: tuple[str, ...]) -> None:
     done = run(*command, HEADGATE_URL=NOBODY)
     assert (done.returncode, done.stdout) == (3, "")
-    assert_one_line(done.stderr, "127.0.0.1:1")
+    assert_one_line(done.stderr, "127.0.0.1:1", "; see that it runs, that its URL is right (--redis or HEADGATE_URL)")
     assert "s3cret" not in done.stderr
 
 

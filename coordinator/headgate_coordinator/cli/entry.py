@@ -18,7 +18,7 @@ def main() -> None:
     gc.disable()  # what is imported stays: to look for garbage among it would take a third of a short command's time,
     atexit.register(gc.freeze)  # most of that as it ends
     from headgate import HeadgateError
-    from headgate_coordinator.cli.exits import USAGE, exit_code, one_line
+    from headgate_coordinator.cli.exits import USAGE, advice, exit_code, one_line
 
     try:
         from headgate_coordinator.cli.commands import command_line
@@ -37,5 +37,5 @@ def main() -> None:
     try:
         app(prog_name="headgate")
     except HeadgateError as error:
-        print(f"headgate: {one_line(error)}", file=sys.stderr)
+        print(f"headgate: {one_line(error).rstrip('.')}{advice(error)}", file=sys.stderr)
         sys.exit(exit_code(error))

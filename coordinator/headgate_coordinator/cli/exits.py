@@ -27,6 +27,13 @@ def exit_code(error: HeadgateError) -> int:
     return FAILED
 
 
+def advice(error: HeadgateError) -> str:
+    """Return what to do about an error that does not say so: nothing answers where the options look for Redis."""
+    if not isinstance(error, CoordinatorUnavailable) or error.answered:
+        return ""
+    return "; see that it runs, that its URL is right (--redis or HEADGATE_URL), and that this host reaches it"
+
+
 def one_line(error: BaseException) -> str:
     """Return what an error says, without line breaks."""
     return " | ".join(line.strip() for line in str(error).splitlines() if line.strip()) or type(error).__name__

@@ -44,6 +44,7 @@ from headgate.core.spellings import (
     PATIENCE,
     POOLS,
     RATE,
+    REASON,
     SHARE,
     SIZE,
     SLICES,
@@ -149,7 +150,7 @@ class Settings:
     shadow: dict[str, Any] | str | None = _row(SHADOW_LIMITS, kinds=LIMITED | BUCKETS, doc=
         "limits that bind nothing and count what they would keep waiting: ``bytes``, ``messages``, ``rate``, "
         "``byte_rate``; of a gate the first two, of a bucket ``tokens``.")
-    stopped: str | None = _row(TEXT, path=None, governed=False, doc=
+    stopped: str | None = _row(REASON, path=None, governed=False, doc=
         "a reason: nobody may send until it is taken away.")
     confirm: str | None = _row(TEXT, path=None, kinds=MESSAGES, doc=
         "a link and its channel: receipts wait until it has sent the message; a policy's channels say so.")
@@ -307,9 +308,8 @@ class Settings:
             if out.get(name):
                 raise PolicyError(f"{name} {why}", settings=(name,))
         if self.kind == "bucket" and self.durability not in (None, DEFAULT, "memory"):
-            raise PolicyError(
-                "a bucket begins full after a failover, whoever has it; leave it out", setting="durability"
-            )
+            text = "a bucket begins full after a failover, whoever has it; leave it out"
+            raise PolicyError(text, setting="durability")
         if self.kind in ("gate", "bucket"):
             for name, row in ROWS.items():
                 if row.kinds == MESSAGES and out.get(row.field):

@@ -141,7 +141,7 @@ def _when_full(value: str, _what: str) -> str:
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
-        raise InvalidValue(f"{value!r}; use 1 to 200 printable characters", setting=what)
+        raise InvalidValue(f"{value!r:.80}; use 1 to 200 printable characters", setting=what)
     return value.strip()
 
 
@@ -191,5 +191,6 @@ ENCODED: Final = ValueForm(given_name, "Name")
 POOLS: Final = ValueForm(_pools, "Pools")
 FLAG: Final = ValueForm(_flag, "Flag")
 TEXT: Final = ValueForm(_text)
+REASON: Final = ValueForm(lambda value, _what: _text(value, "reason"))  # as whoever stops a destination calls it
 WINDOW: Final = ValueForm(_window)
 WINDOWS: Final = ValueForm(_windows)
