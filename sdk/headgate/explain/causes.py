@@ -7,6 +7,7 @@ from headgate.core.names import decode_name
 from headgate.explain.destination_facts import DestinationFacts
 from headgate.explain.gate_causes import bucket, hold_off, spread_anew
 from headgate.explain.idle_consumers import ELSEWHERE, NAMED, beside
+from headgate.explain.limiter_words import duration
 from headgate.explain.model import Cause, Reason
 from headgate.explain.spool_causes import spool
 from headgate.explain.views import Limit, PoolView, Unit, amount, count
@@ -270,15 +271,23 @@ def _shortage(facts: DestinationFacts, cause: Cause, text: str, limit: Limit, ne
 
 
 def _soon(facts: DestinationFacts, limit: Limit, short: int) -> float | None:
-    """Estimate the seconds until enough is freed for this waiter and those ahead of it, from the recent settle rate."""
-    if facts.pace is None:
-        return None
-    pace = facts.pace.freed if limit.unit == "bytes" else facts.pace.freed_messages
+    """Estimate the seconds until enough is freed for this waiter and those ahead of it, from the recent settle rate.
+
+    Messages that wait for their time are not settled at that rate: where the rest is too little, the first is due then.
+    """
+    pace = 0.0
+    if facts.pace is not None:
+        pace = facts.pace.freed if limit.unit == "bytes" else facts.pace.freed_messages
     if facts.place > 1:
         short += (
             sum(w.needs for w in facts.waiters if w.place < facts.place) if limit.unit == "bytes" else facts.place - 1
         )
-    return short / pace if pace > 0 else None
+    seconds = short / pace if pace > 0 else None
+    if facts.due_in is not None and short > limit.pending * (
+        1 - facts.count("later") / max(1, facts.count("pending_messages"))
+    ):
+        return max(seconds or 0.0, facts.due_in)
+    return seconds
 
 
 def _why(facts: DestinationFacts, limit: Limit, need: int) -> tuple[Cause, str]:
@@ -344,6 +353,8 @@ def _consumers(facts: DestinationFacts, limit: Limit, need: int) -> tuple[Cause,
         most = sorted((one for one in consumers if one.messages), key=lambda one: -one.bytes)[:NAMED]
         names = ", ".join(f"{one.consumer} {one.messages}" for one in most)
         return "unsettled", f"consumers hold all messages unsettled{': ' + names if names else ''}"
+    if facts.due_in is not None and facts.count("later") + unsettled >= facts.count("pending_messages"):
+        return "not-due", f"all messages wait for their time, the first for {duration(facts.due_in)}"
     if active and all(one.at_capacity for one in active):
         most = sorted(active, key=lambda one: -one.bytes)[:NAMED]
         names = ", ".join(f"{one.consumer} {one.messages} of {one.window}" for one in most)

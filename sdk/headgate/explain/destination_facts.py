@@ -76,6 +76,12 @@ class DestinationFacts:
         return int(self.fields.get(field) or 0)
 
     @property
+    def due_in(self) -> float | None:
+        """Seconds until the first message is due that waits for its time; None where none waits."""
+        due = self.fields.get("next_due")
+        return None if due is None else max(0.0, (int(due) - self.now_ms) / 1000)
+
+    @property
     def references(self) -> Limit:
         """The limit of references to spooled messages; of slices, the part of the one that has most."""
         limit = self.fields.get("limit_reference_bytes", str(MOST_REFERENCES))

@@ -79,7 +79,7 @@ def explain(
         holds_messages=in_hand[1] if facts.fields.get("limit_messages", "unlimited") != "unlimited" else 0,
         deadlock=deadlock,
         later=facts.count("later"),
-        next_due_in=max(0.0, (int(fields["next_due"]) - snapshot.now_ms) / 1000) if "next_due" in fields else None,
+        next_due_in=facts.due_in,
         turns=Turns.of(snapshot),
         shadows=read_tried(fields, snapshot.now_ms),
         fields=fields,

@@ -41,6 +41,7 @@ Cause = Literal[
     "same-session",
     "slow-subscription",
     "unsettled",
+    "not-due",
     "at-capacity",
     "pull-idle",
     "delivery-rate",
@@ -252,7 +253,7 @@ class Explanation:
         if self.turns is not None:
             yield from (f"  {row}" for row in self.turns.rows())
         if self.next_due_in is not None:
-            yield f"  {count(self.later)} of these wait for their time, the next for {duration(self.next_due_in)}"
+            yield f"  for later: {count(self.later)} of these, the next in {duration(self.next_due_in)}"
         for limit in self.limits:
             total = "unlimited" if limit.limit is None else str(limit.limit)
             rule = f" (set by {limit.rule})" if limit.rule and limit.rule != self.rule else ""

@@ -204,6 +204,18 @@ async def test_the_pace_tells_when_it_unblocks_and_what_a_consumer_does(scene: S
     assert "  12300 bytes are freed a second" in str(replace(told, freed_per_second=12_345.6)).splitlines()
 
 
+async def test_what_is_for_later_is_not_settled_at_the_present_pace(scene: Scene) -> None:
+    await scene.make(limit_bytes="1000")
+    await scene.send("filler", *[100] * 10)
+    await scene.consume("in", "100/unlimited")
+    await scene.wait("waiter", 500)
+    await scene.settle("in", 2)
+    await scene.fields(later=4, next_due=await scene.us() // 1000 + 600_000)
+    assert ((await scene.client.explain("orders")).unblocks_in or 0) < 60, "of 800 bytes 400 are ready"
+    await scene.fields(later=6)
+    assert (await scene.client.explain("orders")).unblocks_in == pytest.approx(600, abs=60)
+
+
 async def test_dropped_messages_are_told(scene: Scene) -> None:
     await scene.make()
     await scene.lease("ann", 10)
@@ -230,7 +242,7 @@ async def test_it_says_how_many_wait_for_their_time(client: headgate.Client, sli
         assert told.later == 6
         assert told.next_due_in is not None
         assert 1700 < told.next_due_in <= 1800
-        assert "\n  6 messages of these wait for their time, the next for 30 min\n" in str(told)
+        assert "\n  for later: 6 messages of these, the next in 30 min\n" in str(told)
         console = Console(width=120, record=True, file=io.StringIO())
         console.print(render(StatusData([told]), "shop", by="name", width=120))
         heads, row = (line for line in console.export_text().splitlines() if re.match(r" *(destination|orders) ", line))

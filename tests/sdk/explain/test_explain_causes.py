@@ -169,6 +169,13 @@ async def consumers_with_room_in_their_windows_do_not_keep_up(s: Scene) -> None:
     await s.consume("in", "100/unlimited", 3)
 
 
+@case("not-due", "all messages wait for their time, the first for 10 min")
+async def all_that_is_stored_is_for_later(s: Scene) -> None:
+    await full(s)
+    await s.consume("in", "100/unlimited", 3)
+    await s.fields(later=7, next_due=await s.us() // 1000 + 600_000)
+
+
 @case("slow-consumer", "a consumer is slow: in.1 ")
 async def a_consumer_settles_less_than_the_rule_says(s: Scene) -> None:
     await full(s, slow_rate="50.0")
