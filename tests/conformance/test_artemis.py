@@ -384,30 +384,30 @@ async def test_a21_above_the_hard_limit_those_who_count_messages_are_rejected(cl
                 await (await session.producer(name)).send(body(3), timeout=0.05)
 
 
+async def _credit(rhea: Rhea, link: str, *expected: int) -> None:
+    async def as_expected() -> bool:
+        return (await rhea.look(link))["credit"] in expected
+
+    await wait_until(as_expected, description=f"a credit of {expected}")
+
+
 async def test_a20_amqp_credit_counts_messages_a_hundred_at_a_time_refreshed_at_thirty(
     rhea_there: Rhea, client: headgate.Client
 ) -> None:
     rhea = rhea_there
     await rhea.sender("s", "orders")
-
-    async def credit(link: str, expected: int) -> None:
-        async def as_expected() -> bool:
-            return bool((await rhea.look(link))["credit"] == expected)
-
-        await wait_until(as_expected, description=f"a credit of {expected}")
-
-    await credit("s", 100)
+    await _credit(rhea, "s", 100)
     rhea.do("pump", link="s", total=69, size=100)
     await rhea.sees("accepted", 69)
-    await credit("s", 31)
+    await _credit(rhea, "s", 31)
     rhea.do("pump", link="s", total=1, size=100)
     await rhea.sees("accepted", 70)
-    await credit("s", 100)
+    await _credit(rhea, "s", 100)
     await client.apply("limited", limit_messages=150)
     await rhea.sender("l", "limited")
     rhea.do("pump", link="l", total=400, size=100)
     await rhea.sees("accepted", 150, link="l")
-    await credit("l", 0)  # none while full
+    await _credit(rhea, "l", 0)  # none while full
     assert await field(client, "limited", "pending_messages") == 150
     assert len(rhea.told("accepted", link="l")) == 150
 
@@ -419,6 +419,7 @@ async def test_a21_over_amqp_messages_above_the_hard_limit_are_rejected(
     await client.apply("orders", limit=10_000, hard_limit=15_000)
     for link in ("a", "b", "c"):
         await rhea.sender(link, "orders")
+        await _credit(rhea, link, *range(2, 101))  # all have it before the queue is full
     message = {"body": {"$data": "78" * 2984}}  # 3000 bytes as stored
     for link in ("a", "b", "c", "a", "b", "c"):
         rhea.do("send", link=link, messages=[message])
