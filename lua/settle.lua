@@ -9,7 +9,8 @@
   ARGV[5]  fetch         size           number of this fetch, counted by the consumer from 1; repeated, it gives nothing
                                         back twice. 0 fetches nothing, and what it gives back is not to be repeated once
                                         more is fetched
-  ARGV[6]  max_messages  total          room in the window
+  ARGV[6]  max_messages  total          room in the window; without a fetch 1 where this consumer of slices was woken for a message,
+                                        and has no room for it: another one is woken
   ARGV[7]  max_bytes     total          room in the window; a larger message is delivered when it is the only one
   ARGV[8]  after         '0' or message  with a repeated fetch number: the last id received, '0' for none
   ARGV[9]  waits         total          how many wait for a message there and have none: where nothing is left for them,
@@ -107,6 +108,8 @@ elseif fetch > c.fetches then -- an older one that comes late would deliver to n
     out, counts, delivered_b, again_ms, beside = deliver_to(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9]))
   end
   c.fetches = fetch
+elseif fetch == 0 and tonumber(ARGV[6]) > 0 and d.kind == 'queue' then
+  wake_hungry(1)
 end
 give_promoted_back(c.sub)
 if freed > 0 or reaped or d.expired then

@@ -397,6 +397,8 @@ MUTANTS: Final = tuple(
          f"{_P6}::test_of_many_who_hold_messages_nobody_is_passed_over_for_ever"),
         ("P6", "settle", "    redis.call('ZREM', K_HUNGRY, cid) -- others are woken for it\n", "",
          f"{_P6}::test_who_gives_back_is_not_woken_for_it"),
+        ("P6", "settle", "  wake_hungry(1)\n", "",
+         f"{_P6}::test_who_has_no_room_for_what_it_was_woken_for_has_another_one_woken"),
         ("P6", "lib/deliver", "math.min(waits, room) or room", "room or room",
          f"{_DELIVERY}::test_who_waits_gets_one_of_what_came_back_and_then_the_rest"),
         ("P6", "lib/deliver", "    again_ms = 1 -- the rest", "    again_ms = 0 -- the rest",

@@ -230,14 +230,13 @@ class Feed:
         if words[0] == "removed":
             self._removed = True
             self._strays.forget()
-        if words[0] == "settings":
-            self.machine.settings_changed = True
+        self.machine.settings_changed |= words[0] == "settings"
         if words[0] in ("slow", "brisk") and words[1] == self.id:
             self._judged(slow=words[0] == "slow")
         if words[0] == "wanted" and words[1] == self.id and not self.closed:
             self._hand_back(int(words[2]))
         if words[0] in ("settings", "removed") or (words[0] == "ready" and words[1:2] in ([], [self.id])):
-            self.machine.hear()
+            self.machine.hear(alone=words[1:2] == [self.id])
             self._wake.set()
 
     def _judged(self, *, slow: bool) -> None:
@@ -291,8 +290,7 @@ class Feed:
         self._wake.clear()
         machine = self.machine
         machine.window_known = not (self._attached_paused and self._sink.started)
-        call = machine.next(self._loop.time(), doubts=self._strays.after is not None)
-        if call is None:
+        if (call := machine.next(self._loop.time(), doubts=self._strays.after is not None)) is None:
             return False
         among, made = machine.holding.among, self._make(call)
         await (patiently(made, among) if among else made)
@@ -307,6 +305,8 @@ class Feed:
             await self._read_settings()
         elif call is Call.TELL:
             await self._tell_window()
+        elif call is Call.PASS_ON:
+            await self._store.pass_on(self.address, self.session, self.id, ttl_ms=self.machine.lease.ttl_ms)
         elif await self._strays.give_back(self.session, self.id, self.machine, self.machine.lease.ttl_ms):
             self.machine.look_at = 0.0  # what it gave back may come again
 

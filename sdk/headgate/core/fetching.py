@@ -131,6 +131,8 @@ class Call(Enum):
     TELL = auto()
     """Tell the window."""
     READ_SETTINGS = auto()
+    PASS_ON = auto()
+    """Have another consumer be woken for what this one was woken for."""
     COMPARE = auto()
     """Compare what Redis says is held with what is held, and give back the rest."""
 
@@ -192,10 +194,12 @@ class Fetching(Generic[T]):
         self.reattach = False
         self.look_at = 0.0
 
-    def hear(self) -> None:
-        """Take a hint that there is something: look at once, and once more where it comes beside an answer."""
+    def hear(self, *, alone: bool = False) -> None:
+        """Take a hint: look at once, and once more where it comes beside an answer; ``alone``: nobody else has it."""
         self.look_at = 0.0
         self._hints += 1
+        if alone and self.holding.among is not None:
+            self.holding.among.woken()
 
     def look(self) -> None:
         """Look at once, for somebody who asks what there is from now on."""
@@ -258,6 +262,8 @@ class Fetching(Generic[T]):
             room = NO_ROOM if self.closing or self._rests() else self._room(now, len(going), weight)
             if goes or room[0]:
                 return self._exchange(now, room, going, weight)
+        if (among := self.holding.among) is not None and among.passes_on(rests=self._rests()):
+            return Call.PASS_ON
         if now >= self.lease.renew_at:  # any call renews it
             going = self.outcomes[:MAX_SETTLED]
             return self._exchange(now, NO_ROOM, going, sum([message.size for _, message, _ in going]))

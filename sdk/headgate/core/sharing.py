@@ -38,6 +38,7 @@ class SharedWindow:
     Attributes:
         total: what they hold, under the window that they share.
         late: those whose call is not answered in time.
+        woken: those that were woken for a message, and have not fetched since.
         in_turn: whether keys take turns at them.
         turn: how far those came that fetch.
         short: those that wait for their part of a rate, which leave the others no more than theirs.
@@ -50,6 +51,7 @@ class SharedWindow:
         self.under_way: dict[Share, int] = {}
         self.short: dict[Share, None] = {}
         self.late: dict[Share, None] = {}
+        self.woken: dict[Share, None] = {}
         self.in_turn = self.is_held = False
         self.turn = 0.0
         self._takers = takers
@@ -60,9 +62,17 @@ class SharedWindow:
         self.freed()
 
     def freed(self) -> None:
-        """Tell the first in line to look again."""
-        if (first := self.first()) is not None:
+        """Tell the first in line to look again, or those that were woken for what has no room now."""
+        if self.woken and self.is_full:
+            for share in self.woken:
+                share.wake()
+        elif (first := self.first()) is not None:
             first.wake()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room, and no fetch that may leave some."""
+        return not self.is_held and not self._fetching() and self.room(0, 0) == _NONE
 
     def first(self) -> "Share | None":
         """Return whose turn it is to fetch; those that make another call now do so afterwards."""
@@ -191,7 +201,7 @@ class Share:
         self.of.total.messages -= self.messages
         self.of.total.bytes -= self.bytes
         self.messages = self.bytes = 0
-        for shares in (self.of.line, self.of.short, self.of.late):
+        for shares in (self.of.line, self.of.short, self.of.late, self.of.woken):
             shares.pop(self, None)
         self.release(0)
 
@@ -222,6 +232,7 @@ class Share:
     def reserve(self, messages: int) -> None:
         """Note that that many messages are being fetched; the next in line may have what is left."""
         self.of.line.pop(self, None)
+        self.of.woken.pop(self, None)
         self._came_late = False
         if self.turn.rests:  # it fetches beside what it settles, without having been in line
             self.turn.catch_up(self.of.turn)
@@ -263,6 +274,17 @@ class Share:
     def calls(self, *, begins: bool) -> None:
         """Note that a call begins, or that none is under way: whoever calls cannot fetch meanwhile."""
         self.is_busy = begins
+
+    def woken(self) -> None:
+        """Note that it alone was woken for a message."""
+        self.of.woken[self] = None
+
+    def passes_on(self, *, rests: bool) -> bool:
+        """Return whether another consumer is to be woken for that: the room that there was went to other slices."""
+        if self not in self.of.woken or not (rests or self.of.is_full):
+            return False
+        del self.of.woken[self]
+        return True
 
     def overdue(self, *, away: bool = False) -> None:
         """Note that a call is not answered soon: the others need not wait for what it may bring."""

@@ -212,6 +212,12 @@ class AmongOthers(Protocol):
     def calls(self, *, begins: bool) -> None:
         """Note that a call begins, or that none is under way: whoever calls cannot fetch meanwhile."""
 
+    def woken(self) -> None:
+        """Note that it alone was woken for a message."""
+
+    def passes_on(self, *, rests: bool) -> bool:
+        """Return whether another is to be woken for that message, once; ``rests``: this one fetches nothing."""
+
     def answered(self, took: float) -> None:
         """Note that a call was answered after so many seconds."""
 

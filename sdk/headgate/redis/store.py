@@ -228,6 +228,10 @@ class Store:
             lacks=tuple(map(int, reply[7:])), turn=int(turn) / TURN if in_turn else None,
         )  # fmt: skip
 
+    async def pass_on(self, address: Address, session: str, consumer: str, *, ttl_ms: int) -> None:
+        """Have another consumer be woken for the message for which this one was woken, and has no room."""
+        await self.settle(address, session, consumer, ttl_ms=ttl_ms, max_messages=1)
+
     async def take(
         self, address: Address, session: str, *, seq: int, line: Sequence[tuple[int, int]]
     ) -> tuple[str, list[str]]:

@@ -374,6 +374,20 @@ async def test_who_gives_back_is_not_woken_for_it(place: Place, ear: Ear) -> Non
     assert await ear.heard() == [("cid", "ready cid.1")]
 
 
+async def test_who_has_no_room_for_what_it_was_woken_for_has_another_one_woken(place: Place, ear: Ear) -> None:
+    """Mutant: the other one waits until it looks by itself. A consumer of slices got messages elsewhere meanwhile."""
+    await place.create()
+    bob, cid = await place.consumer("bob"), await place.consumer("cid")
+    for consumer in (bob, cid):
+        await consumer.fetch()
+    await place.producer("ann").send(10)
+    assert ("bob", "ready bob.1") in await ear.heard()
+    await bob.call()
+    assert not await ear.heard()
+    await bob.call(max_messages=1)
+    assert await ear.heard() == [("cid", "ready cid.1")]
+
+
 async def test_holders_are_asked_for_what_a_limit_that_begins_to_bind_does_not_cover(place: Place, ear: Ear) -> None:
     """Mutants: nobody is asked; each may keep a share of the whole limit, whatever is stored."""
     await place.create(limit=100, enforce="with-consumers")

@@ -109,6 +109,31 @@ def test_who_waits_is_served_before_whoever_has_just_fetched() -> None:
     assert one.fetch()
 
 
+def test_who_was_woken_for_what_has_no_room_passes_it_on_once() -> None:
+    """Mutants: nobody does; each does, where a fetch may leave some room; whoever fetched since does too."""
+    window = SharedWindow(Window(messages=2, bytes="unlimited"), Takers())
+    woken, other, third = Topic(window), Topic(window), Topic(window)
+    assert other.fetch()
+    woken.share.woken()
+    third.share.woken()
+    assert not woken.fetch()
+    assert not woken.share.passes_on(rests=False), "something may be left"
+    before = woken.woken
+    other.answer(2)
+    assert woken.woken > before
+    assert [woken.share.passes_on(rests=False) for _ in range(2)] == [True, False]
+    other.settle()
+    assert not third.share.passes_on(rests=False), "there is room"
+    woken.share.woken()
+    assert woken.fetch()
+    woken.answer(1)
+    assert not woken.share.passes_on(rests=False)
+    assert third.share.passes_on(rests=False)
+    other.settle()
+    third.share.woken()
+    assert third.share.passes_on(rests=True)
+
+
 def test_who_left_the_line_holds_nobody_up() -> None:
     shared = SharedWindow(Window(messages=2), Takers())
     one, two, three = Topic(shared), Topic(shared), Topic(shared)
