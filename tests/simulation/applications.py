@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import headgate
 from headgate.errors import HeadgateError
 from headgate.policy import loads
+from headgate.spool.stores import store_fields
 from headgate_coordinator.deadlock.detector import Detector
 from tests.simulation.deployments import HOME, PART, THERE
 from tests.simulation.drawing import PROCESSES, Event
 from tests.simulation.judge.oracle import TTL
+from tests.simulation.judge.stores import LIMIT, ROOT, STORE
 from tests.simulation.judge.tokens import body_of, token_in, value_of
 from tests.simulation.sites import govern, least_of
 
@@ -79,6 +81,9 @@ class Application:
 
     async def make(self) -> None:
         """Make all that there is."""
+        if self.history.scene.rule == "store":
+            spools, fields = self.client.parts.registry.spooling.spools, store_fields(f"memory:/{ROOT}", limit=LIMIT)
+            await self.patiently(partial(spools.set, STORE, fields))
         for name, (kind, limit) in self.history.destinations.items():
             slices = self.history.slices.get(name, {})
             await self.patiently(partial(self.client.apply, name, kind=kind, limit=limit, **slices))
@@ -102,9 +107,11 @@ class Application:
         consumer = await self.patiently(lambda: self.session.consumer(place, window=2))
         while not self.closing:
             try:
+                self.oracle.idling.waits(place, self.process)
                 message = await consumer.receive(timeout=1)
                 if message is None:
                     continue
+                self.oracle.idling.works(place, self.process)
                 token = token_in(message.body)
                 self.world.note(self.process.name, "receives", token)
                 self.oracle.receives(token, self.session.id)
@@ -118,6 +125,7 @@ class Application:
                 await message.accept(confirm=True, timeout=2)
                 self.oracle.has_accepted(place, token, begun)
             except HeadgateError as error:
+                self.oracle.idling.works(place, self.process)
                 self.world.note(self.process.name, "consumes not", type(error).__name__)
                 await asyncio.sleep(0.05)
 
@@ -146,6 +154,8 @@ class Application:
             if event.what in ("send", "forward"):
                 producer, place = (self.producer, self.queue) if event.what == "send" else (self.forwards, FROM)
                 headers = {"v": value_of(token)} if self.history.slices else None
+                if not self.history.nodes:
+                    self.oracle.order.sends(token, self.process)
                 await producer.send(body_of(token, int(event.much)), headers=headers, timeout=timeout)
                 self.oracle.has_receipt(place, token, self.process)
             elif event.what == "admit":

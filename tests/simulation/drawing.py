@@ -52,7 +52,7 @@ class Scene:
         nodes: through which all goes; 0 for clients that come to Redis themselves.
         holds: whether there is a limiter, and nothing else.
         rule: that the queue has beside its limit: a ``rate`` of sends, ``large`` messages that go alone, a ``level`` to
-            resume at, a ``ticket`` for rings, or ``turns`` of values.
+            resume at, a ``ticket`` for rings, a ``store``, or ``turns`` of values.
     """
 
     servers: str = "alone"
@@ -73,6 +73,7 @@ SCENES: Final = {
     "large ones of a cluster": Scene("cluster", rule="large"),
     "levels of a cluster": Scene("cluster", rule="level"),
     "tickets of a cluster": Scene("cluster", rule="ticket"),
+    "stores of a cluster": Scene("cluster", rule="store"),
     "turns of a cluster": Scene("cluster", rule="turns"),
 }
 
@@ -119,6 +120,8 @@ def drawn(seed: int, scene: Scene) -> list[Event]:
         calls += some(chance.randint(12, 24), ("send",), lambda: 12)
     if scene.rule == "level":
         calls += some(chance.randint(8, 16), ("send",), lambda: chance.choice((20, 30)))
+    if scene.rule == "store":
+        calls += some(chance.randint(12, 24), ("send",), lambda: chance.choice((20, 30, 60)))
     if scene.rule == "large":
         calls += some(chance.randint(4, 8), ("send",), lambda: chance.choice(LARGE))
     if scene.holds:

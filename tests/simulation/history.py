@@ -19,6 +19,7 @@ from tests.simulation.judge.holdings import Holdings
 from tests.simulation.judge.levels import LEVEL, Levels
 from tests.simulation.judge.oracle import TTL, Oracle
 from tests.simulation.judge.rates import RATE, Rates
+from tests.simulation.judge.stores import STORE, Stores
 from tests.simulation.judge.tickets import Tickets
 from tests.simulation.loop import Process, Stuck
 from tests.simulation.nodes import NODE_FAULTS, Nodes, doors
@@ -34,9 +35,16 @@ RULES: Final[dict[str, dict[str, Any]]] = {
     "large": {"oversize": "allow-one"},
     "level": {"resume_at": f"{100 * LEVEL:g}%"},
     "ticket": {"deadlock": "ticket"},
+    "store": {"when_full": "spool", "store": STORE},
     "turns": {"order_by": ORDER_BY, "fair_by": ORDER_BY},
 }
-JUDGES: Final[dict[str, type[Oracle]]] = {"rate": Rates, "large": Alone, "level": Levels, "ticket": Tickets}
+JUDGES: Final[dict[str, type[Oracle]]] = {
+    "rate": Rates,
+    "large": Alone,
+    "level": Levels,
+    "ticket": Tickets,
+    "store": Stores,
+}
 """What a queue may have beside its limit, and who judges that."""
 BRIDGED: Final = {FROM: ("queue", "80"), TO: ("queue", "60")}
 """With nodes: what is sent to the one queue comes out of the other."""
@@ -157,6 +165,7 @@ class History:
     def _happen(self, event: Event, number: int) -> None:
         application = next((one for one in self._living() if one.number == event.who), None)
         nodes = self.nodes or self.letters
+        self.oracle.idling.happens(event.what, event.much)
         if nodes and event.what in (*NODE_FAULTS, SITE_CUT):
             self.world.note(str(event))
             self.oracle.disturbed = max(self.oracle.disturbed, self.world.loop.now + event.much)

@@ -10,7 +10,7 @@ import heapq
 import itertools
 from asyncio import events
 from collections.abc import Callable, Coroutine
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final
 
 BEGINS: Final = 1_000.0
@@ -47,6 +47,18 @@ class Stuck(BaseException):
 _process: Final[ContextVar[Process]] = ContextVar("process")
 
 
+def _do(done: "asyncio.Future[Any]", func: Callable[..., Any], *args: Any) -> None:
+    """Do something as a thread does: whether anybody waits for it still or not."""
+    try:
+        result = func(*args)
+    except Exception as error:  # noqa: BLE001 -- as an executor does
+        if not done.done():
+            done.set_exception(error)
+    else:
+        if not done.done():
+            done.set_result(result)
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """A loop of virtual time; what it connects, ``connect`` and ``listen`` do."""
 
@@ -59,6 +71,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.connect: Callable[..., Coroutine[Any, Any, Any]] | None = None
         self.listen: Callable[..., Coroutine[Any, Any, Any]] | None = None
         self.after_each: Callable[[], None] | None = None
+        self.storage_takes: Callable[[], float] | None = None
+        """Returns the seconds that an operation of a storage takes."""
         self._timers: list[tuple[float, int, events.TimerHandle]] = []
         self._numbers = itertools.count()
         self._ready: Any
@@ -89,12 +103,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
-        """Do it at once: a thread would come when the system likes."""
+        """Do it at once, or after a time that is drawn where threads wait for storage: one would come when it likes."""
         done = self.create_future()
-        try:
-            done.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 -- as an executor does
-            done.set_exception(error)
+        if executor is None or self.storage_takes is None:
+            _do(done, func, *args)
+        else:
+            self.at(self.now + self.storage_takes(), _do, done, func, *args, context=copy_context())
         return done
 
     async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]

@@ -2,6 +2,7 @@
 
 import contextlib
 import zlib
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ from unittest import mock
 
 from headgate.core.account.machine import Account
 from headgate.core.limits.spread import Spread
+from headgate.core.outbox import Outbox, Outgoing
+from headgate.core.sharing import Share
 from headgate.redis.handover import Handovers
 from headgate.redis.shared_sweeps import SweepRounds
 from headgate.redis.stores.rates import Hand, RateStore
@@ -117,6 +120,27 @@ def _asks_a_server_without_places() -> AbstractContextManager[Any]:
     return mock.patch.object(SweepRounds, "_begin", SweepRounds.takes_turn)
 
 
+def _keeps_what_it_was_woken_for() -> AbstractContextManager[Any]:
+    """Have a consumer that was woken, and has no room, say nothing of it."""
+    return mock.patch.object(Share, "passes_on", return_value=False)
+
+
+def _passes_those_that_wait() -> AbstractContextManager[Any]:
+    """Have a message for which there is credit go before those that wait, or are being written to a store."""
+    add = Outbox.add
+
+    def add_before(outbox: Outbox, item: Outgoing) -> bool:
+        kept = outbox.waiting, outbox.spooling
+        outbox.waiting, outbox.spooling = deque(), []
+        paid = add(outbox, item)
+        outbox.waiting, outbox.spooling = kept
+        if not paid:
+            outbox.waiting.append(item)
+        return paid
+
+    return mock.patch.object(Outbox, "add", add_before)
+
+
 MUTANTS: Final = (
     Mutant(
         "a batch that comes again is known by its number", "P5", 15,
@@ -216,6 +240,15 @@ MUTANTS: Final = (
         "a full queue resumes at its level, and not later", "P6", 7, scene="levels of a cluster",
         script=_everywhere("if is_full() and not is_above_resume(caller, own) then", "if false then"),
     ),
+    Mutant(
+        "who waits for a message is woken as one comes", "idle", 0,
+        script=_in("publish", ("wake_hungry(count)", "")),
+    ),
+    Mutant(
+        "a consumer without room has another one woken", "idle", 46, scene="stores of a cluster",
+        client=_keeps_what_it_was_woken_for,
+    ),
+    Mutant("what is sent later goes after those that wait", "order", 8, client=_passes_those_that_wait),
     Mutant(
         "a pool of slices lends one ticket", "P1", 32, scene="tickets of a cluster",
         script=_in("pool", ("lacks <= p.limit and p.granted <= p.limit and", "lacks <= p.limit and")),

@@ -50,7 +50,8 @@ _HERE: Final = (
 _OF_DESTINATION: Final = re.compile(rb"hg:\{[^{}/]+/[^{}]+\}")
 _OBSERVE: Final = """
 return { redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2]),
-  redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), redis.call('XRANGE', KEYS[5], '-', '+') }
+  redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), redis.call('XRANGE', KEYS[5], '-', '+'),
+  redis.call('HVALS', KEYS[7]), redis.call('HGET', KEYS[1], 'kind') == 'store' and redis.call('HVALS', KEYS[10]) or {} }
 """
 _OBSERVE_HOLDS: Final = """
 return { redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[23]), {}, {} }
@@ -297,9 +298,13 @@ class Redis:
             self.after_unsent()
         return reply
 
-    def _perhaps_again(self, caller: str, name: str, words: Sequence[bytes]) -> None:
-        """Have a call come once more, late, as from a network that kept it; but not where that is an exception."""
-        if self._loop.now < self.repeats_until and name not in ("apply", "remove"):
+    def _perhaps_again(self, caller: str, name: str, words: Sequence[bytes], code: bytes) -> None:
+        """Have a call come once more, late, as from a network that kept it; but not where that is an exception.
+
+        One is a batch that was refused beyond the limit, or whose segment is deleted since.
+        """
+        gone = name == "publish" and (code == b"FULL" or (code in {b"STOPPED", b"ABOVE"} and b"spool" in words))
+        if self._loop.now < self.repeats_until and name not in ("apply", "remove") and not gone:
             late = self._loop.now + self._chance.uniform(0.0, 2.0)
             self._loop.at(late, self._again, caller, name, words, context=self._context)
 
@@ -345,7 +350,7 @@ class Redis:
 
     def _answer(self, door: Door, name: str, words: Sequence[bytes]) -> None:
         reply = self.call(door.caller, name, words)
-        self._perhaps_again(door.caller, name, words)
+        self._perhaps_again(door.caller, name, words, reply[0] if isinstance(reply, list) and reply else b"")
         if self._loop.now < self.silent_until and self._chance.random() < 0.5:
             self._network.break_off(door.transport)
         door.say(reply)

@@ -16,12 +16,12 @@ from tests.support.extent import WHOLE, for_long
 
 SEEDS = {
     "alone": 168,
-    "nodes": 40 if WHOLE else 6,
-    "sentinels": 40 if WHOLE else 8,
+    "nodes": 40 if WHOLE else 5,
+    "sentinels": 40 if WHOLE else 7,
     "cluster": 25 if WHOLE else 4,
     "nodes of a cluster": 20 if WHOLE else 1,
     "sites": 40 if WHOLE else 5,
-    **dict.fromkeys(("limiters of a cluster", "rates of a cluster"), 40 if WHOLE else 2),
+    **dict.fromkeys((f"{what} of a cluster" for what in ("limiters", "rates", "stores")), 40 if WHOLE else 2),
     **dict.fromkeys(
         (f"{what} of a cluster" for what in ("large ones", "levels", "tickets", "turns")), 40 if WHOLE else 1
     ),
@@ -34,10 +34,10 @@ FOUND = [
 """Seeds that found a defect of the product, beside these."""
 IN_A_SOAK = {
     "alone": 12_000, "nodes": 2_000, "sentinels": 2_000, "cluster": 2_000, "nodes of a cluster": 500, "sites": 1_500,
-    "limiters of a cluster": 1_000, "rates of a cluster": 1_000, "large ones of a cluster": 1_000,
-    "levels of a cluster": 1_000, "tickets of a cluster": 1_000, "turns of a cluster": 500,
+    "limiters of a cluster": 1_000, "rates of a cluster": 1_000, "large ones of a cluster": 500,
+    "levels of a cluster": 500, "tickets of a cluster": 1_000, "turns of a cluster": 500, "stores of a cluster": 1_000,
 }  # fmt: skip
-"""Likewise a whole soak: a half tells 10,000, and 500 each of limiters and of most rules."""
+"""Likewise a whole soak: a half tells 10,000, and 250 or 500 each of limiters and of rules."""
 AT_ONCE, AT_ONCE_IN_A_SOAK = 10, 250
 """Seeds that one test tries."""
 NAMED = os.environ.get("HEADGATE_SEEDS", "")

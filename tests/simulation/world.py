@@ -23,6 +23,8 @@ from tests.simulation.network import Network
 from tests.simulation.server import DAY, Backing, Rewrite
 
 PRODUCT: Final = ("headgate", "headgate_coordinator", "tenacity")
+STORAGE: Final = 0.02
+"""Seconds that an operation of a storage takes, on the average."""
 KINDS: Final[dict[str, type[Deployment]]] = {
     "alone": Deployment,
     "sentinels": Watched,
@@ -36,6 +38,7 @@ class World:
 
     def __init__(self, backing: Backing, seed: int, *, servers: str, rewrite: Rewrite | None = None) -> None:
         self.loop = VirtualLoop()
+        self.loop.storage_takes = functools.partial(Random(f"storage {seed}").expovariate, 1 / STORAGE)
         self.chance = Random(f"world {seed}")
         self.network = Network(self.loop, Random(f"network {seed}"))
         chance = Random(f"deployment {seed}")

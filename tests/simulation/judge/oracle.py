@@ -2,11 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from headgate.redis.replies import record
+from tests.simulation.judge.idling import Idling
+from tests.simulation.judge.order import Order
 from tests.simulation.judge.sight import Sight, size_of
-from tests.simulation.judge.tokens import token_in, value_of
+from tests.simulation.judge.tokens import token_in
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.server import AGAIN, Call
 
@@ -25,12 +28,16 @@ RENEWS: Final = ("acquire", "publish", "attach", "settle")
 LATE: Final = 3.0
 """Seconds by which a call may end after its timeout: one call to Redis has two, and a connection one."""
 
+_record: Final = lru_cache(record)
 
+
+@cache
 def whole(name: str) -> str:
     """Return the key of a destination without which slice of it this is."""
     return name.partition("%")[0].rstrip("}")
 
 
+@cache
 def place_of(name: str) -> str:
     """Return the destination that this is, or a slice of it."""
     return whole(name).rpartition("/")[2]
@@ -45,7 +52,7 @@ class Oracle:
     """What must hold, and what does not: ``broken`` are promises with what was seen, the first of them first."""
 
     def __init__(self, loop: VirtualLoop) -> None:
-        self.loop = loop
+        self.loop, self.idling, self.order = loop, Idling(loop), Order()
         self.broken: list[str] = []
         self.over = loop.create_future()
         """Done as the first promise is broken."""
@@ -154,12 +161,13 @@ class Oracle:
         if call.superseded:  # what it does is lost, whatever it answers
             self._at_ghost(name, call)
             return
-        words = {word.decode(errors="replace") for word in call.words[1 + int(call.words[0]) :] if len(word) < 80}
-        for session in self.owners if renews(call) else ():
-            if any(word == session or word.startswith(f"{session}.") for word in words):
-                self.heard[name, session] = self.loop.now
+        if renews(call):
+            words = {word.partition(b".")[0].decode(errors="replace") for word in call.words[1 + int(call.words[0]) :]}
+            self.heard |= {(name, session): self.loop.now for session in self.owners if session in words}
         before, total_before = self.last.get(name), self._total(name)
         sight = self.last[name] = self._read(name, call)
+        if idle := self.idling.saw(place_of(name), name, sight):
+            self.breaks("idle", idle)
         self._stored(name, before, sight)
         if before is None:
             return
@@ -171,7 +179,7 @@ class Oracle:
     def _at_ghost(self, name: str, call: Call) -> None:
         """Note a script at a server that is in charge no more: what it settles is there again, what it sets is not."""
         self._ghost_at = self.loop.now
-        there = {at: token_in(entry[1]) for at, entry in call.seen[3]}
+        there = {at: self._token(name, entry[1]) for at, entry in call.seen[3]}
         self.lost |= {(name, token) for token in there.values()} - self.stored
         former, now = self._former.get(name, Sight()).stored, self.last.get(name, Sight()).stored
         settled = {at: token for at, token in former.items() if at not in there and at in now}
@@ -228,15 +236,20 @@ class Oracle:
     def _parts(self, name: str) -> list[Sight]:
         return [sight for one, sight in self.last.items() if whole(one) == whole(name)]
 
+    def _token(self, name: str, stored: bytes) -> str:
+        """Return which message lies there."""
+        del name
+        return token_in(stored)
+
     def _read(self, name: str, call: Call) -> Sight:
-        flat, sessions, line, messages = call.seen
+        flat, sessions, line, messages, consumers, segments = call.seen
         fields = {key.decode(): value.decode() for key, value in zip(flat[::2], flat[1::2], strict=True)}
         limit = fields["limit_bytes"]
         sight = Sight(float("inf") if limit == "unlimited" else float(limit), fields["epoch"])
         sight.sliced = "slices_pool" in fields
         sight.spread, sight.is_held = fields.get("spread", ""), bool(fields.get("spreading"))
         for session, text in zip(sessions[::2], sessions[1::2], strict=True):
-            sid, facts = session.decode(), record(text)
+            sid, facts = session.decode(), _record(text)
             held = int(facts["granted"]) - int(facts["used"]) - int(facts["returned"])
             if held < 0:
                 self.breaks("P2", f"{call.script} left {held} bytes to {sid} at {name}")
@@ -244,12 +257,13 @@ class Oracle:
             sight.incarnations[sid] = facts["inc"]
             sight.needs[sid] = int(facts["need"]) - int(facts["granted"])
         sight.line = [session.decode() for session in line[::2]]
-        sight.stored = {at: token_in(entry[1]) for at, entry in messages}
-        sight.pending = size_of(sight.stored)
+        sight.stored = {at: self._token(name, entry[1]) for at, entry in messages}
+        sight.pending = size_of(sight.stored) + sum(int(one.partition(b" ")[0]) for one in segments)
+        sight.in_hand = sum(int(facts["delivered"]) - int(facts["settled"]) for facts in map(_record, consumers))
         sight.opens = not fields.get("stopped") and not fields.get("shut")
         counted = fields["pending_bytes"], fields["pending_messages"], fields["leased_bytes"], fields["blocked"]
-        there = sight.pending, len(sight.stored), sum(sight.leased.values()), len(sight.line)
-        if fields["kind"] == "queue" and counted != tuple(map(str, there)):
+        there = sight.pending, len(messages) + len(segments), sum(sight.leased.values()), len(sight.line)
+        if fields["kind"] in ("queue", "store") and counted != tuple(map(str, there)):
             self.breaks("P2", f"{call.script} counted {counted} at {name}, where {there} are")
         if fields["kind"] == "gate" and counted[2:] != tuple(map(str, there[2:])):
             self.breaks("P2", f"{call.script} counted {counted[2:]} at {name}, where {there[2:]} are")
@@ -264,20 +278,9 @@ class Oracle:
                 if (name, token) in self.stored:
                     self.breaks("P5", f"the message {token} is stored twice at {name}")
                 self.stored.add((name, token))
-                if sight.sliced:
-                    self._order(name, token)
-
-    def _order(self, name: str, token: str) -> None:
-        """Judge that no message of a value is stored at one slice while others of it lie at another.
-
-        Before the first spread, and once writes were lost, values may lie anywhere.
-        """
-        parts = {one: sight for one, sight in self.last.items() if whole(one) == whole(name)}
-        spread = next((sight.spread for sight in parts.values() if sight.spread), "")
-        if spread and not spread.endswith(" -") and not self.lost_writes:
-            for one, sight in parts.items():
-                if one != name and value_of(token) in map(value_of, sight.stored.values()):
-                    self.breaks("order", f"{token} is stored at {name}, and {sorted(sight.stored.values())} at {one}")
+                slices = {one: at for one, at in self.last.items() if whole(one) == whole(name)}
+                for wrong in self.order.stored(token, place_of(name), name, slices) if not self.lost_writes else ():
+                    self.breaks("order", wrong)
 
     def _leases(self, name: str, call: Call, before: Sight, sight: Sight) -> None:
         for sid in before.leased.keys() - sight.leased.keys():

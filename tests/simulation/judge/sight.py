@@ -22,6 +22,8 @@ class Sight:
     needs: dict[str, int] = field(default_factory=dict)
     line: list[str] = field(default_factory=list)
     stored: dict[bytes, str] = field(default_factory=dict)
+    in_hand: int = 0
+    """How many of these were delivered, and have not come back."""
     opens: bool = True
     """Whether room there may be granted."""
     spread: str = ""

@@ -39,7 +39,7 @@ def call(
     ]
     line = [waits.encode(), b"1"] if waits else []
     messages = [[f"{token[1:]}-37".encode(), [b"", body_of(token, 37)]] for token in stored]
-    return Call("p", script, [b"1", name.encode()], [b"OK"], [fields, sessions, line, messages], 0, superseded)
+    return Call("p", script, [b"1", name.encode()], [b"OK"], [fields, sessions, line, messages, [], []], 0, superseded)
 
 
 @pytest.fixture

@@ -1,0 +1,52 @@
+"""A judge of consumers: none waits for a message beside one that nobody has."""
+
+from typing import Final
+
+from tests.simulation.judge.sight import Sight
+from tests.simulation.loop import Process, VirtualLoop
+
+WITHIN: Final = 0.05
+"""Seconds within which a message that nobody has comes to a consumer that has nothing, where nothing fails."""
+RECOVERS: Final = 2.0
+"""Seconds after a fault in which somebody may not have heard of messages yet, or of consumers."""
+HARMLESS: Final = ("send", "forward", "admit", "limit")
+"""Events that keep no consumer from what there is."""
+
+
+class Idling:
+    """Those who consume at each destination, and since when there has been something for them."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._recovers_until = 0.0
+        self._waits: dict[tuple[str, Process], float] = {}
+        """Destination and consumer there -> since when its application has waited for a message."""
+        self._ready: dict[str, dict[str, float]] = {}
+        """Destination -> slices of it with messages that nobody has, and since when."""
+
+    def happens(self, what: str, seconds: float) -> None:
+        """Note an event that lasts for some seconds."""
+        if what not in HARMLESS:
+            self._recovers_until = max(self._recovers_until, self._loop.now + seconds + RECOVERS)
+
+    def waits(self, place: str, process: Process) -> None:
+        """Note that an application waits for a message, if it does not yet."""
+        self._waits.setdefault((place, process), self._loop.now)
+
+    def works(self, place: str, process: Process) -> None:
+        """Note that it has something to do, or has no consumer."""
+        self._waits.pop((place, process), None)
+
+    def saw(self, place: str, name: str, sight: Sight | None) -> str:
+        """Take in what lies at a slice from now on; returns who had waited for too long beside a message till then."""
+        idle, ready = "", self._ready.setdefault(place, {})
+        for (where, process), since in self._waits.items():
+            for one, begun in ready.items() if where == place and not process.dead else ():
+                if self._loop.now > max(since, begun, self._recovers_until) + WITHIN:
+                    waited = self._loop.now - max(since, begun)
+                    idle = f"{process} waits {waited:.3f} s beside a message at {one} that nobody has"
+        if sight and len(sight.stored) > sight.in_hand:
+            ready.setdefault(name, self._loop.now)
+        else:
+            ready.pop(name, None)
+        return idle

@@ -1,0 +1,34 @@
+"""An oracle of a queue with slices that spools to a store what finds no room in memory."""
+
+from typing import Final
+
+import fsspec
+
+from headgate.core.segment import Reference, is_reference
+from tests.simulation.judge.oracle import Oracle
+from tests.simulation.judge.tokens import token_in
+from tests.simulation.loop import VirtualLoop
+
+STORE: Final = "disk"
+ROOT: Final = "/sim"
+LIMIT: Final = 600
+"""Bytes of segments: at times the store is full, too."""
+
+
+class Stores(Oracle):
+    """What must hold there is what holds anywhere: a reference counts as the message for which it stands."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__(loop)
+        self._files = fsspec.filesystem("memory")
+        self._files.store.clear()
+        self._tokens: dict[tuple[str, bytes], str] = {}
+
+    def _token(self, name: str, stored: bytes) -> str:
+        if not is_reference(stored):
+            return super()._token(name, stored)
+        if (name, stored) not in self._tokens:
+            one, folder = Reference.parse(stored), name[4:-1].partition("/")[2]
+            payload = self._files.cat_file(f"{ROOT}/sim/{folder}/{one.name}", one.offset, one.offset + one.size)
+            self._tokens[name, stored] = token_in(payload)
+        return self._tokens[name, stored]
