@@ -15,7 +15,7 @@ from headgate.redis.stores.notes import NoteStore, Tie
 from headgate_coordinator.deadlock.detector import Detector
 from tests.amqp.node_processes import nodes
 from tests.deadlock.figure import COUNT, bodies, fill, program
-from tests.sdk.observing import GUARD, counts
+from tests.sdk.observing import GUARD, counts, waiting
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -142,7 +142,7 @@ async def test_where_nobody_wants_to_know_nothing_is_told(
 async def test_of_a_topic_the_subscription_that_waits_is_named(
     client: headgate.Client, other: headgate.Client, detector: Detector
 ) -> None:
-    """Mutant: a topic goes on once any of its subscriptions does."""
+    """Mutants: a topic goes on once any of its subscriptions does; or with a consumer that has nothing to settle."""
     await client.apply("news", kind="topic", limit=100)
     await client.apply("back", kind="queue", limit=100)
     async with client.session("a") as a, other.session("b") as b, other.session("free") as free:
@@ -161,6 +161,8 @@ async def test_of_a_topic_the_subscription_that_waits_is_named(
         programs.append(asyncio.create_task(program(a, "news", "back", "audit")))
         await ready.wait()  # its subscription is there before the other one publishes
         programs.append(asyncio.create_task(program(b, "back", "news", None)))
+        await wait_until(lambda: waiting(client, "back"))
+        await free.consumer("news", subscription="audit")
         (found,) = await wait_until(detector.round, timeout=80)
         assert f"topic news (subscription audit) waits for session {a.id} to consume" in str(found)
         for task in programs:

@@ -88,6 +88,22 @@ async def test_with_one_more_consumer_it_is_none(client: headgate.Client, other:
             await drain(consumer, 1)
 
 
+async def test_one_more_consumer_that_has_nothing_to_settle_does_not_matter(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    """Mutant: whoever consumes may make room, though others have all messages in hand."""
+    await start(client)
+    async with (
+        program(client, reads="x", writes="y"),
+        program(client, reads="y", writes="x"),
+        program(other, reads="y", writes="x"),
+        other.session("helper") as helper,
+    ):
+        await wait_until(lambda: waiting(client, "x", at_least=2))
+        await helper.consumer("y", window=1)
+        await wait_until(lambda: found(client))
+
+
 async def test_what_is_stopped_by_hand_is_none(client: headgate.Client, other: headgate.Client) -> None:
     await start(client)
     async with program(client, reads="x", writes="y"), program(other, reads="y", writes="x"):

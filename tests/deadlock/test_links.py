@@ -21,9 +21,9 @@ FIT = 1
 BODY = b"0123456789"
 
 
-def policy(queues: str, *, deadlock: str, linked: bool, slices: int = 1) -> str:
+def policy(queues: str, *, deadlock: str, linked: bool, slices: int = 1, fit: int = FIT) -> str:
     """Return a policy of queues with room for a few messages, bridged in a ring."""
-    limit = FIT * len(encode(BODY, None))
+    limit = fit * len(encode(BODY, None))
     rest = f'limit = {limit}\nslices = {slices}\ndeadlock = "{deadlock}"\n'
     told = "".join(f'[[destination]]\nmatch = "{name}"\n{rest}' for name in queues)
     for here, there in zip(queues, queues[1:] + queues[0], strict=True) if linked else ():
@@ -31,16 +31,16 @@ def policy(queues: str, *, deadlock: str, linked: bool, slices: int = 1) -> str:
     return told
 
 
-async def ring(client: headgate.Client, queues: str, deadlock: str, slices: int = 1) -> None:
+async def ring(client: headgate.Client, queues: str, deadlock: str, slices: int = 1, fit: int = FIT) -> None:
     """Fill the queues, and then bridge them."""
-    await client.apply_policy(loads(policy(queues, deadlock=deadlock, linked=False, slices=slices)))
+    await client.apply_policy(loads(policy(queues, deadlock=deadlock, linked=False, slices=slices, fit=fit)))
     async with client.session("before") as session:
         for name in queues:
             producer = await session.producer(name)
-            for _ in range(FIT):
+            for _ in range(fit):
                 await producer.send(BODY)
             await producer.close()
-    await client.apply_policy(loads(policy(queues, deadlock=deadlock, linked=True, slices=slices)))
+    await client.apply_policy(loads(policy(queues, deadlock=deadlock, linked=True, slices=slices, fit=fit)))
 
 
 async def current(client: headgate.Client) -> list[FoundDeadlock]:
@@ -95,12 +95,14 @@ async def tickets(client: headgate.Client, queues: str) -> int:
 
 
 async def test_a_link_whose_target_is_consumed_is_in_none(client: headgate.Client, redis_url: str) -> None:
-    """Both queues are full and both links wait, but somebody may take from one of them."""
+    """Both queues are full and both links wait, but somebody has a message of one of them, and may settle it."""
     with nodes(redis_url, client.namespace, 1) as (node,):
         async with client.session("slow") as slow:
-            await client.apply_policy(loads(policy("ab", deadlock="alert", linked=False)))
-            await slow.consumer("b", window=1)
-            await ring(client, "ab", "alert")
+            await client.apply_policy(loads(policy("ab", deadlock="alert", linked=False, fit=2)))
+            consumer = await slow.consumer("b", window=1)
+            taking = asyncio.create_task(consumer.receive(timeout=80))
+            await ring(client, "ab", "alert", fit=2)
+            assert await taking is not None
             for name in "ab":
                 await wait_until(partial(waiting, client, name), timeout=80)
             detector = Detector(client, "beside", ttl=5.0)

@@ -70,16 +70,27 @@ def wait_for_consumers(
     explanation = explain("", replace(snapshot, own=dict(record), place=place), session=session)
     if explanation.cause not in CONSUMERS_HOLD:
         return None
-    consumers: dict[str, list[Party]] = {}
-    for consumer, one in snapshot.consumers.items():
-        consumers.setdefault(one["sub"], []).append(who(consumer))
     records = snapshot.consumers.values()
     moved = tuple(sum(int(one[name]) for one in records) for name in ("delivered", "settled"))
     epoch = (fields["epoch"], fields["pending_bytes"], fields["pending_messages"], *moved)
     if fields["kind"] == "queue" and len(snapshot.subscriptions) < 2:
-        return deadlock.queue([party for parties in consumers.values() for party in parties], epoch)
-    behind = [one.subscription for one in read("", snapshot, {}, "", None).backlogs if one.messages]
-    return deadlock.topic({name: consumers.get(name, []) for name in behind}, epoch)
+        return deadlock.queue(map(who, _settlers(snapshot.consumers, int(fields["pending_messages"]))), epoch)
+    behind = {}
+    for one in read("", snapshot, {}, "", None).backlogs:
+        own = {name: record for name, record in snapshot.consumers.items() if record["sub"] == one.subscription}
+        if one.messages:
+            behind[one.subscription] = map(who, _settlers(own, one.messages))
+    return deadlock.topic(behind, epoch)
+
+
+def _settlers(consumers: Mapping[str, Mapping[str, str]], messages: int) -> list[str]:
+    """Return those of the consumers of a subscription that can settle one of its messages.
+
+    Where consumers have all of them in hand, one that has none gets none before the others let go of theirs.
+    """
+    in_hand = {name: int(record["delivered"]) - int(record["settled"]) for name, record in consumers.items()}
+    is_any_ready = sum(in_hand.values()) < messages
+    return [name for name, count in in_hand.items() if count or is_any_ready]
 
 
 def suspects(ties: Iterable[Tie]) -> list[Tie]:
