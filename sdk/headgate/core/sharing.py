@@ -149,8 +149,7 @@ class Share:
     outcomes: Sequence[tuple[Any, Delivery, Any]] = ()
 
     def __init__(self, of: SharedWindow, wake: Callable[[], None], turn: float = 0.0) -> None:
-        self._usual, self._surplus = 0.0, 0
-        self._came_late = False
+        self._usual, self._surplus, self._came_late = 0.0, 0, False
         self.of = of
         self.wake = wake
         self.messages = self.bytes = 0
@@ -281,6 +280,9 @@ class Share:
 
     def passes_on(self, *, rests: bool) -> bool:
         """Return whether another consumer is to be woken for that: the room that there was went to other slices."""
+        if rests and self in self.of.line:  # it does not take its turn
+            del self.of.line[self]
+            self.of.freed()
         if self not in self.of.woken or not (rests or self.of.is_full):
             return False
         del self.of.woken[self]

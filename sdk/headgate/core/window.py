@@ -216,7 +216,7 @@ class AmongOthers(Protocol):
         """Note that it alone was woken for a message."""
 
     def passes_on(self, *, rests: bool) -> bool:
-        """Return whether another is to be woken for that message, once; ``rests``: this one fetches nothing."""
+        """Return whether another is to be woken for that message, once; who ``rests`` fetches nothing, in no turn."""
 
     def answered(self, took: float) -> None:
         """Note that a call was answered after so many seconds."""

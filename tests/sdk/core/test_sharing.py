@@ -134,6 +134,21 @@ def test_who_was_woken_for_what_has_no_room_passes_it_on_once() -> None:
     assert third.share.passes_on(rests=True)
 
 
+def test_who_rests_leaves_its_turn_to_others() -> None:
+    """Mutant: it stays the first in line, and nobody fetches until somebody asks at it."""
+    window = SharedWindow(Window(messages=2, bytes="unlimited"), Takers())
+    resting, other, third = Topic(window), Topic(window), Topic(window)
+    assert third.fetch()
+    assert not resting.fetch()
+    third.answer(2)
+    third.settle()
+    assert not other.fetch(), "it is the turn of the first"
+    before = other.woken
+    assert not resting.share.passes_on(rests=True)
+    assert other.woken > before
+    assert other.fetch()
+
+
 def test_who_left_the_line_holds_nobody_up() -> None:
     shared = SharedWindow(Window(messages=2), Takers())
     one, two, three = Topic(shared), Topic(shared), Topic(shared)
