@@ -107,6 +107,6 @@ def test_a_link_that_is_ending_says_so_until_it_is_gone(page: Browser, site: Sit
     node.kill9()
     page.wait(f"{SIDE} == 'nobody'", "orders>billing")
     site.run(site.client.apply_policy(loads("destination = []")))
-    assert "ending" in page.wait(f"/does not name it/.test({WORDS}) && {WORDS}", "orders>billing")
+    assert "ending" in page.wait(f"/no longer names it/.test({WORDS}) && {WORDS}", "orders>billing")
     node.start()
     page.wait("document.querySelector('#arrows-section').hidden")
