@@ -51,7 +51,7 @@ class Slices:
     """
 
     __slots__ = (
-        "_opener", "_pace", "_registry", "_shared", "_takers", "_task", "feeds", "first", "is_closed",
+        "_opener", "_pace", "_registry", "_shared", "_takers", "_task", "_widening", "feeds", "first", "is_closed",
     )  # fmt: skip
 
     id = InnerProperty(MessageSource.id, "first")
@@ -77,6 +77,7 @@ class Slices:
         self._takers, self._registry, self._opener = takers, registry, opener
         self._shared: SharedWindow | None = None
         self._task: asyncio.Task[None] | None = None
+        self._widening = asyncio.Lock()
         self._pace: SharedPace | None = None
 
     async def start(self, *, everywhere: bool) -> None:
@@ -185,15 +186,17 @@ class Slices:
         """Open the feeds of all slices that have none, together: whoever waits for one waits for no other."""
         away: CoordinatorUnavailable | None = None
         tried = set[Address]()
-        while missing := [one for one in self._missing() if one not in tried and not self.is_closed]:  # more may come
-            tried.update(missing)
-            shared = self._shared = self._shared or self.first.share(self._takers)
-            joining = [self._join(address, shared) for address in missing]
-            for error in await asyncio.gather(*joining, return_exceptions=True):
-                if isinstance(error, CoordinatorUnavailable):
-                    away = error
-                elif error is not None:
-                    raise error
+        async with self._widening:  # a change that is heard as it begins opens no slice once more
+            # More may come meanwhile.
+            while missing := [one for one in self._missing() if one not in tried and not self.is_closed]:
+                tried.update(missing)
+                shared = self._shared = self._shared or self.first.share(self._takers)
+                joining = [self._join(address, shared) for address in missing]
+                for error in await asyncio.gather(*joining, return_exceptions=True):
+                    if isinstance(error, CoordinatorUnavailable):
+                        away = error
+                    elif error is not None:
+                        raise error
         self._look_at_pace()
         if away is not None:
             raise away

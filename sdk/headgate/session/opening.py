@@ -210,11 +210,11 @@ class ConsumerOpener:
             presence.join(feed)
             try:
                 await feed.start()
-            except BaseException:
+                if kind == "topic":
+                    await destinations.context.registry.index.relieve_copy(address, first.subscription)
+            except BaseException:  # its consumer was closed meanwhile, too: nobody else would close this feed
                 await feed.close()
                 raise
-        if kind == "topic":
-            await destinations.context.registry.index.relieve_copy(address, first.subscription)
         return feed
 
     async def topics(

@@ -293,6 +293,43 @@ async def test_a_selector_is_of_all_slices(client: headgate.Client, other: headg
         assert await subscriptions(client, 4) == [set()] * 4
 
 
+async def test_a_change_that_is_heard_as_a_consumer_opens_opens_no_slice_twice(
+    client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: what opens and who hears of a change both open what is missing, and one of two feeds is nobody's."""
+    await client.apply("events", kind="topic", slices=3)
+    start, opened = Feed.start, list[str]()
+    followers, key = other.parts.registry._followers, Address.of(client.namespace, "events").key
+
+    async def heard(feed: Feed) -> None:
+        opened.append(feed.address.name)
+        for follower in tuple(followers[key][1]) if key in followers else ():
+            follower({})
+        await start(feed)
+
+    monkeypatch.setattr(Feed, "start", heard)
+    async with other.session("in") as into:
+        consumer = await into.consumer("events", subscription="eu", durable=True)
+        await asyncio.sleep(0)
+        assert sorted(opened) == [slice_name("events", number) for number in range(3)]
+        await consumer.close()
+        assert not await field(client, "events", "consumers")
+
+
+async def test_a_consumer_that_is_closed_as_it_comes_to_a_slice_leaves_nobody_there(
+    client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: what was attached, and not yet the consumer's, goes on fetching what nobody receives."""
+    await client.apply("events", kind="topic")
+    async with other.session("in") as into:
+        consumer = await into.consumer("events", subscription="eu", durable=True)
+        monkeypatch.setattr(other.parts.registry.index, "relieve_copy", lambda *_: asyncio.Event().wait())
+        await client.apply("events", slices=2)
+        await wait_until(lambda: attached(client, 2), timeout=GUARD)
+        await consumer.close()
+        assert not await field(client, "events", "consumers")
+
+
 async def test_nobody_stands_in_longer_than_the_consumer_lives(client: headgate.Client) -> None:
     """A subscription that is not durable ends at each slice with its consumers."""
     await client.apply("events", kind="topic")
