@@ -234,6 +234,7 @@ class Administration(ABC):
         await self._change(destination, Settings(stopped=DEFAULT))
 
     async def _change(self, destination: str, settings: Settings) -> None:
+        given_name(destination)
         address = Address.of(self.namespace, destination)
         if await self.store.snapshot(address, waiters=0, consumers=1) is None:
             raise self._unknown(destination)  # as a new one it would be made
@@ -259,8 +260,8 @@ class Administration(ABC):
 
     async def purge(self, destination: str) -> int:
         """Remove all messages of a destination, delivered or not; returns how many."""
-        removed = [await self.store.remove(part, everything=False) for part in await self._slices(destination)]
-        return sum(messages for messages, _ in removed)
+        given_name(destination)
+        return sum([(await self.store.remove(one, everything=False))[0] for one in await self._slices(destination)])
 
     async def _slices(self, destination: str) -> list[Address]:
         address = Address.of(self.namespace, destination)
@@ -319,8 +320,7 @@ class Administration(ABC):
             How many messages: each is at its target, or the last of the source again.
         """
         self._check_connected()
-        slices = await self._slices(source)
-        return sum([await self._moves.finish(part, older_than_ms=older_than_ms) for part in slices])
+        return sum([await self._moves.finish(one, older_than_ms=older_than_ms) for one in await self._slices(source)])
 
     async def remove(self, destination: str) -> None:
         """Delete a destination with all that it holds; sessions that use it find it new and empty.

@@ -439,8 +439,14 @@ async def test_slices_are_of_no_other_kinds_and_nobody_names_them(client: headga
     ):
         policy.loads('[[destination]]\nmatch = "door"\nkind = "bucket"\nslices = 2\n')
     await client.apply("orders", kind="queue", slices=2)
-    with pytest.raises(InvalidName, match="stands for a slice; name 'orders'"):
-        await client.apply("orders#1", limit=5)
+    for by_name in (
+        client.apply("orders#1", limit=5),
+        client.block("orders#1", "one of them alone"),
+        client.unblock("orders#1"),
+        client.purge("orders#1"),
+    ):
+        with pytest.raises(InvalidName, match="stands for a slice; name 'orders'"):
+            await by_name
     async with client.session("s") as session:
         with pytest.raises(InvalidName, match="stands for a slice"):
             await session.producer("orders#1")
