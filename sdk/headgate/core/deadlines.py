@@ -52,6 +52,8 @@ class Deadlines(Generic[T]):
         line = self._line
         if line is None:
             line = self._line = deque()
+        while line and line[0].done.done():
+            line.popleft().timed = False
         if not line or item.deadline >= line[-1].deadline:
             line.append(item)
         else:

@@ -64,10 +64,6 @@ class Outgoing:
     span: Any = field(default=None, init=False)
     later: str = field(default="", init=False)
 
-    def refer(self, reference: bytes) -> None:
-        """Put a reference in the place of the payload, which is in a spool store: it costs no credit."""
-        self.whole, self.payload, self.size = self.payload, reference, 0
-
     def restore(self) -> None:
         """Put the payload back in place: it was not sent, and is to go on as it came."""
         self.paid = False
@@ -270,12 +266,15 @@ class Outbox:
         """
         if self.spooling:
             raise AssertionError("a segment is being written")
-        items, size = self.spooling, 0
-        while (head := self.head()) and len(items) < most and (fits is None or fits(head)):
-            if items and (size + head.size > most_bytes or head.ttl_ms != items[0].ttl_ms):
-                break
-            items.append(self.waiting.popleft())
-            size += head.size
+        items, waiting, size = self.spooling, self.waiting, 0
+        while waiting and len(items) < most and (fits is None or fits(waiting[0])):
+            item = waiting[0]
+            if not (item.done.done() or (item.credited and item.abandoned())):  # else `head` lets go of it
+                if items and (size + item.size > most_bytes or item.ttl_ms != items[0].ttl_ms):
+                    break
+                items.append(item)
+                size += item.size
+            waiting.popleft()
         return items
 
     def fly(self, references: Sequence[bytes], segment: str) -> bool:
@@ -285,7 +284,7 @@ class Outbox:
         items = []
         for item, reference in zip(self.spooling, references, strict=True):
             if not item.done.done():
-                item.refer(reference)
+                item.whole, item.payload, item.size = item.payload, reference, 0  # a reference costs no credit
                 items.append(item)
                 if item.credited is not None and not item.credited.done():
                     item.credited.set_result(None)

@@ -262,11 +262,13 @@ class CreditAccount:
                 self.state.paid(item, self._loop.time())
                 self.wait_timer.arrange()
             return True
+        if tells and not item.when_full and (ahead := waiters.ahead_in_turn) and item.deadline >= ahead.deadline:
+            item.since = ahead.since  # the way of most messages that go to a store: they came in one turn
+            return False
         paid = self.state.come(item, self._loop.time())
         if not (paid or tells):
             self.wait_timer.expect(item)
-        if waiters.attend_at < self.wait_timer.at:
-            self.wait_timer.arrange()
+        self.wait_timer.arrange()
         return paid
 
     def submit_all(self, items: Sequence[Outgoing]) -> None:

@@ -293,10 +293,8 @@ class AccountCalls:
             return
         if account.credit.in_hand < account.window:
             account.waiters.goes_on = True
-            self._loop.call_soon(self._loop.call_soon, self._turn_over)  # after those who hear of receipts now
-
-    def _turn_over(self) -> None:
-        self.account.waiters.goes_on = False
+            turn_over = account.waiters.turn_over
+            self._loop.call_soon(self._loop.call_soon, turn_over)  # after those who hear of receipts now
 
     def granted(self, epoch: int, granted: int, granted_m: int) -> bool:
         """Raise a gate's credit to what was granted, once that is as safe as asked for."""

@@ -35,6 +35,18 @@ def test_any_order_of_deadlines_is_that_of_a_list() -> None:
             there.append(over[0])
 
 
+def test_those_that_are_done_go_as_the_next_comes() -> None:
+    """A thousand that are kept are enough for the garbage collector to walk them again and again. Mutant: they stay."""
+    deadlines = Deadlines[Outgoing]()
+    for turn in range(3):
+        there = [_one(10.0 + turn) for _ in range(256)]
+        for one in there:
+            deadlines.add(one)
+        assert len(deadlines) == 256
+        for one in there:
+            one.done.state = "done"
+
+
 def test_what_comes_and_is_done_is_not_kept() -> None:
     """Mutants: nothing is pruned; what has no deadline is watched."""
     deadlines, first = Deadlines[Outgoing](), _one(10.0)

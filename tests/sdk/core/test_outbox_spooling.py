@@ -210,3 +210,15 @@ class SpoolingOutbox(RuleBasedStateMachine):
 
 SpoolingOutbox.TestCase.settings = STEPS
 TestSpoolingOutbox = SpoolingOutbox.TestCase
+
+
+def test_what_nobody_waits_for_any_more_is_not_written() -> None:
+    """Mutants: `Outbox.spool` takes those that have their answer, or whose senders gave up."""
+    outbox = Outbox(CreditLine())
+    items = [Outgoing(b"%d" % n, 1, 10.0, Told(), credited=Told()) for n in range(5)]
+    for item in items:
+        outbox.add(item)
+    items[1].done.state = "done"
+    items[3].credited.state = "cancelled"
+    assert outbox.spool(10, 100) == [items[0], items[2], items[4]]
+    assert not outbox.waiting

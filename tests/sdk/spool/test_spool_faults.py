@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 import headgate
+from headgate.core.account.waiters import Waiters
 from headgate.redis.keys import Address
 from tests.sdk.observing import GUARD
 from tests.sdk.spooling import Depot, body, received, sent
@@ -78,6 +79,51 @@ async def test_a_write_that_hangs_is_given_up_and_leaves_no_object(depot: Depot)
         assert await received(await session.consumer("orders"), 40) == list(range(40))
         await depot.empty()
     await depot.no_credit_left()
+
+
+@pytest.mark.parametrize("manner", [None, "fail"], ids=["its own time", "its own when_full"])
+async def test_senders_that_go_on_in_one_turn_each_wait_as_long_as_they_are_to(
+    depot: Depot, manner: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutants: `CreditAccount.submit` looks at no deadline, or no `when_full`, of who comes behind; no turn is over."""
+    kept: list[object] = []
+    turns: list[bool] = []
+    """Of turns in which one came behind another: whether all that wait are seen to in time."""
+    turn_over = Waiters.turn_over
+
+    def noted(waiters: Waiters) -> None:
+        waiting = waiters.outbox.waiting
+        if waiters.ahead_in_turn is not None and len(waiting) > 1:
+            turns.append(waiters.attend_at <= min(item.deadline for item in waiting))
+        turn_over(waiters)
+        kept.append(waiters.ahead_in_turn)
+
+    monkeypatch.setattr(Waiters, "turn_over", noted)
+    await depot.make()
+    async with depot.client.session("s") as session:
+        producer, hasty = await session.producer("orders"), await session.producer("orders", when_full=manner)
+        await sent(producer, 20)  # memory is full
+
+        async def go_on(way: headgate.Producer, number: int, timeout: float) -> headgate.Receipt:
+            await producer.send(body(number), timeout=GUARD)
+            if manner:
+                depot.storage.faults.fail("write", error=AWAY)
+            else:
+                depot.storage.faults.hang("write")
+            return await way.send(body(number + 1), timeout=timeout)
+
+        first = asyncio.ensure_future(go_on(producer, 100, GUARD))
+        second = asyncio.ensure_future(go_on(hasty, 200, GUARD if manner else 0.2))
+        with pytest.raises(headgate.DestinationFull if manner else headgate.CreditTimeout):
+            await asyncio.wait_for(second, GUARD / 2)
+        assert not first.done()
+        assert turns
+        assert all(turns)
+        assert not any(kept), "who comes later is counted in as ever"
+        depot.storage.faults.heal()
+        await asyncio.wait_for(first, GUARD)
+        assert len(await received(await session.consumer("orders"), 23)) == 23
+        await depot.empty()
 
 
 @pytest.mark.parametrize("error", [AWAY, READ_ONLY], ids=["away", "denied"])

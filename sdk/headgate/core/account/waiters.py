@@ -44,6 +44,8 @@ class Waiters:
         beyond_memory: bytes of a message that memory never has room for, where there is a store for it.
         rate_at: when the destination's rate lets the next go that are paid; 0 while it holds nothing up.
         goes_on: whether memory was seen full in this very turn, and a store takes what comes: nobody asks again.
+        ahead_in_turn: was counted in since. Another that comes in this very turn, waits as long and has no `when_full`
+            of its own changes nothing: :meth:`join` need not hear of it. None: nothing was, or somebody waits for less.
         announced: whether the wait was announced, so that its end is to be announced too.
         attend_at: when to call :meth:`see_to`; infinite while nobody's time will be over.
         look_at: when to see how the destination is; infinite while nothing new is to be seen.
@@ -51,7 +53,7 @@ class Waiters:
     """
 
     __slots__ = (
-        "_ends", "_explained_at", "_holds_messages", "_hurried", "_looked_at", "_manners", "announced",
+        "_ends", "_explained_at", "_holds_messages", "_hurried", "_looked_at", "_manners", "ahead_in_turn", "announced",
         "attend_at", "beyond_memory", "explain_at", "goes_on", "look_at", "outbox", "rate_at", "stopped", "writer",
     )  # fmt: skip
 
@@ -61,6 +63,7 @@ class Waiters:
         self.outbox = Outbox(credit, holds_messages=holds_messages)
         self.writer: Spooling | None = None
         self.stopped = self.goes_on = False
+        self.ahead_in_turn: Outgoing | None = None
         self.beyond_memory = math.inf
         self.rate_at = 0.0
         self.announced = False
@@ -92,7 +95,13 @@ class Waiters:
             self.announce_at(heard_at)
         elif over - EXPLAIN_AFTER < self.explain_at:
             self._explain_before(over)
+        if self.goes_on and not self.hurried:
+            self.ahead_in_turn = item
         return patience
+
+    def turn_over(self) -> None:
+        """Note that the turn is over in which memory was seen full."""
+        self.goes_on, self.ahead_in_turn = False, None
 
     def left(self) -> None:
         """Note that one of them gave up."""
