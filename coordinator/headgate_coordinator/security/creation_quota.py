@@ -14,10 +14,11 @@ from weakref import WeakValueDictionary
 from headgate.client import Client
 from headgate.core.limits.user_limit import UserLimit
 from headgate.core.names import decode_name, encode_name, whole_name
-from headgate.errors import HeadgateError
+from headgate.errors import CoordinatorUnavailable, HeadgateError
 from headgate.namespace.topics import WildcardSubscription, is_pattern, read_pattern
 from headgate.redis.backend import call
 from headgate.redis.keys import Address, index_keys, made_key
+from headgate.session.other_slices import has_other_slices
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
 from headgate_coordinator.security.access import Access
 from headgate_coordinator.security.grants import Identity
@@ -87,7 +88,7 @@ class CreationQuota:
             )
             there, counted = not entry or await self._is_subscribed(entry), _digest(entry)
         else:
-            there, counted = await self._is_there(name), encode_name(name)
+            there, counted = await self._is_there(destination.partition("?")[0]), encode_name(name)
         if there:
             yield
             return
@@ -106,7 +107,14 @@ class CreationQuota:
         return _Count(key, most, "destinations", self._gone_destinations)
 
     async def _is_there(self, name: str) -> bool:
-        return await self._client.parts.registry.kind(Address.of(self._client.namespace, name)) is not None
+        """Return whether a destination is there, or the one that this is a slice of; others answer for the first."""
+        registry, address = self._client.parts.registry, Address.of(self._client.namespace, name)
+        try:
+            return bool(await registry.kind(address) or await registry.kind(address.whole))
+        except CoordinatorUnavailable:
+            if await has_other_slices(registry, address.whole):
+                return True
+            raise
 
     async def _is_subscribed(self, entry: str) -> bool:
         key = index_keys(self._client.namespace)[0]

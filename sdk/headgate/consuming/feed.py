@@ -53,6 +53,7 @@ class Feed:
         number: which of the session's consumers at the destination it is.
         settlements: what it delivered, until that is settled.
         steps: callbacks after each call.
+        has_begun: whether it was attached, and fetches since then.
         is_slow: whether it settles too little of what there is for it, by the destination's rules.
         lost_since: the time of the loop since when Redis does not answer; None while it does.
         on_end: called with the error with which it ends.
@@ -62,8 +63,8 @@ class Feed:
     __slots__ = (
         "__weakref__", "_attached_paused", "_lent", "_loop", "_owner", "_recall", "_received_before", "_removed",
         "_running", "_sink", "_store", "_strays", "_task", "_tracing", "_wake", "_wake_ups", "address", "durable",
-        "is_slow", "lost_since", "machine", "number", "on_end", "on_slow", "session", "settlements", "steps",
-        "subscription", "terms",
+        "has_begun", "is_slow", "lost_since", "machine", "number", "on_end", "on_slow", "session", "settlements",
+        "steps", "subscription", "terms",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +73,7 @@ class Feed:
     ) -> None:  # fmt: skip
         self.address, self.session = address, context.session
         self.terms, self.subscription, self.durable = terms, terms.subscription, terms.durable
-        self.is_slow = self._removed = self._attached_paused = False
+        self.is_slow = self.has_begun = self._removed = self._attached_paused = False
         self.lost_since: float | None = None
         self.on_end: Callable[[Feed, BaseException], None] = _unheard
         self.on_slow: Callable[[Feed], None] = _unheard
@@ -159,6 +160,7 @@ class Feed:
         if self.closed:  # its session ended as it attached
             await self._store.detach(self.address, self.session, self.id, failed=False)
             self.check_open()
+        self.has_begun = True
         self._task = asyncio.create_task(self._keep(), name=f"headgate {self.id}")
         self._task.add_done_callback(self._ended)
 
@@ -210,7 +212,7 @@ class Feed:
         await asyncio.gather(self._recall.close(), self.settlements.close())
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
-                while self.number:
+                while self.settlements.generation:
                     if await self._store.detach(self.address, self.session, self.id, failed=failed) != "MORE":
                         break
         await self._wake_ups.unsubscribe(self.address.channels(self.session), self._hear)
@@ -251,8 +253,7 @@ class Feed:
         sink, held = self._sink, self.machine.holding.messages
         idle = sink.received == self._received_before and not sink.asked
         self._received_before = sink.received
-        back = self.settlements.give_back(held if idle else max(1, held - keep))
-        self.machine.resting = self.machine.resting or back
+        self.machine.resting |= self.settlements.give_back(held if idle else max(1, held - keep))
 
     async def _keep(self) -> None:
         while True:
@@ -292,8 +293,7 @@ class Feed:
         machine.window_known = not (self._attached_paused and self._sink.started)
         if (call := machine.next(self._loop.time(), doubts=self._strays.after is not None)) is None:
             return False
-        among, made = machine.holding.among, self._make(call)
-        await (patiently(made, among) if among else made)
+        await (patiently(self._make(call), among) if (among := machine.holding.among) else self._make(call))
         return True
 
     async def _make(self, call: Call | Exchange[Message]) -> None:
@@ -327,14 +327,14 @@ class Feed:
         return answer
 
     async def _attach(self) -> None:
-        self.number = self._owner.number()
+        if self.has_begun or not self.number:  # one that was not answered is asked for by the same name again
+            self.number = self._owner.number()
         self.settlements.generation += 1
         self.machine.begin()
         self._recall.clear()
         self._sink.clear()
         while True:
-            asked_at = self._loop.time()
-            code, kind = await self._tell_window()
+            asked_at, (code, kind) = self._loop.time(), await self._tell_window()
             if code == "OK":
                 self.machine.lease.renewed(asked_at)
                 self._strays.attached(int(kind))

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from typing import Protocol
 
 from headgate._util.inner_property import InnerProperty
@@ -29,6 +29,9 @@ class SliceReceivers(WindowUsers, Protocol):
 
 class SliceOpener(Protocol):
     """An opener of slices opens the feed of each further one, as the first was opened."""
+
+    async def begin(self, first: Feed) -> None:
+        """Begin at the first slice after all, whose master was away as the consumer was opened."""
 
     async def open(self, address: Address, shared: SharedWindow) -> Feed:
         """Open the feed of another slice."""
@@ -83,26 +86,27 @@ class Slices:
     async def start(self, *, everywhere: bool) -> None:
         """Open the feeds of the slices that there are, and follow how many that is.
 
-        A slice whose master is away is left out until it answers, unless it is to be ``everywhere``: a subscription
-        begins with it, and misses what is sent before.
+        A slice whose master is away, be it the first, is left out until it answers, unless it is to be ``everywhere``:
+        a subscription begins with it, and misses what is sent before.
 
         Raises:
-            CoordinatorUnavailable: Redis does not answer.
+            CoordinatorUnavailable: Redis does not answer, at any slice.
         """
         if self._missing():  # the first leaves the others their part from its first fetch on
             self._shared = self.first.share(self._takers)
+            if not self.first.has_begun and (leads := self.first.machine.leads):  # it makes no call at which it would
+                self.first.machine.hold(leads(()))
             if self._registry.fields(self.first.address).get("fair_by"):  # and fetches nothing before they do
                 self._shared.is_held = self._shared.in_turn = True
         try:
             await self._registry.follow(self.first.address, self._changed)
             if everywhere:  # there may be more since it was read; from now on those who make one see this subscription
                 await self._registry.refresh(self.first.address)
-            await self._widen()
+            await self._widen({self.first.address})  # which was tried
         except CoordinatorUnavailable:
-            if everywhere:
+            if everywhere or not any(feed.has_begun for feed in self.feeds):
                 await self.close()
                 raise
-            self._changed({})
         except BaseException:
             await self.close()
             raise
@@ -110,6 +114,7 @@ class Slices:
             if self._shared is not None:
                 self._shared.is_held = False
                 self._shared.freed()
+        self._changed({})
 
     @property
     def is_slow(self) -> bool:
@@ -172,7 +177,7 @@ class Slices:
             self._pace.look()
 
     def _missing(self) -> list[Address]:
-        there = {feed.address for feed in self.feeds}
+        there = {feed.address for feed in self.feeds if feed.has_begun}
         return [address for address in self._registry.slices(self.first.address) if address not in there]
 
     async def _keep_up(self) -> None:
@@ -182,10 +187,10 @@ class Slices:
             if not self.is_closed:
                 self._end(error)
 
-    async def _widen(self) -> None:
+    async def _widen(self, tried: Collection[Address] = ()) -> None:
         """Open the feeds of all slices that have none, together: whoever waits for one waits for no other."""
         away: CoordinatorUnavailable | None = None
-        tried = set[Address]()
+        tried = set(tried)
         async with self._widening:  # a change that is heard as it begins opens no slice once more
             # More may come meanwhile.
             while missing := [one for one in self._missing() if one not in tried and not self.is_closed]:
@@ -202,6 +207,9 @@ class Slices:
             raise away
 
     async def _join(self, address: Address, shared: SharedWindow) -> None:
+        if address == self.first.address:
+            await self._opener.begin(self.first)
+            return
         feed = await self._opener.open(address, shared)
         if self.is_closed:
             await feed.close()

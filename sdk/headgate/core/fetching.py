@@ -169,7 +169,7 @@ class Fetching(Generic[T]):
         self.lease = lease
         self.demand = demand
         self.outcomes: list[tuple[Any, T, Any]] = []
-        self._hold(holding)
+        self.hold(holding)
         self.held: dict[bytes, T] = {}
         self.closing = self.resting = self.lost_reply = self.reattach = self.hurries = False
         self.settings_changed = self.window_known = True
@@ -243,7 +243,7 @@ class Fetching(Generic[T]):
         if self.outcomes and self._settled_since == math.inf:
             self._settled_since = now
         if self.leads is not None and not self.lost_reply:
-            self._hold(self.leads(self.held.values()))
+            self.hold(self.leads(self.held.values()))
             self.leads = None
         if self.reattach:  # first: nothing else is answered before
             return Call.ATTACH
@@ -344,7 +344,8 @@ class Fetching(Generic[T]):
             return False  # this was asked before somebody wanted to know
         return found_all
 
-    def _hold(self, holding: Allowance) -> None:
+    def hold(self, holding: Allowance) -> None:
+        """Count by this from now on."""
         self.holding = holding
         if holding.among is not None:
             holding.among.outcomes = self.outcomes

@@ -101,8 +101,7 @@ class Registry:
             others = {place.name: fields.get("kind") for place, fields in self._known.values()}
             await see_that_it_is_limited(policy, address, kinds[0], self._read, others)
         known = {name: value for name, value in self.fields(address).items() if name not in _ANEW}
-        of_whole = await self._of_whole(address.whole) if is_slice(address.name) else _NOTHING
-        settings = known or of_whole or {**otherwise, **self._new(policy, address, kinds)}
+        settings = known or await self._of_whole(address) or {**otherwise, **self._new(policy, address, kinds)}
         code, kind = await self._store.apply(
             address, settings, mode="recover" if recover else "ensure", ttl_ms=self._ttl_ms
         )
@@ -131,18 +130,21 @@ class Registry:
     async def _make_slice(self, address: Address) -> str:
         return await self.ensure(address, ("limiter",), recover=bool(self.fields(address)))  # else it was never there
 
-    async def _of_whole(self, whole: Address) -> Mapping[str, str]:
-        """Return the settings of a destination, for a slice of it."""
-        if not self.fields(whole):
-            await self.refresh(whole)
-        return {name: value for name, value in self.fields(whole).items() if name not in {"sliced", "spread", *_ANEW}}
+    async def _of_whole(self, part: Address) -> Mapping[str, str]:
+        """Return the settings of a destination for a slice of it, which has them itself if it is there; else none."""
+        for at in (part, part.whole) if is_slice(part.name) else ():
+            if not (self.fields(part) or "policy_version" in self.fields(part.whole)):  # else it is as slices say
+                await self.refresh(at)
+        fields = self.fields(part.whole) or self.fields(part)
+        return {name: value for name, value in fields.items() if name not in {"sliced", "spread", *_ANEW}}
 
     async def refresh(self, address: Address) -> None:
         """Read the settings that are in force now, remember them, and tell those who follow them."""
         if fields := await self._read(address):
-            self._remember(address, fields)
+            self.remember(address, fields)
 
-    def _remember(self, address: Address, fields: dict[str, str]) -> None:
+    def remember(self, address: Address, fields: dict[str, str]) -> None:
+        """Know settings that were read, and tell those who follow them."""
         if changed := fields != self.fields(address):  # else all who follow it share what they have
             self._known[address.key] = address, fields
         self.policies.found(int(fields.get("policy_version") or 0))
@@ -162,7 +164,7 @@ class Registry:
                     await begin_copies(self._store, self.policies.policy, address, settings, fields, self._ttl_ms)
                     changes.append((address, settings))
             elif fields and address.key in self._known:
-                self._remember(address, fields)
+                self.remember(address, fields)
         if not changes:
             return
         for (address, settings), code in zip(
@@ -174,7 +176,7 @@ class Registry:
         changed = [address for address, _ in changes if address.key in self._known]
         for address, fields in zip(changed, await self._read_each(changed, (*REMEMBERED, SELECTORS)), strict=True):
             if fields:
-                self._remember(address, fields)
+                self.remember(address, fields)
         for address, settings in changes:
             if "slices" in settings and not is_slice(address.name):
                 await self.refresh(address)
@@ -335,8 +337,7 @@ class Registry:
 
     async def _read(self, address: Address, *names: str) -> dict[str, str]:
         names = names or (*REMEMBERED, SELECTORS)
-        key = address.shared[0]
-        return _named(names, await self._store.server.command(key, "HMGET", key, *names))
+        return _named(names, await self._store.server.command(key := address.shared[0], "HMGET", key, *names))
 
     async def _read_each(self, addresses: Sequence[Address], names: Sequence[str]) -> list[dict[str, str]]:
         keys = [address.shared[0] for address in addresses]
@@ -383,8 +384,7 @@ class Registry:
 
     async def _refresh_stale(self) -> None:
         while self._stale:
-            _, address = self._stale.popitem()
-            await until_answered(lambda _: None)(self._keep, address)
+            await until_answered(lambda _: None)(self._keep, self._stale.popitem()[1])
 
     async def _keep(self, address: Address) -> None:
         await self.refresh(address)

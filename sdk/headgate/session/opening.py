@@ -25,13 +25,14 @@ from headgate.core.selector.messages import Matcher
 from headgate.core.selector.wanted import word_of
 from headgate.core.sharing import RoundRobin, SharedWindow
 from headgate.core.window import Window
-from headgate.errors import HeadgateError, PolicyError
+from headgate.errors import CoordinatorUnavailable, HeadgateError, PolicyError
 from headgate.message import Message
 from headgate.namespace.topics import WildcardSubscription, is_pattern, read_pattern
 from headgate.redis.keys import Address
 from headgate.redis.stores.paces import PaceStore
 from headgate.session.destination import SessionDestination
 from headgate.session.destinations import SessionDestinations
+from headgate.session.other_slices import has_other_slices
 from headgate.units import parse_rate
 
 SlowCallback = Callable[[Consumer], Awaitable[None] | None]
@@ -69,6 +70,10 @@ class SliceFeeds:
 
     def __init__(self, opener: "ConsumerOpener", first: Feed, sink: Callable[[Feed], Sink]) -> None:
         self._opener, self._first, self._sink = opener, first, sink
+
+    async def begin(self, first: Feed) -> None:
+        """Begin at the first slice after all."""
+        await self._opener.begin(first)
 
     async def open(self, address: Address, shared: SharedWindow) -> Feed:
         """Open the feed of another slice."""
@@ -137,6 +142,8 @@ class ConsumerOpener:
     ) -> Feed:
         """Open a feed of one destination; errors are those of :meth:`Session.consumer`.
 
+        Where the first slice of a queue does not answer, it has not begun: :meth:`slices` has it begin.
+
         Args:
             request: what is asked for.
             sink: returns where the feed delivers.
@@ -150,7 +157,16 @@ class ConsumerOpener:
         presence = destinations.at(destination)
         ensure = destinations.ensure(presence.address, request.kinds)
         async with destinations.opening(destination):
-            kind = presence.kind = await ensure(False)
+            is_away = False
+            try:
+                kind = await ensure(False)
+            except CoordinatorUnavailable:
+                registry = destinations.context.registry
+                is_away = "queue" in request.kinds and await has_other_slices(registry, presence.address)
+                if not is_away:
+                    raise
+                kind = "queue"
+            presence.kind = kind
             if request.selects is not None and kind == "queue":  # what it does not match would be gone for others
                 raise PolicyError(
                     f"{destination!r} is a queue; a selector is for the subscription of a topic, so receive all of a "
@@ -171,11 +187,21 @@ class ConsumerOpener:
             follower.receive(feed, pacing, window=checked is None)
             presence.join(feed)
             try:
-                await feed.start()
+                if is_away:
+                    feed.number = presence.next_number()  # for its name is the same at those that answer
+                else:
+                    await feed.start()
             except BaseException:
                 await self._closed(presence, feed)
                 raise
         return feed
+
+    async def begin(self, first: Feed) -> None:
+        """Begin at the first slice of a queue, whose master was away as its consumer was opened."""
+        destinations = self._destinations
+        async with destinations.opening(first.address.name, alone=False):
+            destinations.at(first.address.name).kind = await destinations.ensure(first.address, ("queue",))(True)
+            await first.start()
 
     async def slices(self, first: Feed, takers: SliceReceivers, sink: Callable[[Feed], Sink]) -> Slices:
         """Return the feeds of all slices of a destination, under the window of the first.

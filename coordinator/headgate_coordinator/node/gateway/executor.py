@@ -270,7 +270,7 @@ class Executor:
     async def _check_slice(self, part: Address) -> None:
         """Make no slice that its destination does not have: it would be counted, shown and removed with nothing."""
         registry, whole, number = self._parts.registry, part.whole, slice_number(part.name)
-        if number == 0 or number < int(registry.fields(whole).get("sliced", 1)):
+        if number < int(registry.fields(whole).get("sliced", 1)) or await registry.kind(part):
             return
         await registry.ensure(whole, KINDS, recover=True)  # it may have been lost before its slice
         await registry.refresh(whole)
