@@ -118,9 +118,10 @@ def test_who_was_woken_for_what_has_no_room_passes_it_on_once() -> None:
     third.share.woken()
     assert not woken.fetch()
     assert not woken.share.passes_on(rests=False), "something may be left"
-    before = woken.woken
+    before = woken.woken, third.woken
     other.answer(2)
-    assert woken.woken > before
+    assert woken.woken > before[0]
+    assert third.woken > before[1], "not only the first in line"
     assert [woken.share.passes_on(rests=False) for _ in range(2)] == [True, False]
     other.settle()
     assert not third.share.passes_on(rests=False), "there is room"
