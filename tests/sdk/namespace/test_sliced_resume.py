@@ -24,8 +24,10 @@ ONE = bytes(80)  # about 100 with its envelope
 
 
 async def is_full(client: headgate.Client, pool: str = "orders#0") -> bool:
-    fields = await PoolStore(client.store.server).fields(PoolAddress.of(client.namespace, pool))
-    return is_odd(int(fields.get("full", 0)))
+    """Return whether a queue is full, and all slices have heard; one that has not grants what is settled there."""
+    store, address = PoolStore(client.store.server), PoolAddress.of(client.namespace, pool)
+    heard = all(is_odd(one.full) for one in await store.members(address) if one.held)
+    return heard and is_odd(int((await store.fields(address)).get("full", 0)))
 
 
 class Sending:
