@@ -6,6 +6,7 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from headgate.redis.replies import record
+from tests.simulation.judge.deliveries import Deliveries, Delivery
 from tests.simulation.judge.idling import Idling
 from tests.simulation.judge.order import Order
 from tests.simulation.judge.sight import Sight, size_of
@@ -28,6 +29,7 @@ RENEWS: Final = ("acquire", "publish", "attach", "settle")
 LATE: Final = 3.0
 """Seconds by which a call may end after its timeout: one call to Redis has two, and a connection one."""
 
+_State = tuple[set[tuple[str, str]], dict[str, Sight], dict[tuple[str, str], float], set[Delivery]]
 _record: Final = lru_cache(record)
 
 
@@ -52,7 +54,7 @@ class Oracle:
     """What must hold, and what does not: ``broken`` are promises with what was seen, the first of them first."""
 
     def __init__(self, loop: VirtualLoop) -> None:
-        self.loop, self.idling, self.order = loop, Idling(loop), Order()
+        self.loop, self.idling, self.order, self.deliveries = loop, Idling(loop), Order(), Deliveries()
         self.broken: list[str] = []
         self.over = loop.create_future()
         """Done as the first promise is broken."""
@@ -80,7 +82,7 @@ class Oracle:
         """Destination -> since when somebody has waited there."""
         self._idle: dict[str, float] = {}
         """Destination -> since when there is room for the head of its line."""
-        self._kept: dict[int, list[tuple[set[tuple[str, str]], dict[str, Sight], dict[tuple[str, str], float]]]] = {}
+        self._kept: dict[int, list[_State]] = {}
         self._back: dict[str, Sight] = {}
         """Destination -> what a lost state brought back, whose bytes others may have by now."""
         self._back_at: dict[str, float] = {}
@@ -112,18 +114,20 @@ class Oracle:
     def kept(self, slot: int, *, anew: bool = True) -> None:
         """Note that the state is kept as it is; of those since the first that is kept anew, one comes back."""
         states = [] if anew else self._kept[slot]
-        self._kept[slot] = [*states, (set(self.stored), dict(self.last), dict(self.heard))]
+        state = set(self.stored), dict(self.last), dict(self.heard), set(self.deliveries.known)
+        self._kept[slot] = [*states, state]
 
     def restored(self, slot: int, lies_there: Callable[[str], bool], lost: int = 0) -> None:
         """Note that it is back as it was kept ``lost`` states ago: what came since is lost, what went is there again.
 
         So it is with destinations that lie there; all others are as they were.
         """
-        stored, last, heard = self._kept[slot][-1 - lost]
+        stored, last, heard, delivered = self._kept[slot][-1 - lost]
         self.lost_writes = True
         self._applied.clear()
         self._in_vain |= {place for place, calls in self._applying.items() if calls}
         there = {name for name in self.last.keys() | last.keys() if lies_there(name)}
+        self.deliveries.restored(there, delivered)
         for name in there & last.keys():
             self._former[name] = self.last.get(name, Sight())
             self._back[name] = last[name].beyond(self._former[name])
@@ -169,6 +173,7 @@ class Oracle:
         if idle := self.idling.saw(place_of(name), name, sight):
             self.breaks("idle", idle)
         self._stored(name, before, sight)
+        self.deliveries.saw(name, call, sight.stored)
         if before is None:
             return
         self._limit(name, call, before, sight, total_before)
@@ -181,6 +186,7 @@ class Oracle:
         self._ghost_at = self.loop.now
         there = {at: self._token(name, entry[1]) for at, entry in call.seen[3]}
         self.lost |= {(name, token) for token in there.values()} - self.stored
+        self.deliveries.saw(name, call, there)
         former, now = self._former.get(name, Sight()).stored, self.last.get(name, Sight()).stored
         settled = {at: token for at, token in former.items() if at not in there and at in now}
         self._back[name] = self._back.get(name, Sight()).joined(settled)
@@ -351,9 +357,12 @@ class Oracle:
             self.breaks("P3", f"the message {token} has a receipt and was never stored")
 
     def receives(self, token: str, session: str) -> None:
-        """Note that a session hands it out; one that was frozen past its lease may not know that others had it."""
+        """Note that a session hands it out; one that was frozen past its lease may not know that others had it.
+
+        Nor may one know that of whose delivery a lost state knows nothing.
+        """
         self.received.add(token)
-        if token in self.accepted:
+        if token in self.accepted and not self.deliveries.was_forgotten(session, token):
             heard = [at for (name, sid), at in self.heard.items() if sid == session and (name, token) in self.stored]
             if not heard or self.loop.now < max(heard) + self._lasts():
                 self.breaks("P5", f"the message {token} was accepted, and came again")

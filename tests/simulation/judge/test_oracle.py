@@ -1,6 +1,7 @@
 """The oracle excuses what a server did that was in charge no more, and nothing beside that."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -91,3 +92,19 @@ def test_a_slice_opens_once_all_is_settled_that_was_sent_before_values_changed_s
         oracle.loop.now += seconds
         oracle.saw(call(HERE, {"s": 0}, waits="s"))
     assert [broken[:2] for broken in oracle.broken] == ([] if is_left else ["P6"])
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_message_comes_again_to_who_had_it_by_a_delivery_that_was_lost(oracle: Oracle, is_lost: bool) -> None:
+    oracle.saw(call(HERE, {"s": 0, "t": 0}, "m1"))
+    oracle.kept(0)
+    gives = call(HERE, {"s": 0, "t": 0}, "m1", script="settle")
+    given = [b"OK", b"1", b"0", [b"1-37", b""], [], b"0", b"0"]
+    oracle.saw(replace(gives, words=[*gives.words, b"", b"t", b"t.1"], reply=given))
+    if is_lost:
+        oracle.restored(0, lambda name: name == HERE)
+    oracle.saw(call(HERE, {"s": 0}, script="settle"))
+    oracle.heard[HERE, "t"] = oracle.loop.now
+    oracle.has_accepted("q", "m1", oracle.loop.now)
+    oracle.receives("m1", "t")
+    assert [broken[:2] for broken in oracle.broken] == ([] if is_lost else ["P5"])
