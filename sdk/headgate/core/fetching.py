@@ -390,10 +390,10 @@ class Fetching(Generic[T]):
             going = going[:most]
             weight = sum([message.size for _, message, _ in going])
         self._unanswered = len(going)
-        if room[0] and not self.lost_reply:
-            self.fetches += 1
-            self.holding.reserve(room[0])
-        fetch = self.fetches if room[0] or self.lost_reply else 0
-        call = Exchange(going, weight, fetch, *room, self._after, self.waits, now, self._hints, self._looks)
-        self.lost_reply = fetch > 0
-        return call
+        # With a number, for a late copy of this call is not to give back what has come here again.
+        if not self.lost_reply and (room[0] or any(one[0] != "accepted" for one in going)):
+            self.fetches, self.lost_reply = self.fetches + 1, True
+            if room[0]:
+                self.holding.reserve(room[0])
+        fetch = self.fetches if self.lost_reply else 0
+        return Exchange(going, weight, fetch, *room, self._after, self.waits, now, self._hints, self._looks)

@@ -271,6 +271,26 @@ def test_what_is_due_when_it_was_to_be_woken_is_due_however_the_sum_is_rounded()
         assert world.machine.next(world.machine.wake_at()) is not None, begins
 
 
+@pytest.mark.parametrize("is_repeated", [True, False])
+def test_what_gives_something_back_has_a_number_though_it_fetches_nothing(is_repeated: bool) -> None:
+    """A copy of such a call may come late, when that message is here once more: by its number it changes nothing."""
+    world = World(Window(5), {})
+    world.takers.most = 0
+    world.machine.lease.renewed(world.now)
+    for number, outcome in enumerate(("accepted", "released", "accepted", "failed"), 1):
+        world.now += LINGER
+        world.machine.outcomes.append((outcome, Item(b"%d" % number), None))
+        call = world.machine.next(world.now)
+        assert isinstance(call, Exchange)
+        assert (call.fetch, call.messages) == (number // 2 if outcome != "accepted" else 0, 0)
+        if is_repeated and call.fetch:
+            again = world.machine.next(world.now)
+            assert isinstance(again, Exchange)
+            assert (again.fetch, again.going) == (call.fetch, call.going)
+        assert world.machine.answered(call, world.now)
+        world.machine.fetched(call, world.now, 0, b"", again_ms=0, beside=False, repeated=is_repeated)
+
+
 def test_it_fetches_nothing_while_it_rests_is_closing_or_nobody_has_room() -> None:
     for change in ("resting", "closing", "no room"):
         world = World(Window(5), {})
