@@ -7,14 +7,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from headgate._util.reconnect import until_answered
-from headgate._util.tasks import stop
 from headgate.core.limits.slices import pools_of
 from headgate.core.limits.spread import SPREAD
 from headgate.core.names import is_slice, slice_name
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import AccessDenied, PolicyConflict, PolicyError
-from headgate.namespace.checks import check_together
+from headgate.namespace.checks import LIMITS, check_together, see_that_it_is_limited
 from headgate.namespace.defaults import durability_of
 from headgate.namespace.losses import LossListeners
 from headgate.namespace.pinned_keys import PinnedKeys
@@ -22,8 +20,8 @@ from headgate.namespace.policy_follower import GOVERNED, PolicyFollower, due, ki
 from headgate.namespace.pool_limits import PolicyPools
 from headgate.namespace.slice_copies import begin_copies
 from headgate.namespace.slice_limits import agree
+from headgate.namespace.stale_settings import StaleSettings
 from headgate.namespace.topics import TopicIndex
-from headgate.namespace.unlimited_names import LIMITS, see_that_it_is_limited
 from headgate.redis.backend import Listener, WakeUps
 from headgate.redis.keys import Address, parse_key
 from headgate.redis.store import Store
@@ -63,6 +61,7 @@ class Registry:
         self._ttl_ms = ttl_ms
         self._lost = 0
         self.losses = losses
+        self._stale = StaleSettings(self._keep)
         losses.met = self._doubt
         self.index = TopicIndex(store)
         self._pools = pools
@@ -71,8 +70,6 @@ class Registry:
         self.may_make: Callable[[str], bool] = lambda _: True
         """Whether a destination of that name may be made where there is none; for brokers with names of their own."""
         self._followers: dict[str, tuple[Listener, list[Follower]]] = {}
-        self._stale: dict[str, Address] = {}
-        self._refreshing: asyncio.Task[None] | None = None
 
     def fields(self, address: Address) -> Mapping[str, str]:
         """Return the settings in force, as last read and as the state spells them; nothing when it is not known."""
@@ -322,7 +319,7 @@ class Registry:
         """Stop following."""
         await self.spooling.close()
         await self.policies.close()
-        await stop(self._refreshing)
+        await self._stale.close()
 
     @staticmethod
     def _new(policy: Policy, address: Address, kinds: tuple[str, ...]) -> dict[str, str]:
@@ -378,13 +375,7 @@ class Registry:
 
     def _doubt(self, address: Address, _: object = None) -> None:
         """Read a destination's settings again: a hint says so, or a failover may have taken back what was set last."""
-        self._stale[address.key] = address
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.create_task(self._refresh_stale(), name="headgate settings")
-
-    async def _refresh_stale(self) -> None:
-        while self._stale:
-            await until_answered(lambda _: None)(self._keep, self._stale.popitem()[1])
+        self._stale.add(address)
 
     async def _keep(self, address: Address) -> None:
         await self.refresh(address)
