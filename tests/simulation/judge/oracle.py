@@ -130,7 +130,8 @@ class Oracle:
         self.deliveries.restored(there, delivered)
         for name in there & last.keys():
             self._former[name] = self.last.get(name, Sight())
-            self._back[name] = last[name].beyond(self._former[name])
+            still = self._back.get(name, Sight()).left_in(last[name])  # of a loss before that one
+            self._back[name] = last[name].beyond(self._former[name]).joined(still.stored)
         self.last = {name: sight for name, sight in self.last.items() if name not in there}
         self.last |= {name: last[name] for name in there & last.keys()}
         others = {one: at for one, at in self.heard.items() if one[0] not in there}

@@ -108,3 +108,21 @@ def test_a_message_comes_again_to_who_had_it_by_a_delivery_that_was_lost(oracle:
     oracle.has_accepted("q", "m1", oracle.loop.now)
     oracle.receives("m1", "t")
     assert [broken[:2] for broken in oracle.broken] == ([] if is_lost else ["P5"])
+
+
+def test_what_one_loss_brought_back_is_excused_after_another_one_too(oracle: Oracle) -> None:
+    oracle.saw(call(HERE, {"s": 0}, "m1"))
+    oracle.saw(call(OTHER, {"t": 63}))
+    oracle.kept(0)
+    oracle.saw(call(HERE, {"s": 0}, script="settle"))
+    oracle.saw(call(OTHER, {"t": 100}))
+    oracle.restored(0, lambda name: name == HERE)
+    oracle.saw(call(HERE, {"s": 0}, "m1"))
+    oracle.kept(0)
+    oracle.restored(0, lambda name: name == HERE)
+    oracle.saw(call(HERE, {"s": 0}, "m1"))
+    oracle.saw(call(OTHER, {"t": 99}))
+    oracle.saw(call(OTHER, {"t": 100}))
+    assert oracle.broken == []
+    oracle.saw(call(OTHER, {"t": 101}))
+    assert oracle.broken[0].startswith("P1")
