@@ -73,9 +73,12 @@ async def masters(
         yield Masters(fresh, monkeypatch)
 
 
-async def fill(client: headgate.Client, slices: int = SLICES) -> None:
-    """Send as many messages to each slice, a session each."""
-    for number in range(slices):
+async def fill(
+    client: headgate.Client, kind: str = "queue", slices: int = SLICES, *, empty: int = 0, **settings: Any
+) -> None:
+    """Make the destination, and send as many messages to each slice but the last ``empty``, a session each."""
+    await client.apply("orders", kind=kind, limit="1MB", slices=slices, **settings)
+    for number in range(slices - empty):
         async with client.session(f"s{number}") as session:
             producer = await session.producer("orders")
             for at in range(EACH):
@@ -108,8 +111,7 @@ async def take(consumer: headgate.Consumer, count: int, seen: dict[str, list[int
 async def test_a_consumer_begins_at_the_others_and_comes_to_the_first_once_it_answers(
     client: headgate.Client, masters: Masters, *, knows: bool, rule: dict[str, Any]
 ) -> None:
-    await client.apply("orders", kind="queue", limit="1MB", slices=SLICES, consumer_window=EACH, **rule)
-    await fill(client)
+    await fill(client, consumer_window=EACH, **rule)
     async with masters.client.session("in") as into:
         if knows:
             await (await into.consumer("orders", window="paused")).close()
@@ -138,7 +140,6 @@ async def test_a_consumer_begins_at_the_others_and_comes_to_the_first_once_it_an
 async def test_nobody_begins_where_no_slice_answers_nor_to_send_where_none_says_how_many_there_are(
     client: headgate.Client, masters: Masters
 ) -> None:
-    await client.apply("orders", kind="queue", limit="1MB", slices=SLICES)
     await fill(client)
     async with masters.client.session("in") as into:
         masters.stop(*range(SLICES))
@@ -162,8 +163,7 @@ async def test_nobody_begins_where_no_slice_answers_nor_to_send_where_none_says_
 async def test_nobody_begins_at_a_topic_or_at_a_queue_without_slices_whose_first_is_away(
     client: headgate.Client, masters: Masters, kind: str, slices: int
 ) -> None:
-    await client.apply("orders", kind=kind, limit="1MB", slices=slices)
-    await fill(client, slices)
+    await fill(client, kind, slices)
     async with masters.client.session("in") as into:
         masters.stop(0)
         with pytest.raises(CoordinatorUnavailable):
@@ -179,8 +179,7 @@ async def test_whoever_begins_later_has_one_name_where_an_answer_is_lost_and_fin
     client: headgate.Client, masters: Masters
 ) -> None:
     """Mutants: another name for each try; what other slices said is all that is known, or enough to make one."""
-    await client.apply("orders", kind="queue", limit="1MB", slices=5)
-    await fill(client, 4)
+    await fill(client, slices=5, empty=1)
     async with masters.client.session("in") as into:
         masters.stop(0)
         consumer = await into.consumer("orders")
@@ -206,7 +205,6 @@ async def test_whoever_begins_later_has_one_name_where_an_answer_is_lost_and_fin
 async def test_a_first_slice_that_was_lost_is_made_as_it_was_and_grants_nothing_before_others_have_claimed(
     client: headgate.Client, masters: Masters, redis_url: str
 ) -> None:
-    await client.apply("orders", kind="queue", limit="1MB", slices=SLICES)
     await fill(client)
     async with masters.client.session("in") as into:
         masters.stop(0)
@@ -222,7 +220,6 @@ async def test_a_first_slice_that_was_lost_is_made_as_it_was_and_grants_nothing_
 async def test_a_consumer_that_is_closed_meanwhile_does_not_come_to_the_first(
     client: headgate.Client, masters: Masters
 ) -> None:
-    await client.apply("orders", kind="queue", limit="1MB", slices=SLICES)
     await fill(client)
     async with masters.client.session("in") as into:
         masters.stop(0)
