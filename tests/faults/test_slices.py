@@ -84,7 +84,7 @@ class Seen:
         self.goes_on.set()
 
     async def consume(self, consumer: headgate.Consumer) -> None:
-        while True:
+        while not consumer.is_closed:
             with suppress(headgate.CoordinatorUnavailable, headgate.SessionExpired):
                 async for message in consumer:
                     sender, number = message.headers["from"], int(message.body)

@@ -33,6 +33,15 @@ async def stalled(rhea: Rhea, *links: str) -> None:
     await wait_until(none, description=f"no credit on {links}")
 
 
+async def ready(rhea: Rhea, *links: str) -> None:
+    """Wait until each of those links has credit."""
+
+    async def some() -> bool:
+        return all([(await rhea.look(link))["credit"] > 0 for link in links])
+
+    await wait_until(some, description=f"credit on {links}")
+
+
 @pytest.mark.parametrize("settings", [{"limit_messages": 50}, {"limit": 50 * SIZE}])
 async def test_a_destination_without_a_consumer_stops_at_exactly_its_limit(
     rhea_there: Rhea, client: headgate.Client, settings: dict[str, Any]
@@ -112,8 +121,8 @@ async def test_beyond_the_limit_messages_on_their_way_are_stored_up_to_the_hard_
         await rhea.sender(link, "orders")
     rhea.do("pump", link="a", total=9, size=1000)
     await rhea.sees("accepted", 9, link="a")
-    for link in links:
-        rhea.do("send", link=link, messages=[{"body": {"$data": "78" * 1000}}])
+    await ready(rhea, *links)
+    rhea.do("send", links=links, messages=[{"body": {"$data": "78" * 1000}}])  # at once: the first takes all credit
     (refused,) = await rhea.sees("rejected")
     await rhea.sees("accepted", 12)
     assert refused["error"]["condition"] == "amqp:resource-limit-exceeded"

@@ -130,8 +130,8 @@ const commands = {
     Object.assign(link, { called, answers });
     links[called] = link;
   },
-  send({ link, messages }) {
-    for (const message of messages) links[link].send(meant(message));
+  send({ link, links: over = [link], messages }) {
+    for (const each of over) for (const message of messages) links[each].send(meant(message));
   },
   large({ link, size }) {
     const body = crypto.randomBytes(size);
