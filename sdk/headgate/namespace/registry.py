@@ -11,7 +11,7 @@ from headgate.core.limits.slices import pools_of
 from headgate.core.limits.spread import SPREAD
 from headgate.core.names import is_slice, slice_name
 from headgate.core.policy import Policy, Resolved
-from headgate.errors import AccessDenied, PolicyConflict, PolicyError
+from headgate.errors import AccessDenied, CoordinatorUnavailable, PolicyConflict, PolicyError
 from headgate.namespace.checks import LIMITS, check_together, see_that_it_is_limited
 from headgate.namespace.defaults import durability_of
 from headgate.namespace.losses import LossListeners
@@ -19,7 +19,7 @@ from headgate.namespace.pinned_keys import PinnedKeys
 from headgate.namespace.policy_follower import GOVERNED, PolicyFollower, due, kind_of, without
 from headgate.namespace.pool_limits import PolicyPools
 from headgate.namespace.slice_copies import begin_copies
-from headgate.namespace.slice_limits import agree
+from headgate.namespace.slice_limits import agree, alike
 from headgate.namespace.stale_settings import StaleSettings
 from headgate.namespace.topics import TopicIndex
 from headgate.redis.backend import Listener, WakeUps
@@ -102,8 +102,6 @@ class Registry:
         code, kind = await self._store.apply(
             address, settings, mode="recover" if recover else "ensure", ttl_ms=self._ttl_ms
         )
-        if code == "CREATED" and is_slice(address.name):
-            await agree(self._store.server, address)
         if kind not in kinds:
             raise PolicyError(f"{address.name!r} is a {kind}; this takes a {' or '.join(kinds)}")
         if kind == "topic":
@@ -112,8 +110,18 @@ class Registry:
         fields = self.fields(address)
         if fields and due(self.policies.policy, address.shown, fields) is not None:
             await self.conform([address])
+        if is_slice(address.name):
+            await self._agree(address, is_new=code == "CREATED")
         await self._share(address)
         return kind
+
+    async def _agree(self, part: Address, *, is_new: bool) -> None:
+        """Give a slice what its whole has, if this client made it, or whoever did may have died before that."""
+        if is_new or not alike(self.fields(part), self.fields(part.whole)):
+            # Who may not change it leaves that to others; and a slice that is there serves while the first is away.
+            with contextlib.suppress(*(() if is_new else (AccessDenied, CoordinatorUnavailable))):
+                await agree(self._store.server, part)
+            await self.refresh(part)
 
     async def _share(self, address: Address) -> None:
         """See that the slices of a destination share what it has, if it has slices: its limit, or the keys of it."""

@@ -1,6 +1,7 @@
 """A queue over several slots has one limit in messages, beside the one in bytes, to the message."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
 from typing import Any
@@ -141,25 +142,39 @@ async def test_a_slice_that_lost_the_limit_gets_it_before_it_is_counted(client: 
                 await (await c.producer("orders")).send(b"x", timeout=0.5)
 
 
-async def test_a_slice_is_never_made_without_the_limit_by_who_has_not_heard_of_it(
-    client: headgate.Client, other: headgate.Client
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_slice_is_never_used_with_settings_that_its_destination_had_before(
+    client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch, *, dies: bool
 ) -> None:
-    await client.apply("orders", kind="queue", slices=3)
-    async with other.session("a") as a, other.session("b") as b:
-        await (await a.producer("orders")).send(b"x")
-        whole = Address.of(client.namespace, "orders")
-        stale = dict(other._registry.fields(whole))
-        await client.apply("orders", limit_messages=2)
-        other._registry._known[whole.key] = whole, stale
-        late = await b.producer("orders")
-        assert late._account.address.name == "orders#1"
-        fields = await client.store.server.command(
-            late._account.address.shared[0], "HMGET", late._account.address.key, "limit_messages", "messages_pool"
-        )
-        assert fields == [b"2", POOL.encode()]
-        await late.send(b"x", timeout=GUARD)
+    """They may change as it is made, by a process that dies then. Mutants: nobody looks; at the limit alone."""
+    await client.apply("orders", kind="queue", slices=3, message_ttl="1h")
+    part, make = Address.of(client.namespace, "orders#1"), other.store.apply
+
+    async def slowly(address: Address, *arguments: Any, **options: Any) -> tuple[str, str]:
+        monkeypatch.undo()  # it has read the settings
+        await client.apply("orders", limit_messages=2, message_ttl="default", max_attempts=3)
+        await client.block("orders", "at night")
+        made = await make(address, *arguments, **options)
+        assert made[0] == "CREATED"
+        if dies:
+            raise headgate.CoordinatorUnavailable("as if killed")
+        return made
+
+    monkeypatch.setattr(other.store, "apply", slowly)
+    with pytest.raises(headgate.CoordinatorUnavailable) if dies else contextlib.nullcontext():
+        await other._registry.ensure(part, ("queue",), recover=False)
+    async with client.session("a") as a, client.session("b") as b:
+        await (await a.producer("orders")).close()
+        producer = await b.producer("orders")
+        assert producer._account.address == part
+        names = ("limit_messages", "messages_pool", "message_ttl_ms", "max_attempts", "stopped")
+        fields = await client.store.server.command(part.shared[0], "HMGET", part.key, *names)
+        assert fields == [b"2", POOL.encode(), None, b"3", b"at night"]
+        await client.unblock("orders")
+        for _ in range(2):
+            await producer.send(b"x", timeout=GUARD)
         with pytest.raises(CreditTimeout):
-            await late.send(b"x", timeout=0.5)
+            await producer.send(b"x", timeout=0.5)
 
 
 async def test_slices_of_a_gate_admit_so_many_calls_together(client: headgate.Client, other: headgate.Client) -> None:
