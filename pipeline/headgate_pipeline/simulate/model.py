@@ -5,8 +5,9 @@ A quantile has a confidence, too.
 :mod:`headgate_pipeline.simulate.flow` replays a period under other rules.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 QUANTILE: Final = 0.99
 """Of a demand, in windows of a second (0.1 s where the period is under a minute)."""
 CONFIDENCE: Final = 0.95
+_ADDED: Final = ("published", "settled", "pending", "least", "idle", "waited", "began_with")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,25 @@ class Period:
     def capacity(self) -> Array:
         """Bytes that consumers can take in each bin: what they took, and where nothing was left at least the mean."""
         return np.where(self.busy, self.settled, np.maximum(self.settled, self.rate))
+
+
+def together(parts: Sequence[Period]) -> Period:
+    """Return the period of a destination with slices from those of its slices, whose bins are the same.
+
+    A session that sends to several of them is as many senders.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    added = {name: sum(getattr(part, name) for part in parts) for name in _ADDED}
+    messages = [part.messages for part in parts if part.messages is not None]
+    return replace(
+        parts[0],
+        sends=np.vstack([part.sends for part in parts]),
+        messages=np.vstack(messages) if len(messages) == len(parts) else None,
+        consumers=max(part.consumers for part in parts),
+        causes=dict(sum((Counter(part.causes) for part in parts), Counter[str]())),
+        **added,
+    )
 
 
 @dataclass(frozen=True, slots=True)

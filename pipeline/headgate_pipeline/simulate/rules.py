@@ -20,7 +20,7 @@ JUDGED: Final = frozenset({
     "consumer_rate", "rate", "burst", "limits", "key_limits", "key_weights", "zone",
 })  # fmt: skip
 """Fields that a replay goes by."""
-_NO_BEARING: Final = frozenset({"ledger", "ledger_keep", "browser_window"})
+_NO_BEARING: Final = frozenset({"ledger", "ledger_keep", "browser_window", "slices"})
 _DEFAULT_OF: Final = {"enforce": "always", "oversize": "refuse", "deadlock": "none"}
 _SETTING: Final = {field: setting for setting, field in FIELD_OF.items()}
 _HIDDEN: Final = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
+from headgate.core.names import whole_name
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue
 from headgate.options import DEFAULT_WINDOW
@@ -13,8 +14,12 @@ from headgate_pipeline.live_settings import SettingsInForce
 from headgate_pipeline.simulate.rules import Rules, pools_of, rules_of, unjudged
 
 _KINDS: Final = {"bucket": "takes", "queue": "sends", "gate": "grants", "limiter": "admits"}
-_HIDDEN: Final = {"gate": "permits of a gate are not in the ledger", "": "nothing was sent to it or taken"}
-"""Kinds of which nothing can be replayed, and why."""
+_HIDDEN: Final = {
+    "gate": "permits of a gate are not in the ledger",
+    "": "nothing was sent to it or taken",
+    "limiter": "its keys are spread over slices, and limits of all of them are in another ledger than what they hold",
+}
+"""Kinds of which nothing can be replayed, and why; of limiters those with slices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,7 @@ class ObservedDestination:
         limit: bytes in force at the end; infinite where there is none, or none is known.
         limit_m: the same in messages.
         limits: of a limiter, as they were last set: of all keys together, and of each.
+        slices: that have a ledger of their own, where there are several: they are replayed as one.
     """
 
     name: str
@@ -35,6 +41,7 @@ class ObservedDestination:
     limit: float = inf
     limit_m: float = inf
     limits: tuple[str, str] = ("", "")
+    slices: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -48,6 +55,7 @@ class Scenario:
         same_pools: bytes of those that there are.
         buckets: those that are buckets.
         limiters: those that are limiters.
+        slices: of destinations with several ledgers, what these are called.
         not_judged: what is no part of the answer: what it is about, and why.
     """
 
@@ -57,10 +65,11 @@ class Scenario:
     same_pools: dict[str, float] = field(default_factory=dict)
     buckets: set[str] = field(default_factory=set)
     limiters: set[str] = field(default_factory=set)
+    slices: dict[str, tuple[str, ...]] = field(default_factory=dict)
     not_judged: list[tuple[str, str]] = field(default_factory=list)
 
     def parts(self) -> dict[str, str]:
-        """Return what is replayed together: for each destination that shares a pool, one name for all of them."""
+        """Return what is replayed together: for each that shares a pool, and each slice, one name for all of them."""
         leader: dict[str, str] = {}
 
         def first(name: str) -> str:
@@ -73,6 +82,8 @@ class Scenario:
                 for pool in rule.pools:
                     if pools.get(pool, inf) < inf:
                         leader[first(f"={name}")] = first(f" {pool}")
+        for name, slices in self.slices.items():
+            leader.update(dict.fromkeys([f"={one}" for one in slices if one != name], first(f"={name}")))
         return {name[1:]: first(name) for name in leader if name[0] == "="}
 
 
@@ -108,12 +119,14 @@ def ask(
             if policy:
                 question.not_judged.append((name, "no rule matches it: it stays as it is"))
             continue
-        if destination.kind in _HIDDEN:
+        if destination.kind in _HIDDEN and (destination.kind != "limiter" or destination.slices):
             question.not_judged.append((name, f"{_HIDDEN[destination.kind]}, so nothing can be replayed"))
             continue
         same = replace(rules_of(fields or {}), limit=destination.limit, limit_m=destination.limit_m)
         window = float((fields or {}).get("producer_window") or DEFAULT_WINDOW) if fields is not None else None
         asked = rules_of(resolved.fields, window) if resolved else same
+        if destination.slices:
+            question.slices[name] = destination.slices
         if destination.kind == "bucket":
             question.buckets.add(name)
         if destination.kind == "limiter":
@@ -171,14 +184,18 @@ def _resolved(
 
 
 def seen_of(rows: Iterable[Mapping[str, Any]]) -> list[ObservedDestination]:
-    """Return the destinations of rows of :func:`headgate_pipeline.simulate.what_if.look`."""
+    """Return the destinations of rows of :func:`headgate_pipeline.simulate.what_if.look`, those of slices as one."""
+    together: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        together.setdefault(whole_name(row["destination"]), []).append(row)
     return [
         ObservedDestination(
-            row["destination"],
-            next((kind for kind, column in _KINDS.items() if row.get(column)), ""),
-            inf if row["limit"] is None else row["limit"],
-            inf if row["limit_m"] is None else row["limit_m"],
-            (row.get("limits") or "", row.get("key_limits") or ""),
+            name,
+            next((kind for kind, column in _KINDS.items() if any(one.get(column) for one in parts)), ""),
+            min((one["limit"] for one in parts if one["limit"] is not None), default=inf),
+            min((one["limit_m"] for one in parts if one["limit_m"] is not None), default=inf),
+            (parts[0].get("limits") or "", parts[0].get("key_limits") or ""),
+            tuple(one["destination"] for one in parts) if parts[-1]["destination"] != name else (),
         )
-        for row in rows
+        for name, parts in together.items()
     ]

@@ -8,6 +8,7 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
+from headgate.core.names import whole_name
 from headgate_pipeline.ledger import events
 from headgate_pipeline.ledger.events import ORDER, PLACE
 from headgate_pipeline.ledger.limiter_course import LimiterHistory
@@ -16,7 +17,7 @@ from headgate_pipeline.simulate import bucket_model as takes
 from headgate_pipeline.simulate import limiter_model as limiters
 from headgate_pipeline.simulate import time_bins
 from headgate_pipeline.simulate.flow import replay_all
-from headgate_pipeline.simulate.model import Period, recorded
+from headgate_pipeline.simulate.model import Period, recorded, together
 from headgate_pipeline.simulate.rules import Rules
 from headgate_pipeline.simulate.scenario import Scenario
 
@@ -62,13 +63,18 @@ def what_if(prepared: DataFrame, question: Scenario) -> DataFrame:
         all admissions, the delay from being asked for to being held, ``peak`` how many waited at once, ``refused``
         those that left the line unserved, and in fact those that did not wait.
     """
-    prepared = prepared.where(F.col("destination").isin(list(question.asked)))
+    ledgers = [one for name in question.asked for one in question.slices.get(name, (name,))]
+    prepared = prepared.where(F.col("destination").isin(ledgers))
     is_bucket = F.col("destination").isin(list(question.buckets))
     is_limiter = F.col("destination").isin(list(question.limiters))
     moved = prepared.where(~is_bucket & ~is_limiter)
     binned = time_bins.binned(moved, events.waits(moved), question.parts())
 
-    def work(periods: Mapping[time_bins.Place, Period]) -> Iterator[tuple[time_bins.Place, dict[str, Any]]]:
+    def work(found: Mapping[time_bins.Place, Period]) -> Iterator[tuple[time_bins.Place, dict[str, Any]]]:
+        ledgers: dict[time_bins.Place, list[Period]] = {}
+        for (namespace, name), period in found.items():
+            ledgers.setdefault((namespace, whole_name(name)), []).append(period)
+        periods = {place: together(parts) for place, parts in ledgers.items()}
         names = [name for _, name in periods]
         for place, period in periods.items():
             yield place, _row("recorded", question.same[place[1]], question.same_pools, recorded(period))

@@ -98,6 +98,15 @@ def test_what_no_replay_judges_is_named_with_its_rule() -> None:
     assert "door" not in question.asked
 
 
+def test_keys_of_a_limiter_with_slices_are_not_replayed_slice_by_slice() -> None:
+    """Mutant: each slice is a limiter, with what its own keys asked for."""
+    sliced = ObservedDestination("emails", "limiter", slices=("emails", "emails#1"))
+    question = ask([sliced, ObservedDestination("eu.a", "queue", slices=("eu.a#1",))], None, {"emails": 5, "eu.a": 5})
+    assert "its keys are spread over slices" in why(question, "emails")
+    assert set(question.asked) == {"eu.a"}
+    assert question.parts() == {"eu.a": "=eu.a", "eu.a#1": "=eu.a"}
+
+
 def test_what_is_in_force_tells_windows_and_rates_that_hid_demand() -> None:
     """Mutants: a rate that is raised judged as if all demand had been seen; what stays the same named too."""
     fields = {"kind": "queue", "producer_window": "65536", "send_rate": "20.0", "message_ttl_ms": "3600000"}

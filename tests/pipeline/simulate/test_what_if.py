@@ -17,8 +17,8 @@ from headgate_pipeline.simulate import time_bins
 from headgate_pipeline.simulate.flow import replay, shared
 from headgate_pipeline.simulate.model import Period, bound, rank_of, recorded
 from headgate_pipeline.simulate.rules import Rules
-from headgate_pipeline.simulate.scenario import Scenario
-from headgate_pipeline.simulate.what_if import what_if
+from headgate_pipeline.simulate.scenario import Scenario, ask, seen_of
+from headgate_pipeline.simulate.what_if import look, what_if
 from tests.pipeline.rows import entry, frame
 
 
@@ -130,6 +130,28 @@ def test_what_is_replayed_together_begins_together(spark: SparkSession) -> None:
     assert set(found["b", "what if"]["causes"]) == {"pool p"}
     assert found["b", "what if"]["rules"] == "55 B in p"
     assert [found[name, "same rules"]["waited"] for name in "ab"] == [0, 0]
+
+
+@pytest.mark.xdist_group("spark")
+def test_slices_of_a_destination_are_replayed_as_one(spark: SparkSession) -> None:
+    """Mutants: the limit is of each slice; what is pending is of one of them."""
+    rows = [
+        entry(1, 0, "apply", detail="limits:1000:inf"),
+        entry(1, 0, "apply", "orders#1", detail="limits:1000:inf"),
+        entry(2, 10, "publish", session="a", bytes=300, messages=3, pending_bytes=300),
+        entry(2, 12, "publish", "orders#1", session="b", bytes=400, messages=4, pending_bytes=400),
+        entry(3, 90, "settle", session="c", bytes=300, messages=3),
+        entry(3, 99, "settle", "orders#1", session="c", bytes=400, messages=4),
+    ]
+    prepared = events.prepare(frame(spark, rows)).localCheckpoint()
+    (seen,) = seen_of(row.asDict() for row in look(prepared).orderBy("destination").collect())
+    assert (seen.name, seen.limit, seen.slices) == ("orders", 1000, ("orders", "orders#1"))
+    found = {row["case"]: row for row in what_if(prepared, ask([seen], None, {"orders": 500.0})).collect()}
+    assert {row["destination"] for row in found.values()} == {"orders"}
+    assert (found["recorded"]["peak"], found["recorded"]["refused"]) == (700, 0)
+    assert found["same rules"]["waited"] == 0
+    assert set(found["what if"]["causes"]) == {"bytes"}
+    assert found["what if"]["peak"] <= 500
 
 
 @pytest.mark.parametrize("text", ["", "orders", "orders=1MiBB"])
