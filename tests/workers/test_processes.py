@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 from contextlib import AsyncExitStack, closing
@@ -20,6 +21,8 @@ from headgate.amqp.peer import Disconnected
 from headgate.policy import loads
 from headgate_coordinator.security.document import User, parse_grant
 from headgate_coordinator.security.store import UserStore
+from headgate_coordinator.workers.supervisor import Supervisor
+from headgate_coordinator.workers.worker import WorkerAssignment
 from tests.amqp.client import Peer
 from tests.support.extent import each
 from tests.support.forked import PIPE, Forked
@@ -278,6 +281,15 @@ async def test_it_drains_all_workers_when_told_to_stop(crew: Crew, client: headg
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def test_orders_for_one_that_begins_in_the_same_moment_are_for_it() -> None:
+    """Mutant: it is known once its process begins, and the end of all stops with an error before that."""
+    post = WorkerAssignment(0, "crew", 1, None, None)
+    supervisor = Supervisor([sys.executable, "-c", ""], 1, post, drain=1.0, tell=lambda _: None)
+    supervisor._over = asyncio.get_running_loop().create_future()
+    supervisor._obey([*supervisor._machine.begin(0.0), *supervisor._machine.stop(0.0)])
+    assert await asyncio.wait_for(supervisor._over, 60) == 0
 
 
 @pytest.mark.whole  # the first one ends it in what stays

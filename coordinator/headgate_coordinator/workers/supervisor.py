@@ -133,7 +133,8 @@ class Supervisor:
         for order in orders:
             match order:
                 case machine.Begin(number, place):
-                    self._spawn(self._live(number, place))
+                    worker = self._workers[number] = _Process(place, f"{self._post.name}-w{place}")
+                    self._spawn(self._live(number, worker))  # the next order may be for it already
                 case machine.Drain(number, others):
                     self._workers[number].say("drain", others=others)
                 case machine.Kill(number):
@@ -184,9 +185,8 @@ class Supervisor:
                 worker.kill()
         self._looking = asyncio.get_running_loop().call_later(EVERY, self._look)
 
-    async def _live(self, number: int, place: int) -> None:
+    async def _live(self, number: int, worker: "_Process") -> None:
         """Keep one worker from its beginning to its end."""
-        worker = self._workers[number] = _Process(place, f"{self._post.name}-w{place}")
         try:
             await worker.start(self._command, self._post)
             while (message := await worker.hear()) is not None:
