@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from headgate.redis import probing
+from headgate.redis import connection_options, probing
 from headgate.redis.probing import ConnectRefused, Probe, Reason
 from headgate.redis.url import parse_url
 
@@ -43,6 +43,18 @@ async def test_what_hangs_up_is_told_from_what_is_silent_and_from_a_wrong_name(d
     assert await reason("unix:///nonexistent/redis.sock") == "file"
     assert await reason(f"rediss://127.0.0.1:{door}/0?ca_file=/nonexistent/ca.pem") == "file"
     assert await reason(f"rediss://127.0.0.1:{door}/0?ca_file=/nonexistent") == "file"
+
+
+async def test_a_probe_waits_longer_for_a_connection_than_a_client_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_options, "CONNECT_TIMEOUT", 0.001)
+
+    async def hang_up_later(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        await asyncio.sleep(0.1)
+        writer.close()
+
+    async with await asyncio.start_server(hang_up_later, "127.0.0.1", 0) as server:
+        assert await reason(f"rediss://127.0.0.1:{server.sockets[0].getsockname()[1]}/0") == "closed"
 
 
 @asynccontextmanager

@@ -115,7 +115,7 @@ class Probe:
             NotLetIn: it does not let us in.
         """
         options = sentinel_options(url) if sentinel else connection_options(url)
-        options["socket_timeout"] = None  # ours is around each question
+        options["socket_timeout"] = options["socket_connect_timeout"] = None  # ours is around each question
         tls = options.pop("ssl", url.tls)
         connection: Any
         if place is None:
