@@ -36,7 +36,7 @@ from headgate_coordinator.demo.processes import Actor
 from headgate_coordinator.demo.report import Report
 from headgate_coordinator.demo.rows import row_of
 from headgate_coordinator.demo.table import Frame, Rate, View
-from headgate_coordinator.demo.verdict import Facts, NodeDeath, judge
+from headgate_coordinator.demo.verdict import GRACE, Facts, NodeDeath, judge
 from headgate_coordinator.demo.watch import EVERY, Watch
 from headgate_coordinator.operate.terminal import size
 from headgate_coordinator.service.node_extra import why_no_node
@@ -286,7 +286,7 @@ class _Demo:
         await self._stop("consumer")
         await self._stop("node")
         await self._watch.look()
-        count = await self._client.recount(QUEUE)
+        count = await self._watch.count(TTL + GRACE)
         self._stored, self._counted = count.stored, count.counted
         for actor in self.actors:
             actor.record.update()

@@ -7,7 +7,7 @@ from typing import Final
 
 from headgate import Client
 from headgate.redis.keys import Address
-from headgate.redis.replies import record
+from headgate.redis.replies import Recount, record
 
 EVERY: Final = 0.05
 """Seconds between two looks."""
@@ -84,6 +84,14 @@ class Watch:
         self.peak = max(self.peak, self.now.pending + self.now.leased)
         self.blocked = max(self.blocked, self.now.blocked)
         return self.now
+
+    async def count(self, patience: float) -> Recount:
+        """Count in the end; what a process had no time to give back comes back once its lease is over."""
+        deadline = time.monotonic() + patience
+        while any((count := await self._store.recount(self._address)).counted) and time.monotonic() < deadline:
+            await asyncio.sleep(EVERY)
+            await self._store.reap(self._address)  # nobody else is there to ask for it
+        return count
 
     async def reclaim_of(self, session: str, *, since: float, patience: float) -> tuple[float | None, int]:
         """Wait until a dead session is gone.
