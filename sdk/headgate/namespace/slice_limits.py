@@ -8,7 +8,7 @@ from headgate.redis.keys import Address
 from headgate.redis.store import Store
 from headgate.settings import FIELD_OF
 
-_SHARED: Final = frozenset(FIELD_OF.values()) - {"slices"}
+_SHARED: Final = tuple(dict.fromkeys(name for name in FIELD_OF.values() if name != "slices"))
 _TRIES: Final = 16
 
 
