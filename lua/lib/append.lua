@@ -97,8 +97,8 @@ end
 local function append(at, count, expires_ms, references, keys, dues, unwanted)
   local kept, before, ids, idle, idle_b = keeps_messages(), d.message_seq, {}, 0, 0
   expires_ms = shortest_ms(expires_ms)
-  if kept and expires_ms == 0 and d.subscriptions < 2 and not (references or keys or dues or unwanted) then
-    return append_plain(at, count), 0, 0
+  if kept and expires_ms == 0 and d.subscriptions < 2 and not (keys or dues or unwanted) then
+    return append_plain(at, count, references), 0, 0
   end
   for i = 1, count do
     local payload = references and payload_size(ARGV[at + i])

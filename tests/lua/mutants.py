@@ -178,7 +178,7 @@ MUTANTS: Final = tuple(
          f"{_DELIVERY}::test_a_topic_without_subscriptions_stores_nothing"),
         ("P2", "lib/append", "if kept and expires_ms == 0 and", "if kept and",
          f"{_EXPIRY}::test_the_shorter_of_the_senders_and_the_destinations_time_holds"),
-        ("P6", "lib/plain", "if #body > largest then", "if true then",
+        ("P6", "lib/plain", "if bytes > largest then", "if true then",
          f"{_P2}::test_what_was_largest_is_forgotten_with_the_last_message"),
         ("P11", "lib/attach", "redis.call('HGET', K_DESTINATION, 'max_subscriptions')", "nil",
          "destinations/test_delivery::test_a_topic_says_how_many_subscriptions_it_may_have"),

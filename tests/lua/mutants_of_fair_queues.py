@@ -43,7 +43,7 @@ FAIR_QUEUES: Final = (
     ("P2", "lib/in_turn", "redis.call('XGROUP', 'SETID', K_MESSAGES, 'queue', ids[#ids])", "", _OFF),
     ("P2", "lib/in_turn", "'NOACK', 'STREAMS'", "'STREAMS'", _BEFORE),
     ("P2", "lib/in_turn", "    if d.sorted ~= before or", "    if", _BEFORE),
-    ("P7", "lib/append", "references or keys or", "references or", f"{_Q}::test_messages_without_a_key_are_one_key"),
+    ("P7", "lib/append", "(keys or", "(", f"{_Q}::test_messages_without_a_key_are_one_key"),
     ("P2", "lib/append", "  for i = #keys + 1, count do\n", "  for i = #keys + 1, 0 do\n",
      f"{_Q}::test_messages_without_a_key_are_one_key"),
     ("P2", "recount", "  put_in_turn_anew()\n", "", _ANEW),

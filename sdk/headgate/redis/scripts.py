@@ -20,7 +20,7 @@ _ARGUMENT: Final = re.compile(r"^  ARGV\[(\d+)(\.\.)?\] +([\w, ]+?)(?: {2,}(.*?)
 _NUMBER: Final = re.compile(r"tonumber\(ARGV\[(\d+)\]\)")
 _CODES: Final = re.compile(r"^  Codes\s+((?:.+\n)+?)\]\]", re.MULTILINE)
 FUNCTIONS: Final = frozenset({
-    "acquire", "publish", "settle", "take", "admit", "link_read", "link_commit",
+    "acquire", "publish", "settle", "take", "admit", "link_read", "link_commit", "hold",
 })  # fmt: skip
 """The scripts that are called for each message or admission, or for a batch of them: servers that have functions call
 these as such, for they need not make them anew each time."""

@@ -87,11 +87,12 @@ async def reference_bytes(place: Place) -> int:
 # References in the stream.
 
 
-async def test_a_destination_counts_references_and_the_store_their_payload(place: Place) -> None:
+@pytest.mark.parametrize("expires_ms", [0, 600_000])
+async def test_a_destination_counts_references_and_the_store_their_payload(place: Place, expires_ms: int) -> None:
     """Mutant: they count under the limit."""
     await place.create(limit=1000)
     ann = place.producer("ann")
-    await referred(ann, "s1", 5000, 7000)
+    await referred(ann, "s1", 5000, 7000, expires_ms=expires_ms)
     seen = await place.look()
     made = references("s1", 5000, 7000)[1]
     assert list(seen.messages.values()) == made
@@ -306,11 +307,12 @@ async def test_a_rate_counts_the_payload(place: Place) -> None:
 # Delivery.
 
 
-async def test_a_fetch_fills_its_window_with_payload(place: Place) -> None:
+@pytest.mark.parametrize("expires_ms", [0, 600_000])
+async def test_a_fetch_fills_its_window_with_payload(place: Place, expires_ms: int) -> None:
     """Mutant: it counts the references."""
     await place.create(limit=10_000)
     ann, bob = place.producer("ann"), await place.consumer("bob")
-    await referred(ann, "s1", *[1000] * 6)
+    await referred(ann, "s1", *[1000] * 6, expires_ms=expires_ms)
     first = await bob.fetch(size=2500)
     assert len(first) == 2
     assert len(await bob.fetch(size=1000)) == 1
