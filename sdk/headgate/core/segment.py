@@ -84,11 +84,6 @@ def payload_size(stored: bytes) -> int:
 
 def pack(payloads: Sequence[bytes], store: str, name: str) -> tuple[bytes, list[bytes]]:
     """Return a segment of payloads, one after the other, and the reference to each as the stream keeps it."""
-    return b"".join(payloads), references_to(payloads, store, name)
-
-
-def references_to(payloads: Sequence[bytes], store: str, name: str) -> list[bytes]:
-    """Return the reference to each payload of a segment, as the stream keeps it."""
     start, crc32 = MARK + f"{store}/{name}".encode(), zlib.crc32
     references = []
     offset = 0
@@ -96,4 +91,4 @@ def references_to(payloads: Sequence[bytes], store: str, name: str) -> list[byte
         size = len(payload)
         references.append(b"%b %d %d %08x" % (start, offset, size, crc32(payload)))
         offset += size
-    return references
+    return b"".join(payloads), references

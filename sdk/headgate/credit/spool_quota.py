@@ -39,6 +39,10 @@ class SpoolQuota:
         self._wanted: dict[asyncio.Future[None], tuple[Outgoing, Callable[[], None]]] = {}
         account.steps[self._stepped] = None
 
+    def take(self, size: int) -> bool:
+        """Take room for a segment of ``size`` bytes if it is in hand; returns whether it was."""
+        return not self.ask(size).cancel()
+
     def ask(self, size: int, stir: Callable[[], None] = _nobody) -> "asyncio.Future[None]":
         """Return a future that is done once there is room for a segment of ``size`` bytes; cancel it to give up.
 
@@ -84,6 +88,8 @@ class SpoolQuota:
             if code == "OK":
                 if line.inc == inc:
                     line.publish(size, 1)
+                if line.in_hand < size:
+                    self._account.seek()  # for the next segment, while this one is written
                 return
             if line.inc == inc:
                 self._account.credit.put_back(size)

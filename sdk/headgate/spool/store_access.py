@@ -26,6 +26,9 @@ class StoreQuota(Protocol):
     def reason(self) -> str:
         """Why there is no room."""
 
+    def take(self, size: int) -> bool:
+        """Take room for ``size`` bytes if it is in hand; returns whether it was."""
+
     def ask(self, size: int, stir: Callable[[], None]) -> "asyncio.Future[None]":
         """Return a future that is done once there is room for ``size`` bytes; cancel it to give up.
 

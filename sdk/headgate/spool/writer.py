@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headgate._util.tasks import StepCallbacks, stop
 from headgate.core.account.calls import NoStore
-from headgate.core.outbox import Outbox
-from headgate.core.segment import MOST_MESSAGES, references_to
+from headgate.core.outbox import Outbox, Outgoing
+from headgate.core.segment import MOST_MESSAGES, pack
 from headgate.errors import HeadgateError, MessageTooLarge
 from headgate.redis.keys import Address
 from headgate.spool.overflow import OverflowWriter
@@ -154,37 +154,40 @@ class Writer(OverflowWriter):
         way.quota = quota = await self._quota_at(spool)
         settings = spool.settings
         most_bytes = int(min(settings.segment, settings.limit or settings.segment, self._most_bytes))
-        size = await self._fitting(way, quota, most_bytes)
-        if not size:
+        if not (items := await self._with_room(way, quota, most_bytes)):
             return
         way.opens()
-        items = self._outbox.spool(self._most, size, self._only(way))
-        payloads = [item.payload for item in items]
-        data = b"".join(payloads)
-        if len(data) < size:
-            quota.put_back(size)  # some of them were paid from memory, or gave up
-            size = len(data)
-            if not items or not await self._room(way, quota, size):
-                self._outbox.unspool()
-                return
-        name = next(self._names)
-        prepared = WrittenSegment(spool, name, [], size)
+        name, size = next(self._names), _bytes_of(items)
         entered = quota.hold(f"{folder(self._address)}/{name}", size)
         try:
-            await asyncio.gather(entered, self._refer(prepared, payloads))  # the one while Redis has the other
+            # The one is made while Redis has the other.
+            _, (data, references) = await asyncio.gather(entered, _packed(items, spool, name))
             await spool.storage.write(spool.path(self._address, name), data)
         except BaseException:
-            self.discard(prepared)
+            self._sweeper.discard(spool, self._address, name)
             raise
         way.written()
+        prepared = WrittenSegment(spool, name, references, size)
         if self._outbox.spooling is items:
             self.prepared = prepared
         else:  # the account was lost meanwhile, and they are in line again
             self.discard(prepared)
 
-    @staticmethod
-    async def _refer(prepared: WrittenSegment, payloads: list[bytes]) -> None:
-        prepared.references.extend(references_to(payloads, prepared.spool.encoded, prepared.name))
+    async def _with_room(self, way: StoreAccess, quota: StoreQuota, most_bytes: int) -> list[Outgoing]:
+        """Take the first that wait out of the line, with room at the store for them; none where nobody waits."""
+        items = self._outbox.spool(self._most, most_bytes, self._only(way))
+        if not items or quota.take(_bytes_of(items)):
+            return items
+        self._outbox.unspool()  # while there is no room at the store, memory may serve them
+        if not (size := await self._fitting(way, quota, most_bytes)):
+            return []
+        items = self._outbox.spool(self._most, size, self._only(way))
+        if _bytes_of(items) != size:
+            quota.put_back(size)  # some of them were paid from memory, or gave up
+            if items and not await self._room(way, quota, _bytes_of(items)):
+                self._outbox.unspool()
+                return []
+        return items
 
     def _first_bytes(self, way: StoreAccess, most_bytes: int) -> int:
         """Return the bytes of those that would go in one segment now; 0 where the first goes another way."""
@@ -254,3 +257,11 @@ class Writer(OverflowWriter):
             if not asked.done():
                 asked.cancel()
         return True
+
+
+async def _packed(items: Sequence[Outgoing], spool: Spool, name: str) -> tuple[bytes, list[bytes]]:
+    return pack([item.payload for item in items], spool.encoded, name)
+
+
+def _bytes_of(items: Sequence[Outgoing]) -> int:
+    return sum([item.size for item in items])
