@@ -3,7 +3,8 @@
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, takewhile
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 PRUNE_AT: Final = 1024
@@ -46,9 +47,11 @@ class Deadlines(Generic[T]):
 
     def add(self, item: T) -> None:
         """Watch the deadline of a message, unless it is watched, or has none."""
-        if item.timed or item.deadline == math.inf:
+        if item.timed:
             return
         item.timed = True
+        if item.deadline == math.inf:
+            return
         line = self._line
         if line is None:
             line = self._line = deque()
@@ -61,6 +64,16 @@ class Deadlines(Generic[T]):
             heapq.heappush(self._heap, (item.deadline, self._order, item))
         if len(line) + len(self._heap) > self._prune_at:
             self._prune()
+
+    def add_all(self, items: Iterable[T]) -> None:
+        """Watch the deadlines of messages, as :meth:`add` does."""
+        for item in items:
+            self.add(item)
+
+    def look(self, *lines: Sequence[T] | deque[T]) -> None:
+        """Watch those that came behind all that are watched in these lines: most are done before anybody looks."""
+        came = takewhile(lambda item: not item.timed, chain.from_iterable(map(reversed, reversed(lines))))
+        self.add_all(reversed(tuple(came)))
 
     def soonest(self) -> float:
         """Return the first deadline of those that are not done; infinite where there is none."""

@@ -19,11 +19,11 @@ MAX_BATCH: Final = 256
 MAX_BATCH_BYTES: Final = 1 << 20
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Outgoing:
     """An outgoing message is one that a caller sends.
 
-    Attributes that few messages have stay on the class until they are set: that makes one cheaper.
+    It has slots: without them one that gets an attribute that the first ones had not has a dictionary of its own.
 
     Attributes:
         payload: as it will be stored; its length is its size.
@@ -33,7 +33,7 @@ class Outgoing:
         when_full: what its producer says for itself; None leaves it to the destination.
         credited: called once the credit is there, for callers that wait for no more.
         since: when its sender came, or, where it had to wait for credit, when that began; 0 while that is not known.
-        timed: whether its deadline is being watched.
+        timed: whether its deadline is being watched, where it has one.
         paid: whether it has its credit: then only a rate, or Redis, can hold it up.
         beyond: whether it may exceed the limit, up to the destination's hard limit, rather than wait.
         safe_within: seconds after which a stored message that is not as safe as asked for is reported.
@@ -134,7 +134,6 @@ class Outbox:
                 item.done.set_result(self.credit.inc)  # which paid; when its owner wakes up it may be over
             return True
         self.waiting.append(item)
-        self.deadlines.add(item)
         return False
 
     def add_all(self, items: Sequence[Outgoing]) -> bool:
@@ -304,7 +303,6 @@ class Outbox:
             item.restore()
             if not item.done.done():
                 self.waiting.appendleft(item)
-                self.deadlines.add(item)
 
     def refused(self) -> list[Outgoing]:
         """Take the batch out: nothing of it was stored, nor may be; its numbers are free."""
@@ -333,11 +331,10 @@ class Outbox:
             for item in rest:
                 self.credit.put_back(item.size)
             self.unspool()
+            self.deadlines.add_all(rest)
             self._back(rest)
         elif rest:
             self.ready.extendleft(reversed(rest))
-            for item in rest:
-                self.deadlines.add(item)
         return items
 
     def unspend(self) -> None:
@@ -361,6 +358,7 @@ class Outbox:
         items = [*(self.flight.items if self.flight else ()), *self.ready, *self.spooling]
         self.flight, self.spooling = None, []
         self.ready.clear()
+        self.deadlines.add_all(items)  # what waits behind them may be watched already
         self._back(items)
 
     def overdue(self, now: float, *, stuck: bool, silent: bool) -> Iterator[tuple[Outgoing, bool]]:
@@ -371,6 +369,7 @@ class Outbox:
             stuck: whether Redis is slow to answer; only then can anything but the waiting be late.
             silent: whether it is so slow that what is on its way can be late: its answer would have brought more.
         """
+        self.deadlines.look(self.spooling, self.waiting)
         for item in self.deadlines.over(now):
             if not (item in self.ready or (self.flight and item in self.flight.items)):
                 yield item, False

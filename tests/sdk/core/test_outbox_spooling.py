@@ -1,5 +1,6 @@
 """A line of messages of which some go to a store and come back as references: order holds, whatever becomes of them."""
 
+import math
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -157,6 +158,9 @@ class SpoolingOutbox(RuleBasedStateMachine):
         for item, unknown in list(self.outbox.overdue(self.now, stuck=stuck, silent=silent)):
             assert unknown == bool(self.outbox.flight and item in self.outbox.flight.items)
             item.done.state = "late"
+        waiting = [item for item in (*self.outbox.spooling, *self.outbox.waiting) if not item.done.done()]
+        assert self.outbox.deadlines.soonest() <= min((item.deadline for item in waiting), default=math.inf)
+        assert not waiting or self.now < min(item.deadline for item in waiting), "nobody's time is over"
 
     @rule(size=st.integers(0, 500), messages=st.integers(0, 5))
     def give_back(self, size: int, messages: int) -> None:
@@ -222,3 +226,48 @@ def test_what_nobody_waits_for_any_more_is_not_written() -> None:
     items[3].credited.state = "cancelled"
     assert outbox.spool(10, 100) == [items[0], items[2], items[4]]
     assert not outbox.waiting
+
+
+def test_nothing_is_kept_of_what_went_to_the_store_in_time() -> None:
+    """Else the garbage collector walks all that there is. Mutants: `Outbox.add`, or `unspool`, watches deadlines."""
+    outbox = Outbox(CreditLine())
+    for turn in range(3):
+        items = [Outgoing(b"%d" % n, 1, 10.0 + turn, Told()) for n in range(5)]
+        for item in items:
+            outbox.add(item)
+        outbox.spool(5, 100)
+        outbox.unspool()
+        assert outbox.spool(5, 100) == items
+        assert outbox.fly([b"x"] * 5, f"disk/{turn} 5")
+        outbox.published(5)
+        assert not len(outbox.deadlines)
+        assert not any(hasattr(item, "__dict__") for item in items), "one more object of each"
+
+
+def test_time_is_over_wherever_one_is_in_line() -> None:
+    """Mutants: `Outbox.overdue` looks at no deadline of what is being written; `unpaid` watches none."""
+    line = CreditLine()
+    outbox, items = Outbox(line), [Outgoing(b"x", 1, deadline, Told()) for deadline in (5.0, 3.0, 4.0, 6.0)]
+    line.raise_to(1, 1)
+    for item in items[:3]:
+        outbox.add(item)
+    assert not list(outbox.overdue(2.0, stuck=False, silent=False))
+    outbox.unpaid()  # the first had its credit
+    line.start_anew()
+    outbox.add(items[3])
+    outbox.spool(4, 100)
+    assert [item for item, _ in outbox.overdue(9.0, stuck=False, silent=False)] == [
+        items[1], items[2], items[0], items[3],
+    ]  # fmt: skip
+
+
+def test_time_is_over_for_what_a_rate_held_back_from_a_segment() -> None:
+    """Mutant: `Outbox.published` watches none of it."""
+    outbox, items = Outbox(CreditLine()), [Outgoing(b"x", 1, 5.0, Told()) for _ in range(3)]
+    for item in items:
+        outbox.add(item)
+    outbox.spool(2, 100)
+    assert outbox.fly([b"r", b"r"], "disk/1 2")
+    assert not list(outbox.overdue(2.0, stuck=False, silent=False))
+    outbox.published(1)
+    assert [item for item, _ in outbox.overdue(5.0, stuck=False, silent=False)] == [items[2], items[1]]
