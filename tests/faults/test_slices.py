@@ -58,19 +58,25 @@ async def used(client: headgate.Client, pool: str = POOL) -> int:
 
 
 async def kill_masters(
-    cluster: Replicated, dice: random.Random, crew: Crew, judge: Callable[[], Awaitable[None]]
+    cluster: Replicated, dice: random.Random, crew: Crew, judge: Callable[[], Awaitable[None]], *, back: bool = False
 ) -> None:
-    """Kill two of the masters, one after the other, some with a process of the crew; judge before and after each."""
+    """Kill two of the masters, one after the other, some with a process of the crew; judge before and after each.
+
+    With ``back`` the replica that took over from each is killed too, once the first is there again with its old state.
+    """
     pairs = list(zip(cluster.masters, cluster.replicas, strict=True))
     dice.shuffle(pairs)
     for master, replica in pairs[:2]:
-        await judge()
-        await wait_until(partial(is_linked, replica), timeout=GUARD)
-        master.kill9()
-        if dice.random() < 0.5:
-            crew.kill_one()
-        await wait_until(partial(is_master, replica), timeout=GUARD)
-        await judge()
+        for away, other in ((master, replica), (replica, master))[: 1 + back]:
+            await judge()
+            await wait_until(partial(is_linked, other), timeout=GUARD)
+            away.kill9()
+            if dice.random() < 0.5:
+                crew.kill_one()
+            await wait_until(partial(is_master, other), timeout=GUARD)
+            if back:
+                await asyncio.to_thread(away.restart)
+            await judge()
 
 
 class Seen:
@@ -157,7 +163,7 @@ async def test_no_kill_of_masters_and_senders_has_anything_beside_what_goes_alon
                     assert sum(levels) <= limit + seen.again or sum(levels) - max(levels) <= seen.again, levels
                 seen.goes_on.set()
 
-            await kill_masters(cluster, dice, crew, judge)
+            await kill_masters(cluster, dice, crew, judge, back=seed % 2 == 1)
         consuming.cancel()
 
 
@@ -187,7 +193,7 @@ async def test_no_kill_of_masters_and_senders_keeps_a_full_queue_from_resuming(
                 seen.goes_on.set()
                 await wait_until(lambda: turned(client, pool, times + 2), timeout=GUARD)
 
-            await kill_masters(cluster, dice, crew, judge)
+            await kill_masters(cluster, dice, crew, judge, back=seed % 2 == 1)
         consuming.cancel()
 
 
@@ -249,7 +255,7 @@ async def test_no_kill_of_masters_and_of_who_gives_tickets_has_two_above_the_lim
                     working[1:] = [asyncio.ensure_future(give_tickets(one)) for one in (client, other)]
                     seen.goes_on.set()
 
-                await kill_masters(cluster, dice, crew, judge)
+                await kill_masters(cluster, dice, crew, judge, back=seed % 2 == 1)
         for task in working:
             task.cancel()
         await asyncio.gather(*working, return_exceptions=True)

@@ -109,6 +109,8 @@ class World:
             "master frozen": lambda: self._freeze(one),
             "master hands over": lambda: self._hand_over(one),
             "master killed": lambda: self._kill(one),
+            "both masters killed": self._kill_both,
+            "cut off, and killed": lambda: self._cut_and_kill(one),
         }
         kind = self.dice.choice(list(kinds))
         began = time.monotonic()
@@ -152,6 +154,23 @@ class World:
         master.kill9()
         await self._replaced(one, master)
         await asyncio.to_thread(master.restart)
+
+    async def _kill_both(self) -> None:
+        masters = [self.masters[one.site.name].master for one in self.both]
+        for master in masters:
+            master.kill9()
+        for one, master in zip(self.both, masters, strict=True):
+            await self._replaced(one, master)
+            await asyncio.to_thread(master.restart)
+
+    async def _cut_and_kill(self, one: Failing) -> None:
+        """Have a site lose its master while letters are on their way, which come after all or never."""
+        self.line.hold()
+        await asyncio.sleep(self.dice.uniform(0, 2))
+        await self._kill(one)
+        if self.dice.random() < 0.5:
+            self.line.reset()
+        self.line.pass_through()
 
     async def _replaced(self, one: Failing, before: object) -> None:
         deployment = self.masters[one.site.name]
