@@ -27,7 +27,8 @@ class Mutant:
     Attributes:
         rule: what it breaks.
         promise: the one that the oracle is to find broken.
-        seed: the first whose history shows it, or one before that.
+        seed: the first whose history shows it, or one before that. A change of the product moves it: one that is dozens
+            before it costs more than all others together.
         script: the change of a script, for a rule of theirs.
         client: applies the change of the client, or of nodes, for a rule of theirs.
         scene: that shows it.
@@ -191,7 +192,7 @@ MUTANTS: Final = (
         client=_goes_by_who_sends,
     ),
     Mutant(
-        "what a key holds at another slice counts at its own", "P1", 2, scene="limiters of a cluster",
+        "what a key holds at another slice counts at its own", "P1", 7, scene="limiters of a cluster",
         script=_in("join", ("= (levels.held[name] or 0) + value", "= levels.held[name] or 0")),
     ),
     Mutant(
@@ -203,7 +204,7 @@ MUTANTS: Final = (
         script=_in("admit", ("(d.blocked == 0 or may_pass(key, amounts))", "true")),
     ),
     Mutant(
-        "the best band that waits at a limiter goes first", "P7", 21, scene="limiters of a cluster",
+        "the best band that waits at a limiter goes first", "P7", 71, scene="limiters of a cluster",
         script=_everywhere("return found or bands[1], found ~= nil", "return found or bands[#bands], found ~= nil"),
     ),
     Mutant(
@@ -250,7 +251,7 @@ MUTANTS: Final = (
     ),
     Mutant("what is sent later goes after those that wait", "order", 8, client=_passes_those_that_wait),
     Mutant(
-        "a pool of slices lends one ticket", "P1", 32, scene="tickets of a cluster",
+        "a pool of slices lends one ticket", "P1", 37, scene="tickets of a cluster",
         script=_in("pool", ("lacks <= p.limit and p.granted <= p.limit and", "lacks <= p.limit and")),
     ),
 )  # fmt: skip
