@@ -52,6 +52,9 @@ class Producer:
         self.adopt(Defaults())
         self._loop = asyncio.get_running_loop()
         self._future, self._time = self._loop.create_future, self._loop.time
+        self._credited = self._future()
+        """Of all posts that have their credit at once."""
+        self._credited.set_result(None)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -232,12 +235,17 @@ class Producer:
         item = self._item(*asked)
         if self._pacing.rate is not None or self._byte_pacing.rate is not None:
             await self._pace(item)
+        account = self._account
+        if account.submit(item, tells=True):
+            item.credited = self._credited
+            return item
         item.credited = self._future()
-        if self._account.submit(item):
-            item.credited.set_result(None)
-        else:
-            self._account.awaits(item)
+        account.awaits(item)
+        try:
             await item.credited
+        except asyncio.CancelledError:
+            account.left(item)
+            raise
         return item
 
     async def _pace(self, item: Outgoing) -> None:

@@ -153,7 +153,7 @@ async def test_a_cancelled_send_gives_its_credit_back_and_leaves_the_line(client
 
 
 async def test_a_send_that_is_given_up_is_out_of_the_line_in_the_same_turn(client: headgate.Client) -> None:
-    """Whoever comes next must not wait behind it. Mutant: `send` does not say that it was cancelled."""
+    """Whoever comes next must not wait behind it. Mutant: `send`, or `post`, does not say that it was cancelled."""
     await client.apply("orders", limit=1000)
     async with client.session("s") as session:
         producer = await session.producer("orders", window=1000)
