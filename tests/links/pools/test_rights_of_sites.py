@@ -10,9 +10,10 @@ import headgate
 from headgate.redis.keys import PoolAddress
 from headgate.redis.stores.pools import PoolStore
 from headgate_coordinator.security.acl import site_line
-from tests.links.pools.pool_sites import part, reached_by_env, shared, whole, working
+from tests.links.pools.pool_sites import drawn, part, reached_by_env, shared, whole, working
 from tests.links.sites import SiteOf, reach_of
 from tests.support.servers import RedisServer, ServerBinary, oldest_and_newest
+from tests.support.waiting import wait_until
 
 PASSWORD = "s3cret"
 
@@ -38,11 +39,16 @@ async def test_a_site_does_its_work_and_nothing_else(
     ):
         paris = SiteOf("paris", home, guarded.url)
         berlin = SiteOf("berlin", there, redis_url, reach=reach_of(guarded.url))
-        await paris.govern(whole(1000, berlin=600))
+        await paris.govern(whole(1000, least=200, berlin=600))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("HEADGATE_SITE_PARIS", narrow)
             await berlin.govern(part("paris") + reached_by_env(paris))
             async with working(paris, berlin):
+
+                async def has_its_least() -> bool:
+                    return await drawn(berlin) == 200
+
+                await wait_until(has_its_least, timeout=60, description="berlin has its least, and asked for nothing")
                 await berlin.send("invoices", b"x" * 397, timeout=20)
                 assert (await shared(paris))["@berlin"] >= 400
     pool = PoolAddress.of("shop", "orders")

@@ -5,6 +5,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -175,6 +176,22 @@ async def test_a_slice_is_never_used_with_settings_that_its_destination_had_befo
             await producer.send(b"x", timeout=GUARD)
         with pytest.raises(CreditTimeout):
             await producer.send(b"x", timeout=0.5)
+
+
+async def test_a_slice_that_is_there_serves_while_nobody_can_say_what_it_should_have(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: whoever comes there fails while the first slice is away, or where others may change it."""
+    await client.apply("orders", kind="queue", slices=2)
+    part, registry = Address.of(client.namespace, "orders#1"), client._registry
+    await registry.ensure(part, ("queue",), recover=False)
+    await client.store.apply(part, {"max_attempts": "3"}, mode="change", ttl_ms=0)
+    for trouble in (headgate.CoordinatorUnavailable("nobody is there"), headgate.AccessDenied("ann may not")):
+        monkeypatch.setattr("headgate.namespace.registry.agree", AsyncMock(side_effect=trouble))
+        assert await registry.ensure(part, ("queue",), recover=False) == "queue"
+    monkeypatch.undo()
+    await registry.ensure(part, ("queue",), recover=False)
+    assert "max_attempts" not in registry.fields(part), "and is mended by the next that can"
 
 
 async def test_slices_of_a_gate_admit_so_many_calls_together(client: headgate.Client, other: headgate.Client) -> None:
