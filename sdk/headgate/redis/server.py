@@ -75,7 +75,7 @@ class Server:
         self._handovers = Handovers(self._dialer, self._lanes)
         self._seeking: dict[str, asyncio.Task[None]] = {}
         self._silent: str | None = None  # the node that did not answer last; others are asked for the slot map first
-        self._hints: weakref.WeakSet[PubSubWakeUps] = weakref.WeakSet()
+        self._hints: weakref.WeakKeyDictionary[PubSubWakeUps, None] = weakref.WeakKeyDictionary()  # in their order
 
     async def open(self) -> None:
         """Connect once, to find out what is there; errors as :meth:`Backend.open`."""
@@ -261,7 +261,7 @@ class Server:
     def wake_ups(self) -> PubSubWakeUps:
         """Return a way to hear hints; the caller closes it."""
         hints = PubSubWakeUps(self.subscriber)
-        self._hints.add(hints)
+        self._hints[hints] = None
         return hints
 
     async def close(self) -> None:
@@ -325,7 +325,7 @@ class Server:
         self._listen_anew()
 
     def _listen_anew(self) -> None:
-        for hints in self._hints:
+        for hints in tuple(self._hints):
             hints.reconnect()
 
     async def _condemn(self, lane: ServerConnections | None) -> str:
