@@ -14,7 +14,7 @@ local function beyond_limit(m)
 end
 
 local function lacks_all(m)
-  return is_of_slices() and m.need - m.returned >= most_of(m)
+  return is_of_slices() and m.need - m.returned > most_of(m)
 end
 
 local function may_be_served(m)

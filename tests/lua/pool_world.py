@@ -159,15 +159,16 @@ class ThreeSlices(Pools):
 class SlicedWorld(PoolWorld):
     """A queue over three slots, each of which is a member of the pool that they have for themselves."""
 
-    def __init__(self, server: RewritingServer, namespace: str) -> None:
+    def __init__(self, server: RewritingServer, namespace: str, limit: int = 100) -> None:
         super().__init__(server, namespace, "orders#0", ("orders", "orders%.1", "orders%.2"))
         self.pools = ThreeSlices(self.store, namespace, ttl_ms=1000)
+        self.limit = limit
 
     async def make(self, place: Place) -> None:
         if place is self.places["orders"]:
-            await place.create(limit=100, slices="3")
+            await place.create(limit=self.limit, slices="3")
         else:
-            await place.create(limit=100, of_slices="3")
+            await place.create(limit=self.limit, of_slices="3")
 
 
 class Counted(Producer):

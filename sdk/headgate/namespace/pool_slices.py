@@ -97,7 +97,7 @@ class Pools:
         """Have others give back what whoever is first in line lacks; returns whether it lacks nothing then."""
         member, encoded = encode_name(address.name), encode_name(pool.name)
         level = Share(member, held.epoch, drawn.granted, drawn.returned, held.weight, held.reserved)
-        if is_slice(pool.name) and held.held + held.lacks >= drawn.limit:  # it needs all that there is
+        if is_slice(pool.name) and held.held + held.lacks > drawn.limit:  # it needs more than there is
             level = replace(level, granted=level.returned)
             self._refills.goes_on(address.key)  # whoever has some does so until it is asked
         await self._take_back(pool, level, held.lacks, drawn, asked)
@@ -191,6 +191,9 @@ class Pools:
         Where that is too little they owe what they use above the level of the first, once it is free; nobody does when
         that would not suffice either, for what they then gave back would serve nobody. Then what is idle in the hands
         of their sessions is asked for: two that wait for what the other has would wait for ever.
+
+        A debt doubles what the first has, or is a sixteenth of what is between them: message by message, whoever filled
+        a large pool would keep most of it for minutes.
         """
         pool_epoch = drawn.pool_epoch
         shares = [share for share in await self.store.members(pool) if share.held > 0 and share.member != first.member]
@@ -203,11 +206,14 @@ class Pools:
             for share in near:
                 await self.ask_back(pool, share, pool_epoch, lacks, debt="idle")
         elif ALL in asked:  # from now on every time, or the debt lapses
+            most = max((share.above(first) for share in near), default=0)
+            wants = lacks if first.site else max(lacks, first.held, most // 16)
             for share in near:
-                if (owed := min(lacks - got, share.above(first))) > 0:
+                above = share.above(first)
+                if (owed := min(max(lacks - got, min(wants - got, above // 2)), above)) > 0:
                     await self.ask_back(pool, share, pool_epoch, owed, debt="owe")
                     got += owed
-                if got >= lacks:
+                if got >= wants:
                     return
 
     async def take_back_for(self, pool: PoolAddress, member: str, asked: set[str]) -> None:

@@ -7,9 +7,10 @@ from typing import Final
 
 import pytest
 
+from headgate.core.names import encode_name
 from headgate.redis.stores.pools import Slice
 from tests.lua.place import Producer
-from tests.lua.pool_world import PoolWorld
+from tests.lua.pool_world import PoolWorld, SlicedWorld
 from tests.support.extent import WHOLE
 
 pytestmark = pytest.mark.one_server
@@ -103,6 +104,51 @@ async def test_shares_follow_weights_and_demands_as_these_change(world: PoolWorl
         await expect(crowd, 200, weights, a=20, b=20, c=1)
     await world.places["c"].change(pool_weight="2")
     await expect(crowd, 200, weights | {"c": 2}, a=20, b=20, c=20)
+
+
+async def rounds(world: PoolWorld, early: str, late: str, limit: int) -> int:
+    """Return after how many rounds one place has a quarter of what another had, where senders wait for all there is."""
+    size, asked = limit // 50, {early: set[str](), late: set[str]()}
+    senders, other = [world.places[early].producer(f"s{number}") for number in range(50)], world.producers[late]
+
+    async def step(name: str) -> bool:
+        encoded = encode_name(world.pool.name)
+        return await world.pools.step(world.places[name].address, encoded, lambda *_: None, asked[name])
+
+    for sender in senders:
+        await sender.ask(need=size)
+        await world.run(early)
+    assert (await world.slices())[early] == limit
+    for number in range(1, 100):
+        await world.clock(50)
+        for sender in senders[number % 10 :: 10]:
+            await sender.give_back(sender.held)
+            await sender.ask(need=size)
+        await step(early)
+        goes_on = True
+        while goes_on:
+            await other.ask(need=other.held + MESSAGE, window=limit)
+            goes_on = await step(late)
+        await world.check()
+        if (await world.slices())[late] >= limit // 4:
+            return number
+    raise AssertionError(await world.slices())
+
+
+async def test_whoever_comes_late_to_a_full_pool_soon_has_its_share(world: PoolWorld) -> None:
+    """Mutant: others owe the first in line a message at a time."""
+    await world.open(10_000)
+    assert await rounds(world, "a", "b", 10_000) <= 12
+
+
+async def test_a_slice_that_comes_late_soon_has_its_share(world: PoolWorld) -> None:
+    """Mutants: others owe a message at a time; a slice that would have all with one message more is first."""
+    sliced = SlicedWorld(world.server, f"{world.pool.namespace}-sliced", limit=10_000)
+    try:
+        await sliced.open(10_000)
+        assert await rounds(sliced, "orders", "orders%.1", 10_000) <= 12
+    finally:
+        await sliced.close()
 
 
 async def draw(
