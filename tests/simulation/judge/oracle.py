@@ -286,6 +286,7 @@ class Oracle:
                     self.breaks("P5", f"the message {token} is stored twice at {name}")
                 self.stored.add((name, token))
                 slices = {one: at for one, at in self.last.items() if whole(one) == whole(name)}
+                self.order.late = self.loop.now < self.disturbed + 1
                 for wrong in self.order.stored(token, place_of(name), name, slices) if not self.lost_writes else ():
                     self.breaks("order", wrong)
 
