@@ -30,6 +30,7 @@
 ]]
 --- @include "lib/orphans"
 --- @include "lib/heard"
+local MOST_WEIGHT = 1000
 local at = 8 -- the last of ARGV before `full`
 local run_id, pool, epoch, pool_epoch = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local granted, returned, target, debt = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
@@ -47,6 +48,10 @@ end
 local function first_size()
   return member and first_lacks(pool) or 0
 end
+-- A slice has a part for each session that sends there, as it has at a destination without slices.
+local function weight_in(pool, set)
+  return is_own(pool) and int(math.max(1, math.min(d.weight, MOST_WEIGHT))) or set or '1'
+end
 local function reply(code)
   local size, need = first_size(), slice.granted
   if size > 0 then -- in a new epoch the pool is asked first what there is; debts are left out, for who is served has none
@@ -55,7 +60,7 @@ local function reply(code)
   end
   local about = redis.call('HMGET', K_DESTINATION, 'reserved', 'pool_weight')
   return report_to(pool, size, { code, int(d.epoch), int(slice.pool), int(slice.granted), int(slice.returned), int(need), int(used()),
-    about[1] or '', int(member and math.max(0, d.learning_until - now_ms) or 0), about[2] or '1',
+    about[1] or '', int(member and math.max(0, d.learning_until - now_ms) or 0), weight_in(pool, about[2]),
     int(slice.above) })
 end
 

@@ -619,6 +619,8 @@ MUTANTS: Final = tuple(
         ("P1", "lib/slices", "math.max(before, ", "math.max(1, ", _IN_IT),
         ("P1", "lib/serve", "math.min(pool_room(m), p.limit / 8,", "math.min(p.limit * 8,",
          f"{_POOLS}::test_nor_of_the_slices_of_one_queue"),
+        ("P7", "slice", "math.min(d.weight, MOST_WEIGHT)", "1",
+         f"{_FAIR}::test_a_slice_has_a_part_for_each_session_that_sends_there"),
         ("P7", "lib/serve", "is_of_slices() and m.need - m.returned > most_of(m)",
          "is_of_slices() and m.need - m.returned >= most_of(m)",
          f"{_FAIR}::test_a_slice_that_comes_late_soon_has_its_share"),

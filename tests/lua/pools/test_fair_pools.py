@@ -1,7 +1,8 @@
 """A pool serves who waits by weighted max-min: what each holds is what water poured into the demands would give."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -66,7 +67,7 @@ class Crowd:
         for name in self.dice.sample(sorted(self.senders), len(self.senders)):
             lacking = self.asked.setdefault(name, set())
             if await self.world.pools.step(
-                self.world.places[name].address, self.world.pool.name, lambda *_: None, lacking
+                self.world.places[name].address, encode_name(self.world.pool.name), lambda *_: None, lacking
             ):
                 lacking.clear()
         return await self.world.slices()
@@ -127,7 +128,7 @@ async def rounds(world: PoolWorld, early: str, late: str, limit: int) -> int:
         await step(early)
         goes_on = True
         while goes_on:
-            await other.ask(need=other.held + MESSAGE, window=limit)
+            await other.ask(need=other.held + MESSAGE, window=limit, weight=len(senders))
             goes_on = await step(late)
         await world.check()
         if (await world.slices())[late] >= limit // 4:
@@ -141,14 +142,28 @@ async def test_whoever_comes_late_to_a_full_pool_soon_has_its_share(world: PoolW
     assert await rounds(world, "a", "b", 10_000) <= 12
 
 
-async def test_a_slice_that_comes_late_soon_has_its_share(world: PoolWorld) -> None:
-    """Mutants: others owe a message at a time; a slice that would have all with one message more is first."""
-    sliced = SlicedWorld(world.server, f"{world.pool.namespace}-sliced", limit=10_000)
+@asynccontextmanager
+async def slices(world: PoolWorld, limit: int) -> AsyncIterator[SlicedWorld]:
+    """A queue with slices beside a world."""
+    sliced = SlicedWorld(world.server, f"{world.pool.namespace}-sliced", limit)
     try:
-        await sliced.open(10_000)
-        assert await rounds(sliced, "orders", "orders%.1", 10_000) <= 12
+        await sliced.open(limit)
+        yield sliced
     finally:
         await sliced.close()
+
+
+async def test_a_slice_that_comes_late_soon_has_its_share(world: PoolWorld) -> None:
+    """Mutants: others owe a message at a time; a slice that would have all with one message more is first."""
+    async with slices(world, 10_000) as sliced:
+        assert await rounds(sliced, "orders", "orders%.1", 10_000) <= 12
+
+
+async def test_a_slice_has_a_part_for_each_session_that_sends_there(world: PoolWorld) -> None:
+    """Mutant: slices have equal parts, however many send to each."""
+    senders = {"orders": 20, "orders%.1": 10}
+    async with slices(world, 120) as sliced:
+        await expect(Crowd(sliced), 120, senders, **senders)
 
 
 async def draw(
