@@ -59,7 +59,9 @@ class Levels(Oracle):
         if sight.sliced and sum(part.pending for part in self._parts(name)) > LEVEL * sight.limit:
             self._idle.pop(name, None)
         super()._line(name, call, before, sight)
-        for sid, granted in sight.granted.items() if before.full % 2 and sight.full == before.full else ():
+        shut = before.full % 2 and sight.full == before.full
+        shut = shut and sight.learns_until <= self.loop.now  # else each claims what it had, and this slice forgot
+        for sid, granted in sight.granted.items() if shut else ():
             if before.granted.get(sid, 0) < granted and before.incarnations[sid] == sight.incarnations[sid]:
                 self.breaks(
                     "level", f"{call.script} granted {sid} something at {name}, which had heard that it is full"
