@@ -260,6 +260,33 @@ def test_who_waits_beside_others_gives_back_what_is_too_little_without_being_ask
     assert (back.totals.returned, back.totals.need - back.totals.granted) == (500, 900)
 
 
+@pytest.mark.parametrize(
+    ("place", "blocked", "holds_messages"), [(2, 2, False), (1, 1, False), (0, 2, False), (2, 2, True)]
+)
+def test_who_waits_for_permits_beside_others_hands_on_what_comes_back(
+    place: int, blocked: int, holds_messages: bool
+) -> None:
+    """Permits that are taken up again call nobody who would ask for them: others would wait for seconds."""
+    ann = Session("ann", World(), 1000, holds_messages=holds_messages)
+    line, state = ann.account.credit, ann.account
+    line.most = 1000
+
+    def answered(*, place: int, blocked: int) -> None:
+        state.want()
+        call = state.call(1000.0)
+        assert isinstance(call, Acquire)
+        state.hear(call, Credit("OK", 1, 800, 8, place=place, blocked=blocked), 1000.0)
+
+    answered(place=0, blocked=0)
+    assert line.take(800)
+    state.hear_recall(500, 5)
+    answered(place=0, blocked=0)
+    assert not state.recalled, "nobody waits any more"
+    ann.send(100)
+    answered(place=place, blocked=blocked)
+    assert state.owes == (place == blocked == 2 and not holds_messages)
+
+
 def test_what_goes_back_in_a_new_epoch_is_claimed_first() -> None:
     """Else nobody could tell it from what was given back, and granted to others, at a server that is gone."""
     ann = paid(world := World())

@@ -649,11 +649,11 @@ class Account:
             line.epoch = answer.epoch
         self.open = True
         before, self.last = self.last, answer
-        self.recalled = (self.recalled or self._give_back) and answer.blocked > 0
+        in_line = answer.place > 0 and not self._holds_messages  # permits that are taken up again call nobody
+        self.recalled = (self.recalled or self._give_back or in_line) and answer.blocked > 0
         self._owed = self._owed and self.recalled
         if answer.code == "OK":  # a batch that is stored already renews nothing
-            # From before the call: Redis counted from some moment during it.
-            self.lease.renewed(asked_at)
+            self.lease.renewed(asked_at)  # from before the call: Redis counted from some moment during it
         if self._holds_messages:
             line.raise_to(answer.granted, answer.granted_m)
         else:
