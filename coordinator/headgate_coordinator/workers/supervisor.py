@@ -110,13 +110,14 @@ class Supervisor:
             return
         self._stopping = True
         notify(STOPPING)
+        for number, state in self._machine.states.items():
+            if state == "starting":  # it serves nobody, and hears nothing until it has read all its code
+                self._workers[number].terminate()
         self._obey(self._machine.stop(self._now()))
 
     def _end(self) -> None:
-        notify(STOPPING)
         if not self._stopping:
-            self._stopping = True
-            self._obey(self._machine.stop(self._now()))
+            self._stop()
         for worker in self._workers.values():
             worker.say("end")
 
@@ -201,7 +202,7 @@ class Supervisor:
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         draining = self._machine.states[number] == "draining"
         _log.log(
-            logging.INFO if draining and code == 0 else logging.ERROR,
+            logging.INFO if draining and code in (0, -signal.SIGTERM) else logging.ERROR,
             "%s (pid %d) ended %s after %.0f s", worker.name, worker.pid, how, time.monotonic() - worker.began,
         )  # fmt: skip
         self._failed = code if code > 0 else 1
@@ -263,6 +264,7 @@ class _Process:
         self._process: asyncio.subprocess.Process | None = None
         self._line: PipeEnd | None = None
         self._unsaid: list[tuple[str, dict[str, object]]] = []
+        self._unsent: int | None = None
 
     @property
     def pid(self) -> int:
@@ -279,6 +281,8 @@ class _Process:
                 *command, OPTION, str(theirs.fileno()), env=environment, pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
+        if self._unsent is not None:
+            self._send(self._unsent)
         self._line = await PipeEnd.over(ours)
         for word, facts in self._unsaid:
             self._line.say(word, **facts)
@@ -302,11 +306,20 @@ class _Process:
         self._line.close()
         return await self._process.wait()
 
+    def terminate(self) -> None:
+        """End it, or have it drain where it serves by now."""
+        self._send(signal.SIGTERM)
+
     def kill(self) -> None:
         """End it now."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        if self._process is None:
+            self._unsent = number
+            return
         with contextlib.suppress(ProcessLookupError):
-            if self._process is not None:
-                self._process.kill()
+            self._process.send_signal(number)
 
     async def ask(self, about: About, number: int) -> Message | None:
         """Return what it tells of itself; None when it does not in time."""

@@ -62,6 +62,7 @@ class Worker:
 
     def __init__(self, end: socket.socket) -> None:
         _die_with_parent()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's, who restarts us in turn; some send it to all
         self.oneself: ReportingWorker | None = None
         self._end = end
         first = hear_first(end)
