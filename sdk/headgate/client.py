@@ -188,7 +188,7 @@ class Client(Administration):
             if destination or producer or consumer or key is not None:
                 raise InvalidValue("explain a destination, for one producer or consumer of it, or a link")
             return await links.explain(link)
-        address = Address.of(self.namespace, destination)
+        address = Address.given(self.namespace, destination)
         snapshot = await store.snapshot(address, session=producer, entries=100)
         if snapshot is None:
             raise self._unknown(destination)
@@ -243,7 +243,7 @@ class Client(Administration):
             InvalidName, InvalidValue: an argument cannot be used.
             CoordinatorUnavailable: Redis does not answer.
         """
-        address = Address.of(self.namespace, destination)
+        address = Address.given(self.namespace, destination)
         return browse(self.store, self._registry.spooling, address, after=after, limit=limit)
 
     @carried_through

@@ -130,6 +130,9 @@ async def test_messages_of_slices_are_shown_page_by_page_moved_and_deleted(
     assert (await http.post(f"{ORDERS}/move", json={"id": second, "to": "other"})).status_code == 200
     assert (await http.post(f"{ORDERS}/delete", json={"id": first["id"]})).status_code == 200
     assert (await http.post(f"{ORDERS}/delete", json={"id": second})).json()["why"] == "gone"
+    slice_ = ORDERS.replace("orders", "orders%231")
+    for answer in (await http.get(slice_), await http.post(slice_.replace("messages", "purge"))):
+        assert (answer.status_code, "stands for a slice; name 'orders'" in answer.text) == (400, True)
     for wrong in ("other#1", "orders#1"):
         assert (await http.post(f"{ORDERS}/move", json={"id": second, "to": wrong})).status_code == 400
     assert [one.body async for one in client.browse("other")] == [b"one"]

@@ -210,7 +210,7 @@ class Api:
         return models.Done(destination=name, state=explanation.state, reason=explanation.reason)
 
     async def _purge(self, call: Call) -> models.Purged:
-        address = Address.of(self._client.namespace, call.name)
+        address = Address.given(self._client.namespace, call.name)
         if await self._client.store.snapshot(address, waiters=0, consumers=1) is None:
             raise _unknown(call.name)
         messages = await self._client.purge(call.name)

@@ -132,7 +132,7 @@ class Messages:
 
     async def _browse(self, call: Call) -> BrowsedMessages:
         query: BrowseQuery = call.query
-        address = Address.of(self._client.namespace, call.name)
+        address = Address.given(self._client.namespace, call.name)
         if await self._client.store.snapshot(address, waiters=0, consumers=1) is None:
             raise Refused(404, "unknown-destination", f"there is no destination {call.name!r}", destination=call.name)
         found = self._client.browse(call.name, after=query.after or None, limit=query.limit)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from headgate import StoreState
 from headgate import policy as documents
-from headgate.core.names import encode_name
+from headgate.core.names import given_name
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue, PolicyConflict
 from headgate.policy.compile import shown, title_of
@@ -179,7 +179,7 @@ def show(
     Of a destination that exists, what was set by hand since is shown as that.
     """
     if destination is not None:
-        encode_name(destination)
+        given_name(destination)
     if kind is not None and kind not in KINDS:
         raise InvalidValue(f"--kind: {kind!r}; use {', '.join(KINDS)}")
     if file is not None:

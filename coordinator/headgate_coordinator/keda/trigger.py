@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Self, cast, get_args
 
 from headgate import InvalidValue
-from headgate.core.names import encode_name
+from headgate.core.names import given_name
 from headgate.units import parse_amount
 
 Metric = Literal["messages", "bytes", "waiting"]
@@ -73,7 +73,7 @@ class Trigger:
             if key in given and "within" not in given:
                 raise InvalidValue("it belongs to a limiter, gate or bucket; name that as `within`", setting=key)
         for key in ("destination", "within"):
-            encode_name(given.get(key, "any"))
+            given_name(given.get(key, "any"))
         numbers = {key: _number(given[key], key) for key in ("target", "activation", "each") if key in given}
         for key, number in numbers.items():
             if number == 0 and key != "activation":

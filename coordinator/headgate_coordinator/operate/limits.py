@@ -34,7 +34,7 @@ async def look(client: Client, name: str, key: str | None) -> tuple[Explanation,
         PolicyError: it is a queue or a topic.
         InvalidName: no key is spelled so.
     """
-    address, server = Address.of(client.namespace, name), client.store.server
+    address, server = Address.given(client.namespace, name), client.store.server
     snapshot = await client.store.snapshot(address, waiters=0, consumers=1)
     if snapshot is not None and snapshot.fields["kind"] == "limiter":
         found = await explain_limiter(LimiterStore(server), address, snapshot.fields, key=key, most=LOOKED_AT)

@@ -129,9 +129,10 @@ class Sweep:
             moving, sliced, kind = found[at] if isinstance(found[at], list) else (None, None, None)
             if sliced is not None and kind == b"limiter":
                 await self._client.parts.registry.pinned.tidy(address)
-            if moving is not None and (ended := await self._client.end_moves(address.name, older_than_ms=BROKE_OFF_MS)):
+            name = address.shown
+            if moving is not None and (ended := await self._client.end_moves(name, older_than_ms=BROKE_OFF_MS)):
                 _log.warning("%d messages of %r that a client was moving by hand as it died are back in their place",
-                             ended, address.shown)  # fmt: skip
+                             ended, name)  # fmt: skip
 
     async def _reaped(self, address: Address) -> str:
         """Sweep a destination until none of the leases there is over; returns the code."""

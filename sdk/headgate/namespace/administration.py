@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate._util.keywords import explains
 from headgate.core.limits.slices import POOLS
-from headgate.core.names import given_name, is_slice
+from headgate.core.names import is_slice
 from headgate.core.policy import Policy, Resolved
 from headgate.errors import InvalidValue, PolicyError, UnknownDestination
 from headgate.namespace.deadlocks import FoundDeadlock, read_deadlocks
@@ -61,8 +61,7 @@ class Administration(ABC):
             settings = settings_of(values)
         elif values:
             raise PolicyError("give Settings or values by name, not both")
-        given_name(destination)
-        address = Address.of(self.namespace, destination)
+        address = Address.given(self.namespace, destination)
         self._check_connected()
         await self._registry.apply(address, settings)
         if settings.pools is not None:
@@ -212,7 +211,7 @@ class Administration(ABC):
             InvalidName: the name cannot be used.
             CoordinatorUnavailable: Redis does not answer.
         """
-        address = Address.of(self.namespace, destination)
+        address = Address.given(self.namespace, destination)
         self._check_connected()
         return await self._registry.effective(address)
 
@@ -234,8 +233,7 @@ class Administration(ABC):
         await self._change(destination, Settings(stopped=DEFAULT))
 
     async def _change(self, destination: str, settings: Settings) -> None:
-        given_name(destination)
-        address = Address.of(self.namespace, destination)
+        address = Address.given(self.namespace, destination)
         if await self.store.snapshot(address, waiters=0, consumers=1) is None:
             raise self._unknown(destination)  # as a new one it would be made
         await self._registry.apply(address, settings)
@@ -260,11 +258,10 @@ class Administration(ABC):
 
     async def purge(self, destination: str) -> int:
         """Remove all messages of a destination, delivered or not; returns how many."""
-        given_name(destination)
         return sum([(await self.store.remove(one, everything=False))[0] for one in await self._slices(destination)])
 
     async def _slices(self, destination: str) -> list[Address]:
-        address = Address.of(self.namespace, destination)
+        address = Address.given(self.namespace, destination)
         await self._registry.refresh(address)
         return self._registry.slices(address)
 
@@ -281,7 +278,7 @@ class Administration(ABC):
             UnknownDestination, PolicyError: there is no such destination, or it stores no messages.
             CoordinatorUnavailable: Redis does not answer; look whether it was done.
         """
-        address, id_ = located(Address.of(self.namespace, destination), message)
+        address, id_ = located(Address.given(self.namespace, destination), message)
         self._check_connected()
         await self._moves.discard(address, id_)
 
@@ -304,8 +301,8 @@ class Administration(ABC):
             AccessDenied: over a node: it is for who reaches Redis itself, or over admin HTTP.
             CoordinatorUnavailable: Redis does not answer; look where it is.
         """
-        here, id_ = located(Address.of(self.namespace, source), message)
-        there = Address.of(self.namespace, target)
+        here, id_ = located(Address.given(self.namespace, source), message)
+        there = Address.given(self.namespace, target)
         self._check_connected()
         await self._moves.move(here, id_, there)
 
@@ -330,8 +327,7 @@ class Administration(ABC):
             AccessDenied: nothing was deleted.
             CoordinatorUnavailable: Redis does not answer; call again.
         """
-        given_name(destination)
-        address = Address.of(self.namespace, destination)
+        address = Address.given(self.namespace, destination)
         self._check_connected()
         slices = await self._slices(destination)
         for part in slices:
@@ -374,7 +370,7 @@ class Administration(ABC):
         if is_pattern(destination):
             removed = await index.unsubscribe_pattern(self.namespace, destination, subscription)
         else:
-            address = Address.of(self.namespace, destination)
+            address = Address.given(self.namespace, destination)
             if await self._registry.kind(address) == "queue":
                 raise PolicyError(f"{destination!r} is a queue, which has no subscriptions; purge removes its messages")
             removed = await index.unsubscribe(address, subscription)

@@ -13,7 +13,7 @@ from headgate.core.limits.fairness import keys_over_a_link
 from headgate.core.limits.slices import pools_of, with_pools_of_slices
 from headgate.core.limits.spread import UNPLACED
 from headgate.core.links.calls import Committed, Put
-from headgate.core.names import given_name, is_slice, read_id, shown_id, slice_name
+from headgate.core.names import is_slice, read_id, shown_id, slice_name
 from headgate.errors import (
     CoordinatorUnavailable,
     DestinationFull,
@@ -56,10 +56,8 @@ def located(destination: Address, text: str) -> tuple[Address, str]:
     """Return where a message of a destination is, which may be a slice of it, and its id there.
 
     Raises:
-        InvalidName: that is a slice, and no destination.
         InvalidValue: that is no id of a message.
     """
-    given_name(destination.name)
     found = read_id(text)
     if found is None:
         raise InvalidValue(f"message {text!r}: use the id of a message, such as '17-2048', as browse shows it")
@@ -89,7 +87,6 @@ class Moves:
 
     async def move(self, source: Address, id_: str, target: Address) -> None:
         """Move a message; see :meth:`Client.move_message`."""
-        given_name(target.name)
         if source.shown == target.name:
             raise InvalidValue(f"a message of {source.shown!r} is there already", setting="target")
         above = 0

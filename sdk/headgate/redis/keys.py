@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from headgate.core.names import decode_name, encode_name, is_slice, messages_pool, slices_pool, whole_name
+from headgate.core.names import decode_name, encode_name, given_name, is_slice, messages_pool, slices_pool, whole_name
 from headgate.errors import InvalidName
 
 PARTS: Final = (
@@ -214,6 +214,16 @@ class Address:
             tag = _slice_tag(namespace, encode_name(name))
         key = f"hg:{{{tag}}}"
         return cls(namespace, name, key, _shared(key))
+
+    @classmethod
+    def given(cls, namespace: str, name: str) -> "Address":
+        """Return the address of a destination that somebody names; its slices are nobody's to name.
+
+        Raises:
+            InvalidName: the namespace or the name cannot be used, or it is that of a slice.
+        """
+        given_name(name)
+        return cls.of(namespace, name)
 
     @property
     def whole(self) -> "Address":

@@ -261,7 +261,7 @@ class Session:
         """
         self._check_open()
         at = self._destinations
-        address = Address.of(self._context.namespace, destination)
+        address = Address.given(self._context.namespace, destination)
         async with at.opening(destination):
             if address.key not in self._buckets:
                 ensure = at.ensure(address, ("bucket",))
@@ -289,7 +289,7 @@ class Session:
         self._check_open()
         patience = parse_timeout(timeout) if timeout is not None else DEFAULT_TIMEOUT
         at, context = self._destinations, self._context
-        address = Address.of(context.namespace, destination)
+        address = Address.given(context.namespace, destination)
         async with at.opening(destination):
             if address.key not in self._limiters:
                 ensure = at.ensure(address, ("limiter",))

@@ -18,6 +18,7 @@ from headgate.core.names import is_slice, slice_name
 from headgate.redis.keys import Address, PoolAddress, parse_key, slot_of
 from headgate.redis.stores.pools import PoolStore, Slice
 from headgate.redis.stores.sliced_reads import every_slice
+from headgate_coordinator.operate import limits
 from tests.sdk.crew import Crew
 from tests.sdk.observing import GUARD, field, look
 from tests.support.faultproxy import FaultProxy
@@ -426,6 +427,10 @@ async def test_what_comes_while_the_limit_is_off_counts_as_soon_as_it_is_on(clie
     assert await held(client, "orders", 3) <= 1000
 
 
+async def _browsed(client: headgate.Client, name: str) -> list[str]:
+    return [message.id async for message in client.browse(name)]
+
+
 async def test_slices_are_of_no_other_kinds_and_nobody_names_them(client: headgate.Client) -> None:
     with pytest.raises(PolicyError, match=r"^slices.* .*: a bucket has one slice"):
         await client.apply("events", kind="bucket", slices=2, rate=5)
@@ -439,17 +444,27 @@ async def test_slices_are_of_no_other_kinds_and_nobody_names_them(client: headga
     ):
         policy.loads('[[destination]]\nmatch = "door"\nkind = "bucket"\nslices = 2\n')
     await client.apply("orders", kind="queue", slices=2)
-    for by_name in (
-        client.apply("orders#1", limit=5),
-        client.block("orders#1", "one of them alone"),
-        client.unblock("orders#1"),
-        client.purge("orders#1"),
-    ):
-        with pytest.raises(InvalidName, match="stands for a slice; name 'orders'"):
-            await by_name
     async with client.session("s") as session:
-        with pytest.raises(InvalidName, match="stands for a slice"):
-            await session.producer("orders#1")
+        for by_name in (
+            client.apply("orders#1", limit=5),
+            client.block("orders#1", "one of them alone"),
+            client.unblock("orders#1"),
+            client.purge("orders#1"),
+            client.recount("orders#1", repair=True),
+            client.explain("orders#1"),
+            client.effective("orders#1"),
+            client.end_moves("orders#1"),
+            client.delete_message("orders#1", "1-1"),
+            client.move_message("orders#1", "1-1", "other"),
+            client.move_message("other", "1-1", "orders#1"),
+            _browsed(client, "orders#1"),
+            session.producer("orders#1"),
+            session.bucket("orders#1"),
+            session.limiter("orders#1"),
+            limits.look(client, "orders#1", None),
+        ):
+            with pytest.raises(InvalidName, match="'#1' stands for a slice; name 'orders'"):
+                await by_name
         with pytest.raises(PolicyError, match=r"'\*' matches 'orders', which is a queue"):
             await session.consumer("*")
     for change in (
