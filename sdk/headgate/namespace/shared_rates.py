@@ -11,7 +11,7 @@ from typing import Any, Final
 from headgate.core.names import slice_name, slice_number
 from headgate.errors import CoordinatorUnavailable
 from headgate.namespace.registry import Registry
-from headgate.namespace.slice_limits import agree_on_rate
+from headgate.namespace.slice_limits import agree
 from headgate.redis.keys import Address
 from headgate.redis.stores.rates import KINDS, Hand, Kind, RateStore
 
@@ -97,8 +97,8 @@ class SharedRates:
             await self._store.lend(whole, kind, number, hand)
 
     async def _bind(self, part: Address, kind: Kind, home: int) -> Hand:
-        """Make a slice that is not there yet, or give it the rate: without that, it sends what it likes."""
+        """Make a slice that is not there yet, or give it what the whole has: without a rate, it sends what it likes."""
         registry = self._registry
         await registry.ensure(part, (await registry.kind(part.whole) or "queue",), recover=bool(registry.fields(part)))
-        await agree_on_rate(self._store.server, part, kind)
+        await agree(self._store.server, part)
         return await self._store.take(part, kind, home=home)

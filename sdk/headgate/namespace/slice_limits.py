@@ -40,17 +40,3 @@ async def agree(server: Backend, part: Address) -> None:
         code, _ = await Store(server).apply(part, settings, mode="change", ttl_ms=0)
         if code == "OLD":
             return
-
-
-async def agree_on_rate(server: Backend, part: Address, kind: str) -> None:
-    """Give a slice a rate of its whole destination, where it has another, or none.
-
-    Raises:
-        AccessDenied: the caller may not change it: others do.
-        CoordinatorUnavailable: Redis does not answer; call again.
-    """
-    names = (f"{kind}_rate", f"{kind}_burst")
-    whole, own = [await server.command(at.shared[0], "HMGET", at.shared[0], *names) for at in (part.whole, part)]
-    if whole[0] is not None and own != whole:
-        fields = {name: (value or b"").decode() for name, value in zip(names, whole, strict=True)}
-        await Store(server).apply(part, fields, mode="change", ttl_ms=0)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import headgate
-from headgate import CreditTimeout
+from headgate import CreditTimeout, policy
 from headgate.core.names import slice_name
 from headgate.redis.keys import Address
 from tests.lua.promises.test_p8_rates import most_beyond
-from tests.sdk.observing import GUARD, take_turns
+from tests.sdk.observing import GUARD, look, take_turns
 from tests.sdk.workers import Worker
 from tests.support.waiting import wait_until
 
@@ -83,6 +83,24 @@ async def test_a_rate_that_is_set_while_all_send_holds_from_then_on(client: head
         assert within((await stored(client, 3))[since:], rate, burst)
     going = False
     await sending
+
+
+async def test_a_slice_that_heard_of_a_newer_policy_is_given_no_rate_of_an_older_one(client: headgate.Client) -> None:
+    """Mutant: it is, as if by hand: it keeps that when there is none any more, and waits for it for ever."""
+    rule = '[[destination]]\nmatch = "orders"\nkind = "queue"\nslices = 2\n'
+    await client.apply_policy(policy.loads(rule + 'rate.messages = "5/s"\n'))
+    for at in range(2):
+        async with client.session(f"s{at}") as session:
+            await (await session.producer("orders")).send("x", timeout=GUARD)
+    key = Address.of(client.namespace, "orders").shared[0]
+    names = ("policy_version", "policy", "send_rate", "send_burst")
+    before = await client.store.server.command(key, "HMGET", key, *names)
+    await client.apply_policy(policy.loads(rule))
+    pairs = [word for pair in zip(names, before, strict=True) for word in pair]
+    await client.store.server.command(key, "HSET", key, *pairs)  # as if it came to the first slice last
+    part = Address.of(client.namespace, "orders#1")
+    assert (await client.parts.rates._bind(part, "send", 1)).code == "UNBOUND"
+    assert "send_rate" not in (await look(client, "orders#1")).fields
 
 
 async def test_bytes_have_a_rate_too_and_the_wait_is_explained(client: headgate.Client) -> None:
