@@ -24,6 +24,7 @@ Rewrite = Callable[[str, str], str]
 """Takes a script's name and its text; returns the text as it is to be run."""
 CONFIG: Final = {
     "databases": "32",
+    "hz": "2",
     # Fields are listed as they came, and not as a seed of the server's has it.
     **{f"{kind}-max-listpack-{what}": "1000000" for kind in ("hash", "zset", "set") for what in ("entries", "value")},
 }

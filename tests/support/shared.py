@@ -1,9 +1,16 @@
 """The servers that all tests of one process share, each started when first asked for."""
 
+from typing import Final
+
+import redis
+
 from headgate.redis.embedded import EmbeddedRedis
 from tests.support.cluster import RedisCluster3
 from tests.support.leaks import close, take_leftovers
 from tests.support.servers import ServerBinary, newest_server
+
+SELDOM: Final = {"hz": "2"}
+"""Settings of servers that mostly wait: eighty that look round ten times a second take a tenth of a core for it."""
 
 
 class SharedServers:
@@ -21,7 +28,7 @@ class SharedServers:
     def standalone(self, binary: ServerBinary) -> str:
         """Return the URL of the server of that version."""
         if binary.name not in self._standalone:
-            server = binary.start(config=binary.test_config)
+            server = binary.start(config=binary.test_config | SELDOM)
             self._standalone[binary.name] = server
         url = self._standalone[binary.name].url
         self.used.add(url)
@@ -33,6 +40,9 @@ class SharedServers:
             binary = binary or newest_server()
             if binary.name not in self._clusters:
                 self._clusters[binary.name] = RedisCluster3.start(binary)
+                for url in self._clusters[binary.name].urls:
+                    with redis.Redis.from_url(url) as master:  # which met the others at its usual pace
+                        master.config_set("hz", SELDOM["hz"])
             self._cluster = self._clusters[binary.name]
         self.used.update(self._cluster.urls)
         return self._cluster
