@@ -160,7 +160,7 @@ MUTANTS: Final = (
     ),
     Mutant("what is sent again has the number that it had", "P5", 32, client=_numbers_anew),
     Mutant(
-        "a replica that takes over may lack what its master did last", "P6", 11, scene="sentinels",
+        "a replica that takes over may lack what its master did last", "P6", 10, scene="sentinels",
         client=_believes_every_successor,
     ),
     Mutant(
@@ -188,7 +188,7 @@ MUTANTS: Final = (
         script=_in("pool_site", ("math.min(math.max(m.returned, returned), m.granted)", "m.granted")),
     ),
     Mutant(
-        "messages of a value go to one slice, whoever sends them", "order", 15, scene="cluster",
+        "messages of a value go to one slice, whoever sends them", "order", 33, scene="cluster",
         client=_goes_by_who_sends,
     ),
     Mutant(
@@ -216,7 +216,7 @@ MUTANTS: Final = (
         script=_in("rate_lend", ("left = left - has - (", "left = left - (")),
     ),
     Mutant(
-        "a slice itself gives back what it has in hand of a rate", "P8", 16, scene="rates of a cluster",
+        "a slice itself gives back what it has in hand of a rate", "P8", 6, scene="rates of a cluster",
         client=_speaks_for_slices,
     ),
     Mutant(
@@ -225,7 +225,7 @@ MUTANTS: Final = (
         script=_everywhere("(lacks_all(m) and p.granted == m.granted - m.returned)", "lacks_all(m)"),
     ),
     Mutant(
-        "a message above the limit goes once nothing is stored at any slice", "P6", 7, scene="large ones of a cluster",
+        "a message above the limit goes once nothing is stored at any slice", "P6", 16, scene="large ones of a cluster",
         script=_everywhere(" or (lacks_all(m) and p.granted == m.granted - m.returned)", ""),
     ),
     Mutant("no callback fails", "error", 0, client=_asks_a_server_without_places),
@@ -251,7 +251,7 @@ MUTANTS: Final = (
     ),
     Mutant("what is sent later goes after those that wait", "order", 8, client=_passes_those_that_wait),
     Mutant(
-        "a pool of slices lends one ticket", "P1", 37, scene="tickets of a cluster",
+        "a pool of slices lends one ticket", "P1", 6, scene="tickets of a cluster",
         script=_in("pool", ("lacks <= p.limit and p.granted <= p.limit and", "lacks <= p.limit and")),
     ),
 )  # fmt: skip

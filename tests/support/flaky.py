@@ -2,7 +2,8 @@
 
 For `make test`, which runs the tests in several processes: `-p tests.support.flaky`. What fails alone has failed.
 What passes alone is flaky: it is named in the last lines, and more than :data:`TOLERATED` of that fail the run.
-The last lines have each reason for which tests were skipped, too.
+The last lines have each reason for which tests were skipped, too, and what one that passed wants to be known:
+`record_property("note", ...)`.
 """
 
 import subprocess
@@ -57,6 +58,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section(f"{reasons.total()} skipped")
         for reason, count in reasons.most_common():
             terminalreporter.write_line(f"SKIPPED {count}: {reason}")
+    for report in terminalreporter.stats.get("passed", ()):
+        for note in (said for name, said in report.user_properties if name == "note"):
+            terminalreporter.write_line(f"NOTE {note}")
 
 
 def _say_what_was_flaky(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

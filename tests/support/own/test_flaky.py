@@ -19,7 +19,7 @@ def untidy():
     yield
     assert not BESIDE, "leaves something beside others"
 
-def test_good(): pass
+def test_good(record_property): record_property("note", "a seed is old")
 def test_skipped(): pytest.skip("there is no such thing here")
 """
 FLAKY = "def test_flaky_{0}(): assert not BESIDE\n"
@@ -59,6 +59,7 @@ def test_two_that_pass_alone_are_named_and_tolerated(
     assert status == 0
     assert "= 3 passed, 1 skipped, 2 flaky in " in closing
     assert "SKIPPED 1: there is no such thing here" in text
+    assert "NOTE a seed is old" in text
     assert "2 flaky: failed beside others, passed alone" in text
     assert text.count("FLAKY test_two_that_pass_alone_are_named_and_tolerated.py::test_") == 2
 
