@@ -14,7 +14,7 @@ from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
 from headgate.redis.replies import Snapshot
 from headgate.redis.stores.slice_looks import SliceLooks
-from headgate.redis.stores.sliced_reads import read_slices, read_whole
+from headgate.redis.stores.sliced_reads import read_slices, read_whole, together
 from tests.sdk.observing import GUARD
 
 pytestmark = pytest.mark.one_server
@@ -110,3 +110,16 @@ async def test_slices_that_seem_to_be_above_their_limit_together_are_read_again(
     found = await read_whole(cast(Backend, Server()), whole, names, fields(0))
     assert int(found["pending_bytes"]) == sum(in_use[-1])
     assert len(rounds) == len(in_use)
+
+
+def test_a_busy_slice_is_looked_at_for_as_long_as_a_quiet_one() -> None:
+    """Else what is freed a second, and how long a wait will take, is told of a busy one over the time of others."""
+
+    def seen(written: int, *times: int) -> Snapshot:
+        entries = tuple(f"1,{time},settle,c~1,1000,1,0,settled:1000:1,0,0,0,0,7" for time in times)
+        return Snapshot(9_000, {"kind": "queue", "ledger_seq": str(written)}, [], 0, 0, {}, {}, ledger=entries)
+
+    busy, quiet, idle = seen(900, 8_900, 8_800, 8_700), seen(40, 8_750, 6_000, 5_000), seen(2, 8_850, 4_000)
+    times = [int(entry.split(",")[1]) for entry in together([quiet, busy, idle, seen(0)]).ledger]
+    assert times == [8_900, 8_850, 8_800, 8_750, 8_700]
+    assert len(together([seen(3, 8_850, 6_000, 5_000), idle]).ledger) == 5, "nothing was left out of these"

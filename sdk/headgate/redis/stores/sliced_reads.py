@@ -43,10 +43,18 @@ def together(slices: Sequence[Snapshot]) -> Snapshot:
             name: record for name, record in added_records([one.slices for one in slices]).items() if name not in shared
         },
         groups=_groups(slices),
-        ledger=tuple(sorted((entry for one in slices for entry in one.ledger), key=_written, reverse=True)),
+        ledger=_ledger(slices),
         pools={name: record for one in slices for name, record in one.pools.items() if name not in shared},
         turns=_turns([one.turns for one in slices if one.turns is not None]),
     )
+
+
+def _ledger(slices: Sequence[Snapshot]) -> tuple[str, ...]:
+    """Return their newest entries, as far back as those of each were read: a busy slice wrote more in less time."""
+    cut = [one.ledger for one in slices if 0 < len(one.ledger) < int(one.fields.get("ledger_seq") or 0)]
+    since = max((_written(ledger[-1]) for ledger in cut), default=0)
+    entries = (entry for one in slices for entry in one.ledger if _written(entry) >= since)
+    return tuple(sorted(entries, key=_written, reverse=True))
 
 
 def _turns(slices: Sequence[Turns]) -> Turns | None:
