@@ -66,6 +66,7 @@ async def test_k01_a_bucket_of_all_clients_is_one(client: headgate.Client, other
     assert await field(client, "mails", "taken") == 50
 
 
+@pytest.mark.longest
 async def test_k02_nodes_and_sdk_clients_on_different_hosts_share_one_limit(tmp_path: Path) -> None:
     each, limit = 60, 80 * 1000
     namespace = "shared"

@@ -81,6 +81,7 @@ def test_promises_hold_in_many_histories(backing: Backing, scene: str, some: ran
     judge(backing, scene, some)
 
 
+@pytest.mark.longest
 def test_a_seed_is_one_history_in_each_process(backing: Backing) -> None:
     """Breaks when what goes over the network of a world is not the same, byte by byte and at the same times.
 

@@ -131,6 +131,7 @@ async def test_connections_of_a_user_are_counted_over_all_workers_and_those_of_a
         await wait_until(is_full, timeout=120, description="as many come as the killed one had")
 
 
+@pytest.mark.longest
 def test_a_killed_worker_is_replaced_sums_never_fall_and_a_killed_supervisor_takes_all_along(crew: Crew) -> None:
     """Mutants: what a worker that ended had counted is forgotten; nobody begins in its place."""
 
@@ -155,6 +156,7 @@ def test_a_killed_worker_is_replaced_sums_never_fall_and_a_killed_supervisor_tak
     _ends_with_its_supervisor(crew, frozen=True)
 
 
+@pytest.mark.longest
 def test_a_stopped_worker_is_replaced_and_it_is_not_ready_meanwhile(crew: Crew) -> None:
     """Mutants: any worker that is ready itself says so for all; the one that is stopped keeps its clients for ever."""
     assert crew.is_ready()
@@ -200,6 +202,7 @@ def _ends_with_its_supervisor(crew: Crew, *, frozen: bool) -> None:
         pass
 
 
+@pytest.mark.longest
 async def test_a_rolling_restart_is_never_unready_and_loses_nothing(crew: Crew, client: headgate.Client) -> None:
     """Clients that come again where they are sent to have all their messages accepted, once or more, never none."""
     before = set(crew.workers)

@@ -96,6 +96,7 @@ async def test_fifty_who_wait_get_no_more_than_four_at_another_destination(world
     await expect(crowd, 60, {"a": 1, "b": 1}, a=50, b=4)
 
 
+@pytest.mark.longest
 async def test_shares_follow_weights_and_demands_as_these_change(world: PoolWorld) -> None:
     """Mutant: the line does not look at weights."""
     await world.open(200)

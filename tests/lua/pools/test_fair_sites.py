@@ -100,6 +100,7 @@ async def test_a_site_that_others_far_outweigh_has_its_share_nonetheless(deploye
     await deployed.expect({"hq": 1, "eu": 1, "us": 8}, hq=12, eu=12, us=12)
 
 
+@pytest.mark.longest
 async def test_a_least_that_is_raised_comes_back_from_all_who_want_more(deployed: Deployments) -> None:
     """Mutants: it waits behind who holds less; nobody owes what it lacks; it is taken from it once more."""
     await deployed.open("eu=100 us=100")
