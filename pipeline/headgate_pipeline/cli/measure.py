@@ -47,19 +47,20 @@ def measure(
 
 
 def tables(rows: "DataFrame", window: str, stalled: int) -> "dict[str, DataFrame]":
-    """Return all tables of a batch of entries, by name."""
-    from headgate_pipeline.ledger.events import with_limits
+    """Return all tables of a batch of entries, by name; but for limiters, slices of a destination are one."""
+    from headgate_pipeline.ledger.events import in_whole, with_limits
     from headgate_pipeline.measure.limiters import limiter_keys, limiters
-    from headgate_pipeline.measure.measure import blocked, fairness, flow, parties
+    from headgate_pipeline.measure.measure import blocked, fairness, flow, of_destinations, parties
     from headgate_pipeline.measure.session_waits import stalls
 
-    shares = parties(rows, window)
+    whole = in_whole(rows)
+    shares = parties(whole, window)
     return {
-        "flow": flow(with_limits(rows), window),
+        "flow": of_destinations(flow(with_limits(rows), window)),
         "parties": shares,
         "fairness": fairness(shares),
-        "blocked": blocked(rows, window),
-        "stalls": stalls(rows, stalled),
+        "blocked": blocked(whole, window),
+        "stalls": in_whole(stalls(rows, stalled)),
         "limiters": limiters(rows, window),
         "limiter_keys": limiter_keys(rows, window),
     }

@@ -36,6 +36,19 @@ def with_limits(entries: DataFrame) -> DataFrame:
     return entries.withColumns(limits)
 
 
+def in_whole(frame: DataFrame) -> DataFrame:
+    """Return a frame with slices under the name of their destination; each has a ledger of its own."""
+    return frame.withColumn("destination", F.substring_index("destination", "#", 1))  # no other name has one
+
+
+def share_of_all(share: str) -> Column:
+    """Return what slices have together of a limit that is for all: what each had at its most, and no more than 1.
+
+    One alone may have more, where the limit was lowered.
+    """
+    return F.least(F.sum(share), F.greatest(F.max(share), F.lit(1.0)))
+
+
 def argument(event: str, name: str) -> Column:
     """Return the text of an argument of an event of ``detail``; empty where there is no such event."""
     return F.regexp_extract(F.coalesce("detail", F.lit("")), arguments_pattern(event), EVENTS[event].index(name) + 1)

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
 from headgate.core.ledger import text_pattern
-from headgate_pipeline.ledger.events import PLACE
+from headgate_pipeline.ledger.events import PLACE, in_whole, share_of_all
 
 TEN_SECONDS: Final = "10 seconds"
 LINK: Final = "link~"
@@ -57,9 +57,19 @@ def flow(entries: DataFrame, length: str = TEN_SECONDS, delay: str | None = None
         F.sum(F.regexp_count("detail", F.lit("(^|;)slow:"))).cast("long").alias("slow"),
         _sum(F.col("op") == "take", "messages").alias("refused"),
     )
-    span_ms = F.unix_millis("window.end") - F.unix_millis("window.start")
-    waited = F.when(F.col("settled_messages") > 0, F.col("pending_messages") * span_ms / F.col("settled_messages"))
-    return _opened(found.withColumn("delay_ms", waited))
+    return _opened(found).withColumn("delay_ms", _delay())
+
+
+def of_destinations(flows: DataFrame) -> DataFrame:
+    """Return the windows of :func:`flow` of a batch with the slices of a destination as one.
+
+    Figures of each slice by itself are added up, so ``held_bytes``, ``utilisation`` and ``pending_messages`` are no
+    less than what all had at a time; in a window without entries of a slice, what that holds is left out.
+    """
+    keys = [*PLACE, "start", "end"]
+    shares = {"utilisation": share_of_all("utilisation")}
+    sums = [shares.get(name, F.sum(name)).alias(name) for name in flows.columns if name not in {*keys, "delay_ms"}]
+    return in_whole(flows).groupBy(*keys).agg(*sums).withColumn("delay_ms", _delay())
 
 
 def parties(entries: DataFrame, length: str = TEN_SECONDS, delay: str | None = None) -> DataFrame:
@@ -141,6 +151,12 @@ def _opened(found: DataFrame) -> DataFrame:
     keys = [name for name in (*PLACE, "role", "party") if name in found.columns]
     rest = [name for name in found.columns if name not in {*keys, "window"}]
     return found.select(*keys, F.col("window.start").alias("start"), F.col("window.end").alias("end"), *rest)
+
+
+def _delay() -> Column:
+    """Return for how many ms a message was pending, by Little's law."""
+    span_ms = F.unix_millis("end") - F.unix_millis("start")
+    return F.when(F.col("settled_messages") > 0, F.col("pending_messages") * span_ms / F.col("settled_messages"))
 
 
 def _sum(when: Column, column: str) -> Column:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from math import inf
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
+from headgate.core.names import whole_name
 from headgate_pipeline.audit.verdict import Verdict
 from headgate_pipeline.ledger import events
 from headgate_pipeline.ledger.events import PLACE
@@ -20,6 +22,8 @@ ROWS: Final = 1000
 """Rows of the table of all destinations, at most."""
 
 Row = Mapping[str, Any]
+_ADDED: Final = ("pending", "leased", "held_min", "held_max", "published", "settled")
+"""Figures of a window that slices of a destination have together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +92,10 @@ def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None
     problems = entries.where(F.col("problem").isNotNull()).groupBy("destination", "problem")
     wrong = _rows(problems.agg(F.count("*").alias("times")).orderBy("destination", "problem").limit(20))
     prepared = events.prepare(entries).persist()
-    waits = events.waits(prepared).persist()
+    waits = events.in_whole(events.waits(prepared)).persist()
     try:
-        of_all = prepared.agg(F.count("*"), F.min("ms"), F.max("ms"), F.count_distinct(*PLACE)).collect()[0]
+        named = events.in_whole(prepared.withColumn("slice", F.col("destination")))
+        of_all = named.agg(F.count("*"), F.min("ms"), F.max("ms"), F.count_distinct(*PLACE)).collect()[0]
         if not of_all[0]:
             return ReportData(problems=wrong, verdict=verdict)
         step = timeline.step_for(of_all[2] - of_all[1])
@@ -116,7 +121,7 @@ def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None
             step=step,
             count=of_all[3],
             destinations=destinations,
-            levels=_by(timeline.levels(prepared.join(drawn, PLACE), step), *PLACE),
+            levels=_levels(timeline.levels(named.join(drawn, PLACE).withColumn("destination", F.col("slice")), step)),
             blocked=_rows(stalls.groupBy("window", "cause").agg(F.sum("waited").alias("waited")).orderBy("window")),
             blocked_by=_rows(stalls.join(drawn, PLACE).groupBy(*PLACE, "window").agg(F.sum("waited").alias("waited"))),
             producers=_rows(timeline.producers(waits, top)),
@@ -134,6 +139,26 @@ def gather(entries: DataFrame, *, top: int = TOP, verdict: Verdict | None = None
         waits.unpersist()
         prepared.unpersist()
         entries.unpersist()
+
+
+def _levels(levels: DataFrame) -> dict[Any, list[Row]]:
+    """Return by destination its windows; in one without entries of a slice, that has what it had before."""
+    found: dict[Any, list[Row]] = {}
+    held: dict[tuple[str, str], dict[str, Row]] = {}
+
+    def place(row: Row) -> tuple[str, str]:
+        return row["namespace"], whole_name(row["destination"])
+
+    rows = sorted(_rows(levels), key=lambda row: (row["window"], place(row)))
+    for (window, of), group in groupby(rows, lambda row: (row["window"], place(row))):
+        slices = held.setdefault(of, {})
+        for name, row in slices.items():
+            both = row["pending"] + row["leased"]
+            slices[name] = {**row, "held_min": both, "held_max": both, "published": 0, "settled": 0}
+        slices |= (fresh := {row["destination"]: row for row in group})
+        added = {figure: sum(row[figure] for row in slices.values()) for figure in _ADDED}
+        found.setdefault(of, []).append({"window": window, "limit": next(iter(fresh.values()))["limit"], **added})
+    return found
 
 
 def _lags(prepared: DataFrame, step: int, links: tuple[Row, ...]) -> Mapping[str, list[Row]]:

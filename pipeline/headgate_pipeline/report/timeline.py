@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812, as everybody calls them
 
-from headgate_pipeline.ledger.events import ORDER, PLACE, events
+from headgate_pipeline.ledger.events import ORDER, PLACE, events, in_whole, share_of_all
 
 POINTS: Final = 240
 """Windows of a picture, at most."""
@@ -63,7 +63,10 @@ def blocked(waits: DataFrame, step: int) -> DataFrame:
 
 
 def totals(prepared: DataFrame, waits: DataFrame) -> DataFrame:
-    """Return a row for each destination, over the whole period: what the table and the advice are made of."""
+    """Return a row for each destination, over the whole period: what the table and the advice are made of.
+
+    Peaks of slices are added up: no less than what all had at a time.
+    """
     held = F.col("pending_bytes") + F.col("leased_bytes")
     share = F.when((F.col("limit_bytes") > 0) & (F.col("limit_bytes") < float("inf")), held / F.col("limit_bytes"))
     published, settled = F.col("op") == "publish", F.col("op") == "settle"
@@ -85,6 +88,12 @@ def totals(prepared: DataFrame, waits: DataFrame) -> DataFrame:
         F.sum(F.when(F.col("op") == "take", F.col("messages")).otherwise(0)).alias("refused"),
         F.sum(F.when(F.col("op") == "drop", F.col("messages")).otherwise(0)).alias("dropped"),
     )
+    how = {
+        "first_ms": F.min("first_ms"), "last_ms": F.max("last_ms"), "limit": F.max_by("limit", "last_ms"),
+        "limit_messages": F.max_by("limit_messages", "last_ms"), "peak_share": share_of_all("peak_share"),
+    }  # fmt: skip
+    sums = [how.get(name, F.sum(name)).alias(name) for name in seen.columns if name not in PLACE]
+    seen = in_whole(seen).groupBy(*PLACE).agg(*sums)
     causes = [
         F.sum(F.when(F.col("cause") == cause, F.col("waited")).otherwise(0)).alias(f"waited_{cause}")
         for cause in ("bytes", "messages", "turn", "unknown")
@@ -114,10 +123,13 @@ def producers(waits: DataFrame, top: int) -> DataFrame:
 
 def consumers(prepared: DataFrame, spells: DataFrame, top: int) -> DataFrame:
     """Return the consumers that were slow for longest, longest first, with what they settled."""
-    by_consumer = prepared.where(F.col("op") == "settle").groupBy(*PLACE, F.col("session").alias("consumer"))
+    settling = in_whole(prepared).where(F.col("op") == "settle")
+    by_consumer = settling.groupBy(*PLACE, F.col("session").alias("consumer"))
     settled = by_consumer.agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
-    slow = spells.groupBy(*PLACE, "consumer").agg(
-        F.sum(F.col("ended") - F.col("began")).alias("slow"), F.count("*").alias("times")
+    slow = (
+        in_whole(spells)
+        .groupBy(*PLACE, "consumer")
+        .agg(F.sum(F.col("ended") - F.col("began")).alias("slow"), F.count("*").alias("times"))
     )
     return slow.join(settled, [*PLACE, "consumer"], "left").orderBy(F.desc("slow"), *PLACE, "consumer").limit(top)
 

@@ -11,6 +11,7 @@ from pyspark.testing import assertDataFrameEqual
 from typer.testing import CliRunner
 
 from headgate_pipeline.cli.main import app
+from headgate_pipeline.cli.measure import tables
 from headgate_pipeline.ledger.events import with_limits
 from headgate_pipeline.ledger.schema import ENTRY
 from headgate_pipeline.measure.measure import blocked, fairness, flow, parties
@@ -47,6 +48,37 @@ ROWS = (
     row(12, 15_000, "detach", "eve.1", 0, 0, "purge:red:7:1;reopen:fay:0:0", 0, 0, 0, 0),
     ("tests", "orders", 20, *[None] * 13, "gap: 13-20", None),
 )  # fmt: skip
+
+
+SLICED = tuple(
+    (*each[:1], name, *each[2:])
+    for name, each in (
+        ("orders", row(1, 0, "apply", "-", 0, 0, "limits:1000:inf", 0, 0, 0, 0)),
+        ("orders", row(2, 100, "publish", "ann", 300, 3, "", 300, 3, 300, 3)),
+        ("orders", row(3, 900, "settle", "eve.1", 300, 3, "unblock:ann:800;settled:300:3;fetched:300:3", 0, 0, 0, 0)),
+        ("orders#11", row(1, 0, "apply", "-", 0, 0, "limits:1000:inf", 0, 0, 0, 0)),
+        ("orders#11", row(2, 500, "publish", "bob", 300, 3, "", 300, 3, 0, 0)),
+        ("orders#11", row(3, 9_000, "acquire", "dan", 0, 0, "block:dan:700:1;unblock:bob:200", 300, 3, 250, 0)),
+        ("orders#11", row(4, 9_900, "settle", "eve.1", 100, 1, "settled:100:1;fetched:300:3", 200, 2, 0, 0)),
+    )
+)
+
+
+def test_slices_are_one_destination(spark: SparkSession) -> None:
+    """Mutants: each has rows of its own in a table; a sum of shares is above the limit that holds."""
+    found = {
+        name: table.collect() for name, table in tables(spark.createDataFrame(SLICED, ENTRY), "10 seconds", 0).items()
+    }
+    for name in ("flow", "parties", "fairness", "blocked", "stalls"):
+        assert {each.destination for each in found[name]} == {"orders"}, name
+    (whole,) = found["flow"]
+    assert (whole.entries, whole.admitted_bytes, whole.settled_messages) == (7, 600, 4)
+    assert (whole.held_bytes, whole.utilisation) == (600 + 550, 1.0)
+    assert whole.delay_ms == pytest.approx((1.0 + 2.0) * 10_000 / 4)
+    (reader,) = (each for each in found["parties"] if each.role == "consumer")
+    assert (reader.party, reader.settled_messages, reader.calls) == ("eve.1", 4, 2)
+    assert [(each.producers, each.jain) for each in found["fairness"]] == [(2, 1.0)]
+    assert [(each.waits, each.max_ms) for each in found["blocked"]] == [(2, 800)]
 
 
 @pytest.fixture(scope="module")

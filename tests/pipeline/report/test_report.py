@@ -106,6 +106,26 @@ def test_windows_keep_the_least_and_the_most(figures: ReportData, spark: SparkSe
     assert (row["held_min"], row["held_max"], row["pending"], row["settled"]) == (0, 990, 0, 900)
 
 
+def test_slices_are_one_destination(spark: SparkSession) -> None:
+    """Mutants: each has a row and a picture; a slice without entries in a window has nothing there."""
+    sliced = [*stalled(), *stalled("orders#11")]
+    sliced[-1] = entry(6, 6000, "settle", "orders#11", session="c", bytes=100, messages=1, pending_bytes=200)
+    figures = gather(frame(spark, sliced))
+    assert figures.count == 1
+    (whole,) = figures.destinations
+    assert (whole["destination"], whole["published"], whole["peak_held"], whole["pending"]) == (
+        "orders",
+        1800,
+        1980,
+        200,
+    )
+    assert (whole["limit"], whole["peak_share"], whole["waits"]) == (1000, 1.0, 4)
+    (windows,) = figures.levels.values()
+    held = {row["window"] % 10_000: (row["held_max"], row["published"], row["limit"]) for row in windows}
+    assert (held[500], held[5000], held[6000]) == ((1980, 1800, 1000), (890, 0, 1000), (200, 0, 1000))
+    assert {row["destination"] for row in (*figures.producers, *figures.consumers, *figures.blocked_by)} == {"orders"}
+
+
 def test_slow_consumers_and_links_are_told(figures: ReportData) -> None:
     slow = next(row for row in figures.consumers if row["destination"] == "orders")
     assert (slow["consumer"], slow["slow"], slow["messages"]) == ("c", 1500, 9)
