@@ -11,7 +11,7 @@ from headgate.namespace.pool_slices import Pools
 from headgate.redis.backend import Backend
 from headgate.redis.keys import PoolAddress
 from headgate.redis.replies import record
-from headgate.redis.stores.pool_sites import SILENT, Held, Letter, PoolSiteStore, now_ms
+from headgate.redis.stores.pool_sites import SILENT, Held, Letter, PoolSiteStore, now_ms, since
 from headgate.redis.stores.pools import UNLIMITED, PoolStore, Share
 
 TROUBLES: Final[Mapping[str, tuple[str, str]]] = {
@@ -110,7 +110,7 @@ def _site_part(site: str, named: Terms | None, share: Share | None, now: int, ep
     most, least, weight = named or Terms(0, 0, share.weight if share else 1)
     held = share.held if share else 0
     kept = max(0, (most if share is None or share.heard != epoch else least) - held)
-    heard = max(0.0, (now - share.seen_ms) / 1000) if share and share.seen_ms else None
+    heard = since(share.seen_ms, now) if share and share.seen_ms else None
     stranded = held + kept > 0 and (heard is None or heard > SILENT)
     return SitePart(site, most, weight, least, held, kept, heard, stranded)
 
@@ -132,7 +132,7 @@ def part_now(fields: Mapping[str, str], now_ms: int) -> PoolPart:
     if share.get("of") != fields["part_of"]:
         return PoolPart(site, decode_name(there), 0, None, None, False, True, trouble, remedy or REACH)
     most, heard_ms = int(share["most"]), int(share["heard"])
-    heard = max(0.0, (now_ms - heard_ms) / 1000) if heard_ms else None
+    heard = since(heard_ms, now_ms) if heard_ms else None
     stranded = heard is None or heard > SILENT
     return PoolPart(
         site, decode_name(there), int(share["granted"]) - int(share["returned"]),

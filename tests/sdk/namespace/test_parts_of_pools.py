@@ -58,6 +58,12 @@ def test_a_site_that_is_not_heard_of_is_to_be_reached() -> None:
     assert "cut off for 6 s, so no more can be had" in str(part)
 
 
+def test_a_clock_that_was_set_back_hides_nobody_who_is_cut_off() -> None:
+    """Mutant: it was heard of just now, for as long as the clock takes to catch up."""
+    part = part_now(fields(), NOW - 600_000)
+    assert (part.stranded, part.heard) == (True, 599.0)
+
+
 def test_no_loss_of_state_is_forgotten_in_words() -> None:
     part = part_now(fields() | {"epoch": "8"}, NOW)
     assert not part.confirmed

@@ -101,6 +101,14 @@ class Held:
         return f"epoch={self.epoch} pool={self.there} granted={self.granted} returned={self.returned} need={self.need}"
 
 
+def since(heard_ms: int, now_ms: int) -> float:
+    """Return for how many seconds nothing was heard; by a clock that was set back since, by how much it was.
+
+    Else what is cut off meanwhile would count as heard of until the clock has caught up.
+    """
+    return abs(now_ms - heard_ms) / 1000
+
+
 async def now_ms(server: Backend, key: bytes) -> int:
     """Return the time of the server that has a key; this host's where it does not say."""
     try:

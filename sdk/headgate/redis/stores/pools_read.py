@@ -11,7 +11,7 @@ from headgate.errors import AccessDenied
 from headgate.redis.backend import Backend
 from headgate.redis.keys import PoolAddress
 from headgate.redis.replies import PoolRecord, pairs, records
-from headgate.redis.stores.pool_sites import SILENT, now_ms
+from headgate.redis.stores.pool_sites import SILENT, now_ms, since
 from headgate.redis.stores.pools import shown_member, site_of
 
 POOL_FRESH: Final = 1.0
@@ -20,8 +20,8 @@ HOLDERS: Final = 4
 """How many destinations that hold slices of a pool are known by name: three others, and the one that waits."""
 
 
-def _shown(member: str, silent_ms: int) -> str:
-    name, silent = shown_member(member), silent_ms / 1000
+def _shown(member: str, seen_ms: int, now: int) -> str:
+    name, silent = shown_member(member), since(seen_ms, now)
     return f"{name} (cut off for {silent:.0f} s)" if site_of(member) and silent > SILENT else name
 
 
@@ -62,5 +62,5 @@ class PoolsRead:
         most = heapq.nlargest(HOLDERS, slices)
         over_sites = "part_of" in fields or any(site_of(name) for _, name in most)
         now = await now_ms(self._server, pool.keys[0]) if over_sites else 0
-        names = (_shown(name, now - int(found[name]["seen"])) for _, name in most)
+        names = (_shown(name, int(found[name]["seen"]), now) for _, name in most)
         return PoolRecord(fields, tuple(zip(names, (held for held, _ in most), strict=True)), now)
