@@ -19,6 +19,8 @@ PART: Final = "part"
 """Sites: one whose pool it is, and one that has a part of it."""
 THERE: Final = "r"
 """The queue of the part; all else is at the home."""
+APART: Final = 400.0
+"""Seconds by which the clock of the part is behind that of the home."""
 SERVICE: Final = "main"
 SENTINELS: Final = 3
 HEARS_WITHIN: Final = 1.0
@@ -47,6 +49,11 @@ class Deployment:
             for number, name in enumerate(names)
         ]
         self._lagging: set[Redis] = set()
+
+    @property
+    def sites(self) -> Sequence[Sequence[Redis]]:
+        """The servers of each site, whose clocks agree."""
+        return (self.servers,)
 
     def _names(self, master: str) -> tuple[str, ...]:
         return (master,)
@@ -98,6 +105,15 @@ class TwoSites(Deployment):
 
     url = f"redis://{HOME}:6379"
     masters = (HOME, PART)
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.servers[1].process.ahead = -APART
+
+    @property
+    def sites(self) -> Sequence[Sequence[Redis]]:
+        """Each alone."""
+        return [(server,) for server in self.servers]
 
     def lies_at(self, server: Redis, name: str) -> bool:
         return (server is self.servers[1]) == (name == f"hg:{{sim/{THERE}}}")

@@ -91,6 +91,8 @@ class History:
         self.ends = False
         self._applications: list[Application] = []
         self._chance = Random(f"faults {seed}")
+        self._sites = itertools.cycle(self.world.deployment.sites)
+        """Whose clocks are set next."""
 
     def client(self, site: str) -> headgate.Client:
         """Return a client, through the nodes where there are any."""
@@ -227,10 +229,10 @@ class History:
         self._later(seconds, self.world.network.heal_speed)
 
     def _jump(self, _: Application | None, seconds: float) -> None:
-        """Have the clocks of all servers be set: those of one deployment agree."""
+        """Have the clocks of all servers of a site be set: those of others stay."""
         ahead = seconds * self._chance.choice((-2, 1, 3600))
         self.oracle.clock_set(ahead)
-        for server in self.world.deployment.servers:
+        for server in next(self._sites):
             server.process.ahead += ahead
 
     def _forget(self, _: Application | None, __: float) -> None:
