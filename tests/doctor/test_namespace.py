@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 import headgate
-from headgate import __version__
+from headgate import PoolState, __version__
+from headgate.namespace.pool_sites import PoolPart, SitePart
 from headgate_coordinator.cli.doctor import rendered
 from headgate_coordinator.doctor.checks import check
 from headgate_coordinator.doctor.collect import collect
@@ -56,6 +57,28 @@ def test_nodes_are_of_one_version(versions: tuple[str, ...], status: str, says: 
 def test_limits_fit_into_the_memory(facts: NamespaceFacts, maxmemory: int, status: str) -> None:
     """Without `maxmemory` there is nothing to compare with. Mutants: the bound left out; `>=`."""
     assert judged(facts, maxmemory)["limits"][0] == status
+
+
+def _over_sites(*sites: SitePart, part: PoolPart | None = None) -> NamespaceFacts:
+    pool = PoolState("tenant", 1000, 0, 0, 0, 0, 0, "", learning=False, origins={}, sites=sites, part_of=part)
+    return NamespaceFacts(pools=(pool,))
+
+
+def test_sites_are_heard_of() -> None:
+    """Mutants: only one side says it; what is kept for a site is left out; a check where there are none."""
+    assert "sites" not in judged(NamespaceFacts())
+    heard = SitePart("berlin", 600, 1, 0, 350, 0, heard=0.5, stranded=False)
+    assert judged(_over_sites(heard))["sites"][0] == "ok"
+    cut_off = SitePart("berlin", 600, 1, 400, 350, 50, heard=63.2, stranded=True)
+    told = ("warning", "site berlin is cut off for 63 s, with 400 bytes of pool tenant")
+    assert judged(_over_sites(cut_off))["sites"] == told
+    never = SitePart("berlyn", 600, 1, 0, 0, 600, heard=None, stranded=True)
+    assert "site berlyn was never heard of, with 600 bytes" in judged(_over_sites(never))["sites"][1]
+    part = PoolPart("paris", "tenant", 350, 600, 7.0, confirmed=True, stranded=True, remedy="reach each other")
+    assert "which lent 350 bytes of at most 600; cut off for 7 s" in judged(_over_sites(part=part))["sites"][1]
+    fine = replace(part, stranded=False, heard=0.1)
+    assert judged(_over_sites(part=fine))["sites"][0] == "ok"
+    assert judged(_over_sites(part=replace(fine, trouble="it refuses nodes here")))["sites"][0] == "warning"
 
 
 def test_what_could_not_be_seen_is_said() -> None:

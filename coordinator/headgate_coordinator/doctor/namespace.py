@@ -1,4 +1,4 @@
-"""The namespace is judged beside its servers: versions of nodes, and what limits add up to.
+"""The namespace is judged beside its servers: versions of nodes, what limits add up to, and pools over sites.
 
 It is read as any client reads it.
 """
@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from headgate import AccessDenied, Client, Explanation, HeadgateError, PolicyError, __version__
+from headgate import AccessDenied, Client, Explanation, HeadgateError, PolicyError, PoolState, __version__
+from headgate.namespace.pool_sites import REACH
 from headgate_coordinator.doctor.deployment import Deployment
 from headgate_coordinator.doctor.findings import Finding
 from headgate_coordinator.fleet.registry import NodeRegistry
@@ -29,6 +30,7 @@ class NamespaceFacts:
         limits: what their limits add up to, in bytes.
         unlimited: how many of them have no limit in bytes.
         left_out: how many more there are.
+        pools: those that sites have parts of, or that are one.
         trouble: why nothing of it is known; empty where it is.
         forbidden: whether that is since the user may not.
     """
@@ -38,6 +40,7 @@ class NamespaceFacts:
     limits: int = 0
     unlimited: int = 0
     left_out: int = 0
+    pools: tuple[PoolState, ...] = ()
     trouble: str = ""
     forbidden: bool = False
 
@@ -52,13 +55,14 @@ async def look_at(client: Client) -> NamespaceFacts:
             for at in range(0, min(len(names), LOOKED_AT), AT_ONCE):
                 page = names[at : min(at + AT_ONCE, LOOKED_AT)]
                 found += filter(None, await asyncio.gather(*(_explain(client, name) for name in page)))
+            pools = tuple(pool for pool in await client.pools() if pool.sites or pool.part_of)
     except HeadgateError as error:
         return NamespaceFacts(trouble=str(error), forbidden=isinstance(error, AccessDenied))
     stored = [one for one in found if one.kind in ("queue", "topic")]
     most = [limit.limit for one in stored for limit in one.limits if limit.unit == "bytes"]
     return NamespaceFacts(
         tuple((one.address, one.version) for one in nodes), len(stored), sum(limit or 0 for limit in most),
-        sum(limit is None for limit in most), max(0, len(names) - LOOKED_AT),
+        sum(limit is None for limit in most), max(0, len(names) - LOOKED_AT), pools,
     )  # fmt: skip
 
 
@@ -70,7 +74,7 @@ async def _explain(client: Client, name: str) -> Explanation | None:
 
 
 def check_namespace_facts(facts: NamespaceFacts, deployment: Deployment) -> Iterator[Finding]:
-    """Judge versions of nodes, and limits beside the memory of the masters."""
+    """Judge versions of nodes, limits beside the memory of the masters, and pools over sites."""
     if facts.trouble:
         yield Finding(
             "nodes", "warning", f"not seen: {facts.trouble}", "versions of nodes and sums of limits are not known",
@@ -88,6 +92,7 @@ def check_namespace_facts(facts: NamespaceFacts, deployment: Deployment) -> Iter
         alive = f"{len(facts.versions)} of version {__version__}" if facts.versions else "none is alive"
         yield Finding("nodes", "ok", alive)
     yield from _limits(facts, deployment)
+    yield from _sites(facts)
 
 
 def _limits(facts: NamespaceFacts, deployment: Deployment) -> Iterator[Finding]:
@@ -105,3 +110,23 @@ def _limits(facts: NamespaceFacts, deployment: Deployment) -> Iterator[Finding]:
                       "give them one with a [[destination]] of the policy")  # fmt: skip
     else:
         yield Finding("limits", "ok", limits)
+
+
+def _sites(facts: NamespaceFacts) -> Iterator[Finding]:
+    wrong = []
+    for pool in facts.pools:
+        if (part := pool.part_of) is not None and (part.stranded or part.trouble):
+            why, advice = "those who send here have that and no more", part.remedy or "update this command"
+            wrong.append(Finding("sites", "warning", f"pool {pool.name} is {part}", why, advice))
+        for one in pool.sites:
+            if one.stranded:
+                silent = "was never heard of" if one.heard is None else f"is cut off for {one.heard:.0f} s"
+                wrong.append(Finding(
+                    "sites", "warning",
+                    f"site {one.site} {silent}, with {one.held + one.kept} bytes of pool {pool.name}",
+                    "nobody else can have these",
+                    f"{REACH}; where it is gone for good: headgate pool forget-site {pool.name} {one.site} --gone",
+                ))  # fmt: skip
+    if facts.pools and not wrong:
+        yield Finding("sites", "ok", f"{len(facts.pools)} pools over sites, all of which are heard of")
+    yield from wrong
