@@ -8,7 +8,7 @@ import pytest
 
 from headgate.core.account.calls import Acquire, Credit, Leave, Publish, Reap
 from headgate.core.when_full import FAIL
-from tests.sdk.core.accounts import FAULTS, Session, World, check, story
+from tests.sdk.core.accounts import FAULTS, LIMIT, Session, World, check, story
 
 LONG = 60.0
 """Simulated seconds in which everything has ended: leases, epochs and idling included."""
@@ -225,6 +225,28 @@ def test_a_recall_gives_back_what_was_not_used_and_all_above_the_share() -> None
     call = ann.account.call(world.now)
     assert isinstance(call, Acquire)
     assert (call.totals.granted, call.totals.returned) == (500, 500), "nothing was used since the one before"
+
+
+@pytest.mark.parametrize("fault", ["", "lost", "unsent"])
+def test_one_that_consumes_weighs_nothing_once_it_sends_nothing(fault: str) -> None:
+    """Mutants: only if it has something to give back then; whether or not that call was answered."""
+    world = World()
+    one = world.session("one", 100)
+    one.account.consumers = 1
+    one.send(10)
+    world.run(world.now + 1)
+    world.session("other", 100).send(LIMIT)
+    world.run(world.now + 0.3)
+    one.account.hear_recall(0, 0)
+    world.run(world.now + 0.3)
+    assert world.model.accounts["one"].weight == 1
+    assert one.account.credit.in_hand == 0
+    world.at(0.35, lambda: world.fault_at.update(dict.fromkeys(range(world.calls, world.calls + 4), fault)))
+    world.run(world.now + 0.9)
+    assert world.model.accounts["one"].weight == 0
+    made = world.made["one", Acquire]
+    world.run(world.now + 60)
+    assert world.made["one", Acquire] == made, "and then its consumers keep the lease"
 
 
 def test_who_waits_alone_gives_back_what_others_wait_for_at_another_destination() -> None:

@@ -60,8 +60,8 @@ class Account:
         "_ask_at", "_asked_for", "_claim", "_destination", "_effects", "_ends", "_ensure", "_give_back",
         "_holds_messages", "_idle", "_incarnation", "_messages_per_byte", "_name", "_opened", "_owed",
         "_pools_asked_at", "_removed", "_session", "_share", "_sweeps", "_used_at", "_used_before", "_uses_seen",
-        "_wanted", "call_since", "consumers", "credit", "exceeded", "last", "lease", "lost_since", "open", "outbox",
-        "recalled", "resumed", "stored_at", "waiters", "weight", "window",
+        "_wanted", "_weighs", "call_since", "consumers", "credit", "exceeded", "last", "lease", "lost_since", "open",
+        "outbox", "recalled", "resumed", "stored_at", "waiters", "weight", "window",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +82,7 @@ class Account:
         self.credit, self.lease = credit, lease
         self.waiters = Waiters(credit, destination, ends, holds_messages=holds_messages)
         self.outbox = self.waiters.outbox
-        self.window, self.weight = 0, 1
+        self.window, self.weight, self._weighs = 0, 1, 0
         self.open = self.recalled = self.exceeded = False
         self.last = Credit("NONE")
         self.consumers = 0
@@ -396,7 +396,7 @@ class Account:
 
     def _end_idle(self, now: float) -> Call | None:
         if self.consumers:
-            if self.credit.in_hand == 0 and self.credit.in_hand_m == 0:
+            if self.credit.in_hand == self.credit.in_hand_m == self._weighs == 0:
                 return None  # the consumers keep the lease
             self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
             return self._acquire(now, weight=0)
@@ -440,7 +440,7 @@ class Account:
 
         A sender in line for memory needs; what it wants is more only where nobody else waits.
         """
-        line, waiters, last = self.credit, self.waiters, self.last
+        line, waiters, last, self._weighs = self.credit, self.waiters, self.last, weight
         head = self._asked_for = self.outbox.head() if self.outbox.waiting else None
         # Not in line: what memory never has room for, and what a store takes at once, unless pools are to lend room:
         # they do so to whoever stands in line, while the store takes what comes meanwhile.
@@ -491,7 +491,7 @@ class Account:
             gives_up: whether nothing may be taken from now on, or else only once the lease may be over.
         """
         self.lost_since = self.lost_since or self.call_since or now
-        self.call_since = 0.0
+        self.call_since, self._weighs = 0.0, self.weight
         if gives_up or now > self.lease.use_until:
             self.credit.frozen = True
         self.waiters.refuse(now, now)
