@@ -24,7 +24,8 @@
   Returns {code, epoch, stale, {id, body, ...}, {attempts, ...}, again_ms, beside, need, want}; stale: ids that were not this subscription's
            to settle; again_ms: when there will be more for it, 0 when that is not known; beside: 1 when nothing is left
            to fetch and others hold messages, and behind that of a slice whose keys take turns '+' and how much of a turn of
-           all of them it gave, in 1/2^20, for older clients read a 1 alone there; need, want: where this slice lacks of the rate of deliveries that all share,
+           all of them it gave, in 1/2^20; of another that gave some and has more, where that is no 1, '*' and which part that is,
+           likewise; older clients read a 1 alone there; need, want: where this slice lacks of the rate of deliveries that all share,
            what the next of those that are there need, and all of them
   Codes    OK, AGAIN (a repeated fetch: what the consumer holds, perhaps known), UNKNOWN, EXPIRED (the consumer is gone:
            nothing was settled, its deliveries went to others), SLOW (the same, because it was too slow)
@@ -34,6 +35,7 @@
 --- @include "lib/pace"
 --- @include "lib/settling"
 --- @include "lib/mine"
+--- @include "lib/given"
 local run_id, sid, cid, ttl_ms, fetch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local at = 13
 local stale, freed, bytes, settled, settled_b = 0, 0, 0, 0, 0
@@ -124,5 +126,4 @@ if settled > 0 or (#out > 0 and not again) or #notes > 0 then
   write_ledger('settle', cid, bytes, freed, #rejected)
 end
 save_destination()
-beside = (beside and '1' or '0') .. (d.fair and d.of_slices and '+' .. int(d.turned or 0) or '')
-return { again and 'AGAIN' or 'OK', d.epoch, stale, out, counts, again_ms, beside, unpack(d.lacks or {}) }
+return { again and 'AGAIN' or 'OK', d.epoch, stale, out, counts, again_ms, say_given(out, beside and '1' or '0', again), unpack(d.lacks or {}) }

@@ -19,9 +19,13 @@ _AGES = f"{_P}::test_one_that_was_overtaken_often_enough_goes_before"
 _TOLD = f"{_P}::test_the_ledger_has_what_came_what_went_and_what_waited"
 _OTHERS = f"{_P}::test_from_keys_to_priorities_and_back_nothing_is_left_behind"
 
+_PART = f"{_Q}::test_a_slice_without_keys_says_which_part_of_what_nobody_had_it_gave"
 _ANEW = f"{_Q}::test_a_repair_puts_in_turn_anew_what_nobody_has"
 
 FAIR_QUEUES: Final = (
+    ("P7", "lib/given", ", d.message_seq - tonumber(string.match(out[#out - 1], '^(%d+)'))", "", _PART),
+    ("P7", "lib/given", "return left > 0 and beside", "return beside", _PART),
+    ("P7", "lib/given", "count == 0 or again or beside", "count == 0 or beside", _PART),
     ("P7", "lib/next_in_turn", "redis.call('ZADD', K_ROTA, int(at + #its * step), key)", "", _ROUND),
     ("P7", "lib/next_in_turn", "math.max(1, math.ceil((following - at) / step))", "most", _SAME),
     ("P7", "lib/next_in_turn", "math.ceil(TURN / weight_among(d.fair_weights or '', key))", "TURN",

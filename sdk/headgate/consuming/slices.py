@@ -94,10 +94,10 @@ class Slices:
         """
         if self._missing():  # the first leaves the others their part from its first fetch on
             self._shared = self.first.share(self._takers)
+            if self._registry.fields(self.first.address).get("fair_by"):  # and fetches nothing before they do
+                self._shared.is_held = self._shared.of_keys = True
             if not self.first.has_begun and (leads := self.first.machine.leads):  # it makes no call at which it would
                 self.first.machine.hold(leads(()))
-            if self._registry.fields(self.first.address).get("fair_by"):  # and fetches nothing before they do
-                self._shared.is_held = self._shared.in_turn = True
         try:
             await self._registry.follow(self.first.address, self._changed)
             if everywhere:  # there may be more since it was read; from now on those who make one see this subscription

@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import Any, ClassVar, Final, Generic
 
 from headgate.core.credit import Lease
+from headgate.core.limits.turns_over_slices import Turn
 from headgate.core.window import FETCH_BYTES, LINGER, MAX_FETCH, Allowance, Demand, Exchange, T, Window
 
 MAX_SETTLED: Final = 256
@@ -307,7 +308,7 @@ class Fetching(Generic[T]):
 
     def fetched(
         self, call: Exchange[T], now: float, brought: int, last: bytes, *, again_ms: int, beside: bool, repeated: bool,
-        turn: float | None = None, lacks: bool = False, left: bool = False,
+        turn: Turn | None = None, lacks: bool = False, left: bool = False,
     ) -> bool:  # fmt: skip
         """Take note of what a call brought; returns whether that was all there is.
 
@@ -324,17 +325,15 @@ class Fetching(Generic[T]):
             left: whether some of it goes back, so that it may be had again.
         """
         found_all = not left and call.messages > 0 and brought < call.messages
-        if call.messages and self.holding.among is not None:
-            self.holding.among.took(brought, turn, rests=found_all and again_ms != MORE_MS and not lacks, lacks=lacks)
+        if call.messages and (among := self.holding.among):
+            among.took(brought, turn, rests=found_all and again_ms != MORE_MS and not lacks, lacks=lacks)
         if found_all:
             self.look_at = now + (again_ms / 1000 if again_ms else POLL)
-        if self.holding.release(brought):
+        if self.holding.release(brought) or repeated:  # repeated, it leaves the room that there was before
             self.look_at = 0.0
         self._after = FIRST_PAGE
-        if repeated:
-            self.look_at = 0.0  # the room is what it was before: this call fetched nothing
-            if brought == MAX_FETCH:  # it holds more than one reply carries: the rest, after these
-                self._after, self.lost_reply = last, True
+        if repeated and brought == MAX_FETCH:  # it holds more than one reply carries: the rest, after these
+            self._after, self.lost_reply = last, True
         if call.messages:
             self._looked_at, self._beside = now, beside and not call.waits
         if call.hints != self._hints:

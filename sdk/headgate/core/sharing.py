@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from headgate.core.fetching import WindowUse
-from headgate.core.limits.turns_over_slices import SliceTurn, part_of
+from headgate.core.limits.turns_over_slices import SliceTurn, Turn, part_of
 from headgate.core.window import LINGER, LINGER_SHARED, Allowance, Delivery, Window
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class WindowUsers(Protocol):
 class SharedWindow:
     """A window can be shared by several takers; one that has fetched goes to the end of the line.
 
-    Slices whose keys take turns share it by these, and the first in line is the one that came least far.
+    The first in line of slices is the one that came least far in its turns, and where keys have these, it has a part.
 
     Where a call is late, the others go on without what it may bring, and with the room of what is settled there. If it
     brings something after all that has no room beside theirs, that goes back, untried.
@@ -39,7 +39,8 @@ class SharedWindow:
         total: what they hold, under the window that they share.
         late: those whose call is not answered in time.
         woken: those that were woken for a message, and have not fetched since.
-        in_turn: whether keys take turns at them.
+        in_turn: whether they are slices, of what one had before.
+        of_keys: whether keys take turns there.
         turn: how far those came that fetch.
         short: those that wait for their part of a rate, which leave the others no more than theirs.
         is_held: whether nothing is fetched yet, for others are to share it first.
@@ -52,7 +53,8 @@ class SharedWindow:
         self.short: dict[Share, None] = {}
         self.late: dict[Share, None] = {}
         self.woken: dict[Share, None] = {}
-        self.in_turn = self.is_held = False
+        self.in_turn = total is not None
+        self.of_keys = self.is_held = False
         self.turn = 0.0
         self._takers = takers
 
@@ -77,12 +79,12 @@ class SharedWindow:
     def first(self) -> "Share | None":
         """Return whose turn it is to fetch; those that make another call now do so afterwards."""
         ready = (share for share in self.line if not share.is_busy)
-        return min(ready, key=_due, default=None) if self.in_turn else next(ready, None)
+        return min(ready, key=lambda share: share.turn.due, default=None) if self.in_turn else next(ready, None)
 
     def room_for(self, share: "Share", going: int, going_bytes: int) -> tuple[int, int]:
         """Return how much of the room is for a share, whose turn it is."""
         messages, size = self.room(going, going_bytes)
-        if messages and self.in_turn:
+        if messages and self.of_keys:
             idle = self.total.messages <= self._apart()[0]  # then it does not wait for a slice that is late
             others = {**self.line, **self.under_way, **self.short}
             messages = part_of(share.turn, [one.turn for one in others if not one.turn.is_out(idle=idle)], messages)
@@ -153,7 +155,7 @@ class Share:
         self.of = of
         self.wake = wake
         self.messages = self.bytes = 0
-        self.turn = SliceTurn(of.turn + turn)
+        self.turn = SliceTurn(of.turn + (turn if of.of_keys else 0.0))
         self.is_busy = False
 
     @property
@@ -259,12 +261,12 @@ class Share:
             return (1, 1)
         return self.of.room_for(self, 0, 0) if self.of.first() is self else _NONE
 
-    def took(self, messages: int, turn: float | None, *, rests: bool, lacks: bool = False) -> None:
+    def took(self, messages: int, turn: Turn | None, *, rests: bool, lacks: bool = False) -> None:
         """Count what a fetch brought; see :meth:`AmongOthers.took`."""
-        self.of.in_turn = turn is not None
+        self.of.of_keys = turn is not None and turn.of_keys
         if turn is not None:
             kept, self._surplus = messages - self._surplus, 0
-            self.turn.took(kept, turn * kept / messages if messages else turn)
+            self.turn.took(kept, turn.part * kept / messages if messages else turn.part)
         self.turn.rests = rests
         self.of.short.pop(self, None)
         if lacks:
@@ -311,10 +313,6 @@ class Share:
         """Return how many of the newest deliveries came too late: others were given their room."""
         self._surplus = self.of.surplus(newest, self.reserved) if self._came_late else 0
         return self._surplus
-
-
-def _due(share: Share) -> float:
-    return share.turn.due
 
 
 class FirstShare(Share):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
+from headgate.core.limits.turns_over_slices import Turn
 from headgate.errors import InvalidValue
 from headgate.units import MAX_SIZE, Unlimited, parse_size
 
@@ -190,7 +191,7 @@ class Allowance(Protocol):
 
 
 class AmongOthers(Protocol):
-    """A share of a window stands among the others, whose turns go by keys where keys take turns over slices."""
+    """A share of a window stands among the others, whose turns go by what lies there where these are slices."""
 
     outcomes: Sequence[tuple[Any, "Delivery", Any]]
     """Settlements on their way out."""
@@ -199,12 +200,12 @@ class AmongOthers(Protocol):
     def patience(self) -> float:
         """Seconds after which a call is late: the others need not wait for what it settles, and may bring."""
 
-    def took(self, messages: int, turn: float | None, *, rests: bool, lacks: bool = False) -> None:
+    def took(self, messages: int, turn: Turn | None, *, rests: bool, lacks: bool = False) -> None:
         """Count what a fetch brought.
 
         Args:
             messages: how many.
-            turn: how much of a turn of all keys there these are; None where keys take no turns over slices.
+            turn: which part of a turn there these are; None where there are no slices, or nothing is left.
             rests: whether nothing is left there for now.
             lacks: whether there are more, which wait for their part of a rate.
         """

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.core.account import calls
+from headgate.core.limits.turns_over_slices import Turn
 from headgate.core.segment import NO_STORE
 from headgate.redis.keys import link_of
 
@@ -16,8 +17,8 @@ Turns = tuple[int, int, dict[str, int]]
 
 STORE_FIELDS: Final = ("limit_bytes", "pending_bytes", "pending_messages", "leased_bytes", "blocked", "policy")
 """Of a spool store, what tells whether it has room."""
-TURN: Final = 1 << 20
-"""Parts of the turn of a key in which scripts count."""
+TURNS: Final = 1 << 20
+"""Parts of a turn in which scripts count."""
 
 
 def no_credit(code: bytes, numbers: list[Any]) -> Credit:
@@ -35,7 +36,8 @@ class Deliveries:
     ``again_ms`` says in how many ms there will be more, 0 when that is not known; ``beside`` whether nothing was left
     to fetch although others of the subscription hold messages; ``lacks``, where a slice lacks of the rate of
     deliveries that all share, what the next of those that are there need, and all of them; ``turn``, of a slice whose
-    keys take turns, how much of a turn of all these keys the messages are, None where keys take none.
+    keys take turns, how much of a turn of all these keys the messages are; of another that gave some and has more, the
+    part of it.
     """
 
     code: str
@@ -45,7 +47,7 @@ class Deliveries:
     again_ms: int = 0
     beside: bool = False
     lacks: tuple[int, ...] = ()
-    turn: float | None = None
+    turn: Turn | None = None
 
 
 @dataclass(frozen=True, slots=True)

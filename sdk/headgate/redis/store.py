@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
+from headgate.core.limits.turns_over_slices import Turn
 from headgate.core.names import decode_name, slice_name
 from headgate.core.selector.wanted import AS_IT_IS
 from headgate.core.settings_table import STORES
@@ -16,7 +17,7 @@ from headgate.redis.backend import Backend
 from headgate.redis.keys import Address
 from headgate.redis.replies import (
     STORE_FIELDS,
-    TURN,
+    TURNS,
     Account,
     Credit,
     Deliveries,
@@ -222,10 +223,11 @@ class Store:
             flat[came_back] = map(had_before, flat[came_back])
         attempts += [0] * (len(flat) // 2 - len(attempts))
         messages = tuple(zip(flat[::2], flat[1::2], attempts, strict=True))
-        beside, in_turn, turn = reply[6].partition(b"+")
+        beside, _, turn = reply[6].replace(b"*", b"+").partition(b"+")
         return Deliveries(
             code, int(reply[1]), int(reply[2]), messages, int(reply[5]), beside == b"1",
-            lacks=tuple(map(int, reply[7:])), turn=int(turn) / TURN if in_turn else None,
+            lacks=tuple(map(int, reply[7:])),
+            turn=Turn(int(turn) / TURNS, of_keys=b"+" in reply[6]) if turn else None,
         )  # fmt: skip
 
     async def pass_on(self, address: Address, session: str, consumer: str, *, ttl_ms: int) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headgate.core.limits.turns_over_slices import Turn
 from headgate.core.links.calls import Put
 from headgate.redis.keys import PARTS
 from tests.lua.place import Consumer, Place, Producer
@@ -91,7 +92,7 @@ async def test_a_slice_says_how_much_of_a_turn_of_its_keys_it_gave(place: Place)
 
     model = Turns({"a": 2})
 
-    async def turn(most: int, *, again: bool = False) -> float | None:
+    async def turn(most: int, *, again: bool = False) -> Turn | None:
         cid.fetches += not again
         return (await cid.call(fetch=cid.fetches, max_messages=most, max_bytes=1 << 30)).turn
 
@@ -103,9 +104,29 @@ async def test_a_slice_says_how_much_of_a_turn_of_its_keys_it_gave(place: Place)
     await place.change(of_slices="2")
     for most in (1, 1, 2, 3, 9):
         model.take(most)
-        assert await turn(most) == model.turned / STEP > 0
-    assert await turn(9, again=True) == 0
-    assert await turn(9) == 0
+        assert await turn(most) == (model.turned / STEP, True)
+        assert model.turned
+    assert await turn(9, again=True) == (0, True)
+    assert await turn(9) == (0, True)
+
+
+async def test_a_slice_without_keys_says_which_part_of_what_nobody_had_it_gave(place: Place) -> None:
+    """Mutants: of all that is stored; it says so of the last, too, or of what it gives again."""
+    await place.create(limit=10_000)
+    ann, cid = place.producer("ann"), await place.consumer("cid")
+
+    async def turn(fetch: int, most: int, *accepted: bytes) -> Turn | None:
+        return (await cid.call(fetch=fetch, max_messages=most, max_bytes=1 << 30, accepted=accepted)).turn
+
+    def approx(part: float) -> Any:
+        return pytest.approx((part, False), abs=1e-6)
+
+    await send(ann, *"aaaabbbb")
+    assert await turn(1, 1) is None, "it is no slice"
+    await place.change(of_slices="2")
+    assert [await turn(2, 3), await turn(2, 3)] == [approx(3 / 7), None]
+    assert await turn(3, 1, b"1-1", b"2-1", b"3-1", b"4-1") == approx(1 / 4)
+    assert [await turn(4, 2), await turn(5, 1), await turn(6, 1)] == [approx(2 / 3), None, None]
 
 
 async def test_what_empties_a_slice_counts_as_the_turns_of_all_keys_that_had_something(place: Place) -> None:
@@ -114,7 +135,7 @@ async def test_what_empties_a_slice_counts_as_the_turns_of_all_keys_that_had_som
     ann, cid = place.producer("ann"), await place.consumer("cid")
     await send(ann, *"abcdefgh")
     await place.change(of_slices="2")
-    assert (await cid.call(fetch=1, max_messages=9, max_bytes=1 << 30)).turn == 1
+    assert (await cid.call(fetch=1, max_messages=9, max_bytes=1 << 30)).turn == (1, True)
 
 
 async def test_shares_follow_weights(place: Place) -> None:

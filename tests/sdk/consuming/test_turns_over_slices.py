@@ -1,6 +1,7 @@
 """Keys take turns over the slices of a queue: rules, several consumers, changes while it runs, and what is refused."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from typing import Any
 
@@ -176,3 +177,39 @@ async def test_all_slices_are_opened_together(client: headgate.Client, monkeypat
     async with client.session("s") as session, asyncio.timeout(GUARD):
         await session.producer("orders")
         await session.consumer("orders")
+
+
+@pytest.mark.parametrize("windows", [[2], [1, 3]], ids=str)
+async def test_slices_are_fetched_from_as_much_as_lies_there(client: headgate.Client, windows: list[int]) -> None:
+    """So two that send to one slice are served as a third is that has one to itself.
+
+    Mutants: slices are fetched from by turns; each begins at another place in the first turn.
+    """
+    await client.apply("orders", kind="queue", slices=2)
+    senders = ("a", "b", "c")  # which take the next slice in turn
+    async with contextlib.AsyncExitStack() as stack:
+        producers = [await (await stack.enter_async_context(client.session(one))).producer("orders") for one in senders]
+        for _ in range(40):
+            for sender, producer in zip(senders, producers, strict=True):
+                await producer.send(b"x", headers={"tenant": sender}, timeout=GUARD)
+    served = Counter(dict.fromkeys(senders, 0))
+    await take(client, served, windows, 60)
+    assert max(served.values()) - min(served.values()) <= 8, served
+
+
+async def test_one_that_sends_little_to_a_slice_waits_for_no_backlog_of_others(client: headgate.Client) -> None:
+    """Mutant: what empties a slice counts, so that the next message there waits until all that others have is gone."""
+    await client.apply("orders", kind="queue", slices=2)
+    async with client.session("much") as much, client.session("little") as little, client.session("in") as session:
+        producer, other = await much.producer("orders"), await little.producer("orders")
+        await asyncio.gather(*(producer.send(b"x", headers={"tenant": "much"}, timeout=GUARD) for _ in range(200)))
+        consumer = await session.consumer("orders", window=2)
+        for _ in range(4):
+            await other.send(b"x", headers={"tenant": "little"}, timeout=GUARD)
+            tenant, overtaken_by = "", 0
+            while tenant != "little":
+                message = await consumer.receive(timeout=GUARD)
+                assert message is not None
+                await message.accept(confirm=True)
+                tenant, overtaken_by = message.headers["tenant"], overtaken_by + 1
+            assert overtaken_by <= 8

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import Window
+from headgate.core.limits.turns_over_slices import Turn
 from headgate.core.sharing import PATIENCE, RoundRobin, Share, SharedWindow
 from tests.support.extent import examples
 
@@ -307,7 +308,7 @@ def test_what_comes_late_counts_for_turns_as_far_as_it_is_kept() -> None:
     assert two.begin() == 4
     one.answer(4)
     assert one.in_hand == 0
-    one.share.took(4, 2.0, rests=False)
+    one.share.took(4, Turn(2.0), rests=False)
     assert one.share.turn.reached == 0
 
 
@@ -379,7 +380,7 @@ def test_whoever_has_nothing_but_what_is_settled_waits_for_no_turn_of_a_late_one
     """Mutant: what is settled there is still to be worked on."""
     shared = SharedWindow(Window(messages=8), Takers())
     one, two = Slice(shared), Slice(shared)
-    shared.in_turn = True
+    shared.in_turn = shared.of_keys = True
     for each in (one, two):
         each.share.turn.is_known = True
     assert one.begin() == 8

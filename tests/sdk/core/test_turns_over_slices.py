@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from headgate import Window
-from headgate.core.limits.turns_over_slices import FIRST
+from headgate.core.limits.turns_over_slices import FIRST, Turn
 from headgate.core.sharing import Share, SharedWindow
 from tests.support.extent import each
 
@@ -77,7 +77,7 @@ class Consumer:
     def __init__(self, queue: Queue, window: int, chance: random.Random) -> None:
         self.queue, self.chance = queue, chance
         self.window = SharedWindow(Window(messages=window), Takers())
-        self.window.in_turn = True
+        self.window.in_turn = self.window.of_keys = True
         self.shares = [Share(self.window, lambda: None, chance.random()) for _ in KEYS]
         self.window.is_held = True  # as feeds do, all stand in line before one fetches
         for number in range(len(KEYS)):
@@ -100,7 +100,7 @@ class Consumer:
             share.answered(0.001)
             share.deliver(given, given)
             share.release(given)
-            share.took(given, turn, rests=given < most)
+            share.took(given, Turn(turn), rests=given < most)
             if given == most and (room := share.ask(0, 0)[0]):  # it looks for more at once
                 share.reserve(room)
 
@@ -172,11 +172,11 @@ def test_one_that_had_nothing_begins_where_the_others_are() -> None:
 def test_one_that_had_nothing_begins_there_too_if_it_fetches_beside_what_it_settles() -> None:
     """Mutant: only who joins the line begins where the others are."""
     window = SharedWindow(Window(messages=10), Takers())
-    window.in_turn = True
+    window.in_turn = window.of_keys = True
     one, other = (Share(window, lambda: None) for _ in range(2))
     one.deliver(1, 1)
-    one.took(1, 1.0, rests=True)
-    other.took(100, 100.0, rests=False)
+    one.took(1, Turn(1.0), rests=True)
+    other.took(100, Turn(100.0), rests=False)
     other.reserve(other.ask(0, 0)[0] - 5)
     room, _ = one.ask(1, 1, due=False)
     assert room

@@ -1,15 +1,23 @@
-"""Slices have their turns by the keys that take turns there, so it makes no difference where a key lies.
+"""Slices have their turns by what lies there, so it makes no difference at which a message does.
 
-Each slice gives its own keys turns. A consumer counts how far it came in the turns of each slice, and fetches where
-that is least: start-time fair queueing, in which slices are what keys are within one. An answer is worth a part of a
-turn there, the smaller the more keys take part; the slice says how much.
+A consumer counts how far it came in the turns of each slice, and fetches where that is least: start-time fair queueing,
+in which slices are what keys are within one. An answer is worth a part of a turn, and the slice says how much. Where
+keys take turns, that is one of all of these: the more they are, the smaller the part. Else it is one of all that nobody
+has there, so that a message waits as long at one slice as at another, and many that send to one get as much each.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 FIRST: Final = 8
 """Most messages to fetch from a slice whose number of keys is not known yet."""
+
+
+class Turn(NamedTuple):
+    """A turn is what a fetch brought, as a part of all that takes part at a slice: keys, or what is stored."""
+
+    part: float
+    of_keys: bool = True
 
 
 class SliceTurn:
@@ -17,7 +25,7 @@ class SliceTurn:
 
     Attributes:
         reached: turns that it was given.
-        pace: messages in a turn of all keys there, as the last answer showed.
+        pace: messages in a turn, as the last answer showed.
         is_known: whether one showed that since there is something.
         fetching: messages that are being fetched.
         rests: whether nothing was left there; what comes then begins where the others are.
