@@ -8,8 +8,10 @@ local MAX_DELIVERED = 256
 -- again: 0 when there is nothing to fetch now, else the rate or the bytes held some back, or some had expired. At least one message,
 -- however large, is delivered when there is any room; sizes are bounded by the largest stored, so the room is never overshot by more.
 -- Who wants more of them than id and body gives `whole`, a table for their entries. A consumer that finds nothing is woken
--- for what comes: one at which somebody waits before all that have room alone.
+-- for what comes: one at which somebody waits before all that have room alone. Of those of a slice, whose room is for its own senders, the
+-- one that holds least of it: by turns half of what comes would go to the slowest, and the slice at twice its pace.
 local AHEAD = 4503599627370496 -- of tickets
+local BEHIND = 64
 local function deliver(cid, c, max_messages, max_bytes, waits, whole)
   local out, counts, bytes, payload, read, again_ms = {}, {}, 0, 0, 0, 0
   max_messages = math.min(max_messages, MAX_DELIVERED)
@@ -50,7 +52,8 @@ local function deliver(cid, c, max_messages, max_bytes, waits, whole)
   if again_ms == 0 and #out / 2 < max_messages then
     d.tickets = d.tickets + 1
     local ahead = c.sub ~= 'queue' and 2 * AHEAD or waits > 0 and AHEAD or 0 -- a copy is not to be had from others
-    redis.call('ZADD', K_HUNGRY, 'LT', int(d.tickets - ahead), cid)
+    local behind = d.of_slices and BEHIND * (c.delivered - c.settled) or 0
+    redis.call('ZADD', K_HUNGRY, 'LT', int(d.tickets - ahead + behind), cid)
   else
     redis.call('ZREM', K_HUNGRY, cid)
   end

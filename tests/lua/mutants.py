@@ -385,6 +385,8 @@ MUTANTS: Final = tuple(
          f"{_P6}::test_who_waits_beside_what_others_hold_has_them_asked_for_it"),
         ("P6", "lib/deliver", "or waits > 0 and AHEAD or 0", "or 0",
          f"{_P6}::test_consumers_at_which_somebody_waits_are_woken_before_those_that_have_room"),
+        ("P7", "lib/deliver", "ahead + behind", "ahead",
+         f"{_P6}::test_of_a_slice_those_that_hold_least_of_it_are_woken_first"),
         ("P6", "lib/deliver", "K_HUNGRY, 'LT',", "K_HUNGRY,",
          f"{_P6}::test_consumers_at_which_somebody_waits_are_woken_before_those_that_have_room"),
         ("P6", "lib/consumer", "sub == 'queue' and 'sought_ms' or", "true and 'sought_ms' or",

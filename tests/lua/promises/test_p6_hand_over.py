@@ -318,6 +318,22 @@ async def test_consumers_at_which_somebody_waits_are_woken_before_those_that_hav
         assert await ear.heard() == [(name, f"ready {name}.1")]
 
 
+@pytest.mark.parametrize("slices", ["", "3"])
+async def test_of_a_slice_those_that_hold_least_of_it_are_woken_first(place: Place, ear: Ear, slices: str) -> None:
+    """Mutants: they take turns, so that a slice goes at the pace of the slowest; those of any queue do not."""
+    await place.create()
+    bob, cid, ann = await place.consumer("bob"), await place.consumer("cid"), place.producer("ann")
+    await ann.send(10, 10)
+    await ann.ask(window=100)
+    await place.change(of_slices=slices)
+    for consumer, most in ((bob, 2), (bob, 9), (cid, 9)):
+        await consumer.fetch(most)
+    for name in ("cid", "bob") if slices else ("bob", "cid"):
+        await ear.heard()
+        await ann.publish(10)
+        assert await ear.heard() == [(name, f"ready {name}.1")]
+
+
 async def test_each_subscription_of_a_topic_has_its_holders_asked(place: Place, ear: Ear) -> None:
     """Mutants: one subscription's look keeps those of others from theirs; so does one that has a single consumer."""
     await place.create("topic")
