@@ -1,4 +1,4 @@
-local PARTS = 1048576 -- of a turn
+--- @include "lib/next_in_turn"
 -- What a slice says behind `beside` of the messages in `out`, ids and bodies: see settle. Nothing of what it gives again.
 local function say_given(out, beside, again)
   local count = #out / 2
@@ -10,5 +10,5 @@ local function say_given(out, beside, again)
     return beside
   end
   local left = math.min(d.pending_messages - count, d.message_seq - tonumber(string.match(out[#out - 1], '^(%d+)')))
-  return left > 0 and beside .. '*' .. int(math.ceil(count * PARTS / (count + left))) or beside
+  return left > 0 and beside .. '*' .. int(math.ceil(count * TURN / (count + left))) or beside
 end

@@ -5,7 +5,7 @@
 --- @include "lib/selecting"
 --- @include "lib/weights"
 -- What a consumer gets next, of a queue with `fair_by` above all.
-local TURN = 1048576 -- steps of the turn of a key with weight 1, for one message
+local TURN = 1048576 -- steps of a turn: of a key with weight 1 one message, of a slice without keys all that nobody had
 local MOST_TURN = 1125899906842624
 local MAX_PASSED = 512
 

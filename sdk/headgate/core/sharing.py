@@ -30,7 +30,7 @@ class WindowUsers(Protocol):
 class SharedWindow:
     """A window can be shared by several takers; one that has fetched goes to the end of the line.
 
-    The first in line of slices is the one that came least far in its turns, and where keys have these, it has a part.
+    Of slices the first in line is the one that came least far in its turns. Where keys have these, it gets but a part.
 
     Where a call is late, the others go on without what it may bring, and with the room of what is settled there. If it
     brings something after all that has no room beside theirs, that goes back, untried.
@@ -39,8 +39,8 @@ class SharedWindow:
         total: what they hold, under the window that they share.
         late: those whose call is not answered in time.
         woken: those that were woken for a message, and have not fetched since.
-        in_turn: whether they are slices, of what one had before.
-        of_keys: whether keys take turns there.
+        in_turn: whether they are slices of one destination, by their turns; topics of a pattern have none.
+        of_keys: whether these are turns of keys.
         turn: how far those came that fetch.
         short: those that wait for their part of a rate, which leave the others no more than theirs.
         is_held: whether nothing is fetched yet, for others are to share it first.

@@ -14,14 +14,14 @@ FIRST: Final = 8
 
 
 class Turn(NamedTuple):
-    """A turn is what a fetch brought, as a part of all that takes part at a slice: keys, or what is stored."""
+    """A turn is what a fetch brought, as a part of all that there is at a slice: keys in turn, or what nobody has."""
 
     part: float
     of_keys: bool = True
 
 
 class SliceTurn:
-    """A slice's turn is how far one consumer came with the keys of that slice.
+    """A slice's turn is how far one consumer came there.
 
     Attributes:
         reached: turns that it was given.
