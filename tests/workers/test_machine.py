@@ -106,7 +106,41 @@ def test_a_restart_asked_for_during_one_follows_it() -> None:
     assert machine.roll(2.0) == [Begin(2, 1)]
     assert machine.roll(2.1) == []
     assert machine.listens(2, 3.0) == [Drain(1, others=True)]
-    assert machine.ended(1, 4.0) == [RestartDone(), Begin(3, 1)]
+    assert machine.ended(1, 4.0) == [Begin(3, 1)]
+    assert machine.listens(3, 5.0) == [Drain(2, others=True)]
+    assert machine.ended(2, 6.0) == [RestartDone()]
+
+
+def test_a_restart_asked_for_before_the_first_listens_replaces_it_and_none_that_begins_later() -> None:
+    """Mutant: it is forgotten until one listens, and a certificate that was renewed meanwhile is not read."""
+    machine = WorkerMachine(2, patience=10.0)
+    machine.begin(0.0)
+    assert machine.roll(0.5) == []
+    assert machine.listens(1, 1.0) == [Begin(2, 2), Begin(3, 1)]
+    assert machine.listens(2, 2.0) == []
+    assert machine.listens(3, 2.0) == [Drain(1, others=True)]
+    assert machine.ended(1, 3.0) == [RestartDone()]
+
+
+def test_a_restart_replaces_one_that_began_before_it_and_listens_later() -> None:
+    """Mutant: one that begins anyhow is taken for its own successor."""
+    machine = WorkerMachine(2, patience=10.0)
+    machine.begin(0.0)
+    assert machine.listens(1, 1.0) == [Begin(2, 2)]
+    assert machine.roll(1.5) == [Begin(3, 1)]
+    assert machine.listens(3, 2.0) == [Drain(1, others=True)]
+    assert machine.ended(1, 2.5) == [], "place 2 is to listen first"
+    assert machine.listens(2, 3.0) == [Begin(4, 2)]
+    assert machine.listens(4, 4.0) == [Drain(2, others=True)]
+    assert machine.ended(2, 5.0) == [RestartDone()]
+
+
+def test_a_restart_begins_at_once_where_one_waits_to_begin_again() -> None:
+    """Mutants: what was mended is tried half a minute later; or again without end."""
+    machine = running(2)
+    machine.ended(2, 2.0)
+    assert machine.roll(2.01) == [Begin(3, 2), Begin(4, 1)]
+    assert machine.ended(3, 2.02) == [Replace(3, 2, 2 * FIRST)]
 
 
 def test_one_that_dies_while_its_successor_begins_needs_no_other() -> None:

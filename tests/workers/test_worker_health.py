@@ -1,5 +1,6 @@
 """What counts against a worker: that it is stopped, or could have said something; never that the machine is busy."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -7,6 +8,9 @@ import sys
 
 import pytest
 
+from headgate_coordinator.workers import worker_health
+from headgate_coordinator.workers.supervisor import Supervisor
+from headgate_coordinator.workers.worker import WorkerAssignment
 from headgate_coordinator.workers.worker_health import EVERY, HUNG, STOPPED, ProcessSample, WorkerHealth, glimpse
 from tests.support.waiting import wait_for
 
@@ -66,3 +70,14 @@ def test_what_the_system_says_of_a_process() -> None:
     before = glimpse(os.getpid())
     assert before is not None
     assert before.ran == pytest.approx(sum(os.times()[:2]), abs=0.2)
+
+
+async def test_one_that_hangs_before_it_says_anything_is_given_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: one that begins may be silent for ever, and a rolling restart waits for it as long."""
+    monkeypatch.setattr(worker_health, "HUNG", 3)
+    post = WorkerAssignment(0, "crew", 1, None, None)
+    supervisor = Supervisor([sys.executable, "-c", "import time; time.sleep(600)"], 1, post, 600.0, lambda _: None)
+    assert await asyncio.wait_for(supervisor.run(), 60) == 1
+    assert "does not answer, and is killed" in caplog.text

@@ -108,9 +108,9 @@ class WorkerMachine:
         self._of: dict[int, _Place] = {}
         self._listened = self._stopping = False
         self._to_roll: deque[_Place] = deque()
-        self._rolling: _Place | None = None
-        self._roll_again = False
         self._last = 0
+        self._outdated = 0
+        """The last worker that a rolling restart is to replace."""
 
     @property
     def states(self) -> dict[int, State]:
@@ -153,7 +153,6 @@ class WorkerMachine:
         if worker.state == "starting" and place.one("ready") is not None:
             orders.append(Abandon(number, place.number))
             self._to_roll.clear()
-            self._rolling, self._roll_again = None, False
         elif worker.state != "draining" and place.one("starting") is None:
             if worker.state == "ready" and now - worker.since > STEADY:
                 place.failures = 0
@@ -164,14 +163,13 @@ class WorkerMachine:
         return orders + self._roll_on(now)
 
     def roll(self, now: float) -> list[Order]:
-        """Begin a rolling restart; while one goes on, another one follows it."""
-        if self._stopping or not self._listened:
+        """Replace every worker that there is, one that only begins too: it may have read its files already."""
+        if self._stopping:
             return []
-        if self._rolling is not None:
-            self._roll_again = True
-            return []
-        self._to_roll.extend(self._places)
-        return self._roll_on(now)
+        self._outdated = self._last
+        self._to_roll.extend(place for place in self._places if place not in self._to_roll)
+        again = [self._begin(place, now) for place in self._places if place.again_at is not None]
+        return again + self._roll_on(now)
 
     def stop(self, now: float) -> list[Order]:
         """Have all of them drain."""
@@ -220,18 +218,14 @@ class WorkerMachine:
         return next(one for one in self._of[number].workers if one.number == number)
 
     def _roll_on(self, now: float) -> list[Order]:
-        """Go on with the next place once this one has its new worker alone."""
-        place = self._rolling
-        if place is not None:
-            if place.one("ready") is None or len(place.workers) > 1:
-                return []
-            self._rolling = None
-        if self._to_roll:
-            self._rolling = place = self._to_roll.popleft()
-            return [] if place.one("starting") else [self._begin(place, now)]
-        if place is None:
-            return []
-        if self._roll_again:
-            self._roll_again = False
-            return [RestartDone(), *self.roll(now)]
-        return [RestartDone()]
+        """Go on with the next place once this one has a worker alone that began after the last request."""
+        while self._to_roll:
+            place = self._to_roll[0]
+            if len(place.workers) != 1 or place.workers[0].state != "ready":
+                return []  # it begins, drains, or is to begin again by and by
+            if place.workers[0].number <= self._outdated:
+                return [self._begin(place, now)]
+            self._to_roll.popleft()
+            if not self._to_roll:
+                return [RestartDone()]
+        return []

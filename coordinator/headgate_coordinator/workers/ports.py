@@ -39,6 +39,8 @@ class Port:
         bound = socket.socket(family, kind, protocol)
         self._bound.append(bound)
         _bind(bound, place, shared=True)
+        # It had to get past connections that closed a moment ago; from now on it keeps others off, who look as we did.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         self.number = int(bound.getsockname()[1])
 
     def close(self) -> None:

@@ -177,9 +177,8 @@ class Supervisor:
 
     def _look(self) -> None:
         """Kill each worker that works no more: as it ends, its connections do, and another begins in its place."""
-        for number, worker in self._workers.items():
-            begins = self._machine.states[number] == "starting"  # it says nothing until it has read all its code
-            verdict = worker.watch.look(glimpse(worker.pid), spoke=worker.spoke or begins)
+        for worker in self._workers.values():  # also of one that still reads its code, which takes a second or so
+            verdict = worker.watch.look(glimpse(worker.pid), spoke=worker.spoke)
             worker.spoke = False
             if verdict is not None:
                 _log.error("%s (pid %d) %s, and is killed", worker.name, worker.pid, verdict)
