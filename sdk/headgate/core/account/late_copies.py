@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+COME_WITHIN: Final = 5.0
+"""Seconds after which no copy of a call comes any more: a node is asked again over another connection, and whoever
+carries a call out has given it up by then."""
 STORED_LATER: Final = frozenset({"OK", "STOPPED", "ABOVE", "OVERUSE"})
 """Answers to a batch of which nothing was stored, and of which a late copy of the call may."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate.core.account.calls import Acquire, Call, CountDrops, Create, Credit, Explain, Leave, Publish, Reap, Totals
+from headgate.core.account.late_copies import COME_WITHIN
 from headgate.core.account.ports import Destination, Effects, WaitFailures
 from headgate.core.account.waiters import LONG_PAUSE, Waiters
 from headgate.core.credit import MESSAGES_PER_WINDOW_BYTE, PERMITS_PER_WINDOW_BYTE, CreditLine, Lease
@@ -59,9 +60,9 @@ class Account:
     __slots__ = (
         "_ask_at", "_asked_for", "_claim", "_destination", "_effects", "_ends", "_ensure", "_give_back",
         "_holds_messages", "_idle", "_incarnation", "_messages_per_byte", "_name", "_opened", "_owed",
-        "_pools_asked_at", "_removed", "_session", "_share", "_sweeps", "_used_at", "_used_before", "_uses_seen",
-        "_wanted", "_weighs", "call_since", "consumers", "credit", "exceeded", "last", "lease", "lost_since", "open",
-        "outbox", "recalled", "resumed", "stored_at", "waiters", "weight", "window",
+        "_pools_asked_at", "_quiet_at", "_removed", "_session", "_share", "_sweeps", "_used_at", "_used_before",
+        "_uses_seen", "_wanted", "_weighs", "call_since", "consumers", "credit", "exceeded", "last", "lease",
+        "lost_since", "open", "outbox", "recalled", "resumed", "stored_at", "waiters", "weight", "window",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +83,7 @@ class Account:
         self.credit, self.lease = credit, lease
         self.waiters = Waiters(credit, destination, ends, holds_messages=holds_messages)
         self.outbox = self.waiters.outbox
-        self.window, self.weight, self._weighs = 0, 1, 0
+        self.window, self.weight, self._weighs, self._quiet_at = 0, 1, 0, math.inf
         self.open = self.recalled = self.exceeded = False
         self.last = Credit("NONE")
         self.consumers = 0
@@ -272,7 +273,7 @@ class Account:
         if self._destination.unreported:
             until = min(until, self._destination.report_at)
         if self.consumers and self._idle_since(now):
-            return until  # the consumers keep the lease
+            return min(until, self._quiet_at)  # the consumers keep the lease
         until = min(until, self.lease.renew_at)
         if self.resumed is None and not (outbox.waiting or outbox.spooling):
             until = min(until, max(self._used_at + self._idle, now + BUSY))
@@ -283,10 +284,8 @@ class Account:
 
         The first that applies is made, and each line relies on those before it.
         """
-        while True:
-            call = self._next(now)
-            if call is not True:
-                break
+        while (call := self._next(now)) is True:
+            pass
         if call is not None:
             self.call_since = now
         return call or None
@@ -377,13 +376,10 @@ class Account:
         return Explain(now >= waiters.explain_at) if now >= min(waiters.look_at, waiters.explain_at) else None
 
     def _keep_lease(self, now: float) -> Call | None:
-        if not self.open:
-            return None
-        if self._idle_since(now) and not self.last.place:
+        if self.open and self._idle_since(now) and not self.last.place:
             return self._end_idle(now)
-        if self.last.place or now >= self.lease.renew_at:  # whoever waited may have given up: leave the line to others
-            return self._acquire(now)
-        return None
+        due = self.open and (self.last.place > 0 or now >= self.lease.renew_at)  # it may wait no more: leave the line
+        return self._acquire(now) if due else None
 
     def _idle_since(self, now: float) -> bool:
         if self.resumed is not None:
@@ -395,9 +391,12 @@ class Account:
         return not busy and not waiting and now >= self._used_at + self._idle
 
     def _end_idle(self, now: float) -> Call | None:
-        if self.consumers:
-            if self.credit.in_hand == self.credit.in_hand_m == self._weighs == 0:
-                return None  # the consumers keep the lease
+        if self.consumers:  # they keep the lease
+            quiet = self.credit.in_hand == self.credit.in_hand_m == self._weighs == 0
+            if quiet and now < self._quiet_at:
+                return None
+            # A late copy of an older call may say another weight, and equal totals have no order: say it twice.
+            self._quiet_at = math.inf if quiet else now + COME_WITHIN
             self.credit.give_back(self.credit.in_hand, self.credit.in_hand_m)
             return self._acquire(now, weight=0)
         return self.leave() if self.credit.retire() else None  # unless some was taken this very moment
