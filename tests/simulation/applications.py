@@ -115,7 +115,7 @@ class Application:
                 token = token_in(message.body)
                 self.world.note(self.process.name, "receives", token)
                 self.oracle.receives(token, self.session.id)
-                await asyncio.sleep(self.chance.uniform(0.0, 1.5 if self.site else 0.3))
+                await asyncio.sleep(self.chance.uniform(0.0, self.history.takes))
                 if self.history.scene.rule == "ticket" and not self.history.ends and self.chance.random() < FOLLOWS:
                     await self.job(Event(0.0, "send", much=self.chance.choice((30, 60))), next(self.history.more))
                 if self.chance.random() < 0.15:

@@ -216,7 +216,7 @@ MUTANTS: Final = (
         script=_in("rate_lend", ("left = left - has - (", "left = left - (")),
     ),
     Mutant(
-        "a slice itself gives back what it has in hand of a rate", "P8", 6, scene="rates of a cluster",
+        "a slice itself gives back what it has in hand of a rate", "P8", 16, scene="rates of a cluster",
         client=_speaks_for_slices,
     ),
     Mutant(
@@ -253,5 +253,9 @@ MUTANTS: Final = (
     Mutant(
         "a pool of slices lends one ticket", "P1", 6, scene="tickets of a cluster",
         script=_in("pool", ("lacks <= p.limit and p.granted <= p.limit and", "lacks <= p.limit and")),
+    ),
+    Mutant(
+        "slices are fetched from as much as they have", "P7", 2, scene="parts of a cluster",
+        script=_everywhere("return left > 0 and beside", "return false and beside"),
     ),
 )  # fmt: skip
