@@ -15,7 +15,7 @@ import pytest
 
 import headgate
 from headgate.redis.keys import Address
-from tests.links.chaos import SOURCE_LIMIT, TARGET_LIMIT, Breeder, Load, at_rest, look
+from tests.links.chaos import SOURCE_LIMIT, TARGET_LIMIT, WITHIN, Breeder, Load, at_rest, look
 from tests.links.worker_process import LINK, MOMENTS, POISONED, STEPS, Plan
 from tests.support.extent import WHOLE, for_long
 from tests.support.servers import RedisServer, two_servers
@@ -85,7 +85,7 @@ async def massacre(
                     load.watch()
                     return breeder.lasts.is_set()
 
-                await wait_until(done, timeout=max(kills, 250), description=f"{kills} kills")
+                await wait_until(done, timeout=max(kills, WITHIN), description=f"{kills} kills")
             await load.drained()
         await at_rest(here)  # the last one still lets go of what the target has
         for breeder in breeders:
