@@ -4,6 +4,7 @@ import pytest
 
 import headgate
 from headgate.core.deadlock import Deadlock, Party, Step
+from headgate.policy import loads
 from headgate.redis.keys import Address
 from headgate.redis.stores.notes import NoteStore
 from headgate_coordinator.fleet.node_facts import Counters
@@ -148,6 +149,8 @@ def test_a_loss_is_shown_until_it_is_acknowledged(page: Browser, site: Site, wid
 
 async def _share(client: headgate.Client) -> None:
     await client.set_pool("memory", limit="4KB")
+    over_sites = 'site_name = "here"\n[[pool]]\nname = "tenant"\nlimit = "4KB"\nsites = { rome = "1KB" }\n'
+    await client.apply_policy(loads(over_sites))
     await client.apply("orders", pools="memory")
     await client.apply("mail", pools="memory")
     await client.apply("calls", kind="gate", limit=8)
@@ -164,6 +167,9 @@ def test_pools_show_who_holds_them_and_a_gate_counts_without_a_unit(page: Browse
     for words in ("memory", "used", "lent of 3.91", "75 %", "orders 3.91"):
         assert words in pool, pool
     page.wait("Math.abs(parseFloat(document.querySelector('#pools .pending').style.width) - 75) < 1")
+    for words in ("· 1 member", "never heard of, cut off"):
+        assert words in page.run("return document.querySelector('#pools').textContent")
+    assert page.wait(TEXT, "#pools .tag.warn:last-child") == "cut off"
     assert page.wait(TEXT, "tr[data-name=calls] .amount") == "0 + 0 of 8"
     assert page.run("return document.documentElement.scrollWidth") <= width, "nothing is cut off"
     picture(page, f"pools-{width}")

@@ -103,8 +103,8 @@ OF_POOLS: Final[Table[Callable[[PoolState], float | None]]] = _table(
     ("granted_bytes", "gauge", "Bytes that destinations hold as slices of a pool, used or not.",
      lambda one: one.granted),
     ("limit_bytes", "gauge", "Most that may be granted; absent when unlimited.", lambda one: one.limit),
-    ("members", "gauge", "Destinations that hold a slice of a pool.", lambda one: one.members),
-    ("waiting_destinations", "gauge", "Destinations in line for more of it.", lambda one: one.waiting),
+    ("members", "gauge", "Destinations and sites that hold a slice of a pool.", lambda one: one.members),
+    ("waiting_destinations", "gauge", "Destinations and sites in line for more of it.", lambda one: one.waiting),
 )  # fmt: skip
 """Of each pool."""
 OF_SITES: Final[Table[Callable[[SitePart], float | None]]] = _table(

@@ -128,5 +128,6 @@ def _sites(facts: NamespaceFacts) -> Iterator[Finding]:
                     f"{REACH}; where it is gone for good: headgate pool forget-site {pool.name} {one.site} --gone",
                 ))  # fmt: skip
     if facts.pools and not wrong:
-        yield Finding("sites", "ok", f"{len(facts.pools)} pools over sites, all of which are heard of")
+        pools = "1 pool" if len(facts.pools) == 1 else f"{len(facts.pools)} pools"
+        yield Finding("sites", "ok", f"{pools} over sites, and all sites are heard of")
     yield from wrong

@@ -90,7 +90,7 @@ class PoolPart:
         silent = "never heard of, " if self.heard is None else f"cut off for {self.heard:.0f} s, "
         if self.stranded or self.trouble:
             why = f"for {self.trouble}, " if self.trouble else ""
-            state = f"; {silent if self.stranded else ''}{why}so no more can be had"
+            state = f"; {silent if self.stranded else 'stuck, '}{why}so no more can be had"
         return f"a part of pool {self.pool} at site {self.site}, which lent {self.held} bytes{most}{state}"
 
 

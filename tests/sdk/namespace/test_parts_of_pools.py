@@ -40,7 +40,7 @@ def test_why_no_more_is_had_is_told_before_the_site_counts_as_cut_off() -> None:
     part = part_now(fields(trouble="code=twin of=paris/orders"), NOW)
     assert not part.stranded
     assert (part.trouble, part.remedy) == TROUBLES["twin"]
-    assert "600 bytes of at most 800; for another deployment has this site's name, so no more" in str(part)
+    assert "600 bytes of at most 800; stuck, for another deployment has this site's name, so no more" in str(part)
 
 
 def test_a_reason_that_is_not_known_here_is_not_shown_as_it_stands() -> None:

@@ -49,7 +49,7 @@ class Pool(Answer):
     granted: int = Field(description="bytes that destinations hold as slices, used or not")
     used: int = Field(description="bytes pending and leased at these destinations")
     full: float | None = Field(description="share of the limit in use; 1.0 is all of it; null: no limit")
-    members: int = Field(description="destinations that hold a slice")
+    members: int = Field(description="destinations and sites that hold a slice")
     holders: list[PoolHolder] = Field(description="those that hold most, at most five")
     waiting: int = Field(description="destinations in line for more")
     percent: str = Field(description="where the limit comes from; empty: it is absolute")

@@ -30,12 +30,13 @@ function make() {
   return made;
 }
 
-function fill(made, one, { waiting, used, lent, words, facts, holders = "" }) {
+function fill(made, one, { waiting, used, lent, words, facts, holders = "", isCut = false }) {
   const [first, meter, line, last] = made.children;
   say(first.children[0], one.name);
   const tags = [
     ...(one.waiting ? [[`${waiting} waiting`, "bad"]] : []),
     ...(one.learning ? [["learning", "warn"]] : []),
+    ...(isCut ? [["cut off", "warn"]] : []),
   ];
   if (first.children[1].textContent !== tags.map(([text]) => text).join("")) {
     first.children[1].replaceChildren(...tags.map(([text, kind]) => element("span", `tag ${kind}`, text)));

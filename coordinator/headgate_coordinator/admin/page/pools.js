@@ -5,13 +5,14 @@ import { bytes, things } from "./words.js";
 
 export function showPools(pools) {
   showMeters("pools", pools, (one) => ({
-    waiting: things(one.waiting, "destination"),
+    waiting: things(one.waiting, "member"),
+    isCut: [one.part_of, ...one.sites].some((part) => part?.stranded),
     used: one.used,
     lent: Math.max(0, one.granted - one.used),
     words: ["used", "lent and not used"],
     facts: [
       one.full === null ? "" : `${Math.round(100 * one.full)} %`,
-      things(one.members, "destination"), one.reserve ? `${bytes(one.reserve)} in reserve` : "", one.percent,
+      things(one.members, "member"), one.reserve ? `${bytes(one.reserve)} in reserve` : "", one.percent,
     ],
     holders: [
       one.part_of ? partOf(one.part_of) : "", ...one.sites.map(partAt),
