@@ -346,6 +346,9 @@ async def test_another_namespace_than_the_node_s_is_refused(node: Node) -> None:
             await client.explain("orders")
         with pytest.raises(AccessDenied):
             await client.destinations()
+        hint = f"serves namespace '{node.client.namespace}', not 'not-this-one'; connect with namespace="
+        with pytest.raises(AccessDenied, match=hint):  # the policy is what a session reads first of all
+            await client.session("shop").producer("orders")
 
 
 def test_no_user_owns_the_sessions_of_another() -> None:

@@ -62,6 +62,7 @@ _CHANNEL: Final = re.compile(
     rf"hg:\{{([a-z0-9-]+)(?:(/[A-Za-z0-9._~%-]+)\}}(?:{BY_KEY})?|\}}):wake(?::([A-Za-z0-9_~-]*))?"
 )
 _FIGURES: Final = frozenset(STORE_FIELDS)
+_OF_NAMESPACE: Final = re.compile(r"hg:\{([a-z0-9-]{1,63})[/}]")
 _STAND_IN: Final = re.compile(rf"{PLACEHOLDER}[0-9a-f]{{16}}")
 
 
@@ -140,11 +141,15 @@ class Authorizer:
         if not isinstance(key, bytes | str):
             raise InvalidValue("a key is text")
         place = place_of(key if isinstance(key, bytes) else key.encode("utf-8", "replace"))
-        if isinstance(place, str):
-            if place not in self._keys():
-                raise self._denied(f"{place[:80]!r} is not a key of {self.namespace!r}, the namespace served here")
-        elif place.namespace != self.namespace:
-            raise self._denied(f"the node serves namespace {self.namespace!r}, not {place.namespace!r}")
+        if not isinstance(place, str):
+            other = place.namespace
+        elif place in self._keys():
+            return place
+        elif not (named := _OF_NAMESPACE.match(place)) or (other := named[1]) == self.namespace:
+            raise self._denied(f"{place[:80]!r} is not a key of {self.namespace!r}, the namespace served here")
+        if other != self.namespace:
+            served = f"the node serves namespace {self.namespace!r}, not {other!r}"
+            raise AccessDenied(f"{served}; connect with namespace={self.namespace!r}", user=self.user)
         return place
 
     def _keys(self) -> tuple[str, ...]:
