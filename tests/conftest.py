@@ -20,7 +20,7 @@ import hypothesis
 import pytest
 
 from headgate.amqp import remote
-from headgate.redis import connection, connection_options, server
+from headgate.redis import call_line, connection, connection_options, server
 from headgate.session import destinations
 from headgate_coordinator.service.garbage import YOUNG
 from tests.links.sites import SiteOf, three_sites_of
@@ -170,8 +170,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have clients wait half a minute for each answer and greeting, two for an opening: others may keep Redis."""
     for module in (connection_options, server, remote):
         monkeypatch.setattr(module, "CONNECT_TIMEOUT", 30.0)
-    monkeypatch.setattr(connection, "CALL_TIMEOUT", 30.0)
-    monkeypatch.setattr(server, "CALL_TIMEOUT", 30.0)
+    for module in (call_line, connection, server):
+        monkeypatch.setattr(module, "CALL_TIMEOUT", 30.0)
     monkeypatch.setattr(destinations, "OPEN_WITHIN", 120.0)
     monkeypatch.setattr(remote.NodeBackend._ask, "__kwdefaults__", {"within": 30.0})
 

@@ -1,12 +1,14 @@
 """Destinations as this client knows them: made as the policy says, kept to it, and made again as they were if lost."""
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
+from weakref import WeakValueDictionary
 
+from headgate._util.batches import in_batches
+from headgate._util.shared_answer import SharedAnswer
 from headgate.core.limits.slices import pools_of
 from headgate.core.limits.spread import SPREAD
 from headgate.core.names import is_slice, slice_name
@@ -70,6 +72,7 @@ class Registry:
         self.may_make: Callable[[str], bool] = lambda _: True
         """Whether a destination of that name may be made where there is none; for brokers with names of their own."""
         self._followers: dict[str, tuple[Listener, list[Follower]]] = {}
+        self._ensured = WeakValueDictionary[tuple[object, ...], SharedAnswer[str]]()
 
     def fields(self, address: Address) -> Mapping[str, str]:
         """Return the settings in force, as last read and as the state spells them; nothing when it is not known."""
@@ -91,6 +94,12 @@ class Registry:
             UnknownDestination: nothing limits it, and so it is not to be made.
             CoordinatorUnavailable: Redis does not answer.
         """
+        shared = self._ensured.setdefault((address.key, kinds, recover, *otherwise.items()), SharedAnswer())
+        return await shared.ask(partial(self._ensure, address, kinds, otherwise, recover=recover))
+
+    async def _ensure(
+        self, address: Address, kinds: tuple[str, ...], otherwise: Mapping[str, str], *, recover: bool
+    ) -> str:
         policy = await self.policies.current()
         if not self.may_make(address.shown) and not await self._read(address, "kind"):
             raise PolicyError(f"{address.name!r} is gone, and may not be made again")
@@ -368,18 +377,8 @@ class Registry:
 
     async def _each(self, keys: Sequence[str], work: Callable[[Sequence[Address]], Awaitable[None]]) -> None:
         """Do the work for destinations, by key, a batch at a time and a few batches at once."""
-        batches = iter([keys[at : at + BATCH] for at in range(0, len(keys), BATCH)])
-
-        async def worker() -> None:
-            for batch in batches:
-                await work([Address.of(*parsed) for key in batch if (parsed := parse_key(key))])
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(IN_FLIGHT):
-                    group.create_task(worker())
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
+        known = [Address.of(*parsed) for key in keys if (parsed := parse_key(key))]
+        await in_batches(work, known, BATCH, IN_FLIGHT)
 
     def _doubt(self, address: Address, _: object = None) -> None:
         """Read a destination's settings again: a hint says so, or a failover may have taken back what was set last."""

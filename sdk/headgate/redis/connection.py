@@ -12,6 +12,7 @@ import redis.exceptions as rx
 from redis.asyncio.connection import AbstractConnection
 
 from headgate.errors import CoordinatorUnavailable
+from headgate.redis.call_line import CALL_TIMEOUT, LineTimeoutError, PlaceInLine
 from headgate.redis.connection_options import widen
 from headgate.redis.functions import Functions, reply_of
 from headgate.redis.scripts import Script, function_of, script
@@ -19,8 +20,6 @@ from headgate.redis.text.info import facts_in, run_of
 
 _pack: Final[Any] = hiredis.pack_command  # in C, unlike redis-py's; its stub knows tuples of one only
 MIN_VERSION: Final = (6, 2)
-CALL_TIMEOUT: Final = 2.0
-"""Seconds that a call may take before its connection is given up; its turn at a connection may take as long."""
 MAX_CONNECTIONS: Final = 64
 SURE_FOR: Final = 0.2
 """Seconds without a call after which a connection is asked whether its server is still the run that it was: a shorter
@@ -300,17 +299,14 @@ class ServerConnections:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
-        """Yield a connection for one call; one whose reply did not come whole is not used again.
-
-        The timeout is ours: redis-py's own can swallow a cancellation on Python 3.11 (asyncio.wait_for).
-        """
-        patience = asyncio.timeout(CALL_TIMEOUT)
+        """Yield a connection for one call, in its turn; one whose reply did not come whole is not used again."""
+        patience = asyncio.timeout(None if self._room.locked() else CALL_TIMEOUT)
         self._under_way[patience] = None
-        busy = self._room.locked()
+        place = PlaceInLine(patience, lambda: self.answered) if patience.when() is None else None
         try:
             async with patience, self._room:
-                if busy and patience not in self._ended:  # it waited for its turn, and that is no fault of the server
-                    patience.reschedule(asyncio.get_running_loop().time() + CALL_TIMEOUT)
+                if place:
+                    place.go()
                 connection = await self.take()
                 whole = False
                 try:
@@ -332,10 +328,14 @@ class ServerConnections:
         except (TimeoutError, rx.TimeoutError):
             if patience in self._ended:
                 raise rx.ConnectionError("another server is in charge now") from None
+            if place and place.too_long:
+                raise LineTimeoutError from None
             if self._judge:
                 self._judge.unanswered()
             raise
         finally:
+            if place:
+                place.leave()
             del self._under_way[patience]
             self._ended.discard(patience)
 
@@ -385,7 +385,7 @@ class ServerConnections:
         """End what is under way, and close all connections: another server is in charge."""
         now = asyncio.get_running_loop().time()
         for patience in self._under_way:
-            if (when := patience.when()) is not None and when > now and not patience.expired():
+            if ((when := patience.when()) is None or when > now) and not patience.expired():
                 self._ended.add(patience)
                 patience.reschedule(now)
         await self.drop()

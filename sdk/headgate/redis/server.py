@@ -20,7 +20,8 @@ from headgate._util.forks import FORKED, watch
 from headgate._util.tasks import stop
 from headgate.core.durability import Durability, WriteProgress
 from headgate.errors import Closed, CoordinatorUnavailable, InvalidValue
-from headgate.redis.connection import CALL_TIMEOUT, Dial, ServerConnections, TooFewReplicasError
+from headgate.redis.call_line import CALL_TIMEOUT
+from headgate.redis.connection import Dial, ServerConnections, TooFewReplicasError
 from headgate.redis.connection_options import (
     CONNECT_TIMEOUT,
     SecureConnection,

@@ -5,7 +5,8 @@ from typing import Final
 import redis.exceptions as rx
 
 from headgate.errors import AccessDenied, CoordinatorUnavailable, DestinationDamaged, HeadgateError
-from headgate.redis.connection import CALL_TIMEOUT, TooFewReplicasError
+from headgate.redis.call_line import CALL_TIMEOUT, LINE_TIMEOUT, LineTimeoutError
+from headgate.redis.connection import TooFewReplicasError
 from headgate.redis.url import RedisUrl
 
 _ANSWERS: Final = (rx.ResponseError, rx.BusyLoadingError)
@@ -29,6 +30,9 @@ def translated(url: RedisUrl, error: Exception, node: str = "") -> HeadgateError
     if isinstance(error, rx.TryAgainError):
         text = f"{url} is moving a slot: its keys are served once all are at one server"
         return CoordinatorUnavailable(f"{text}; `redis-cli --cluster fix` ends a move that was left", answered=True)
+    if isinstance(error, LineTimeoutError):
+        text = f"{url} answers, but this process had too many calls before this one for {LINE_TIMEOUT:g} s"
+        return CoordinatorUnavailable(f"{text}; make fewer at a time, or spread them over processes", answered=True)
     if isinstance(error, TimeoutError | rx.TimeoutError):
         who = f"{node} of {url}" if node else url
         return CoordinatorUnavailable(f"{who} did not answer within {CALL_TIMEOUT} s")

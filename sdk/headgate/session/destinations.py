@@ -116,7 +116,8 @@ class SessionDestinations:
             if isinstance(error, HeadgateError):
                 raise
             raise CoordinatorUnavailable(
-                f"{destination!r} was not opened within {OPEN_WITHIN:g} s: Redis does not answer, or too slowly"
+                f"{destination!r} was not opened within {OPEN_WITHIN:g} s: Redis does not answer, or too slowly "
+                "for all that this process opens at a time"
             ) from None
 
     def ensure(self, address: Address, kinds: tuple[str, ...]) -> Ensure:
