@@ -232,8 +232,8 @@ class LinkWorker:
         for entry in call.entries:
             if self._tracing is None or not isinstance(entry, Put) or entry.seq > mark:
                 continue
-            if span := self._tracing.hop("forward", self.source.address.name, entry.body, began):
-                span.set("headgate.target", self.target.address.name)
+            if span := self._tracing.hop("forward", self.source.address.shown, entry.body, began):
+                span.set("headgate.target", self.target.address.shown)
                 span.end()
 
     async def _copy(self, call: Copy) -> Committed:

@@ -114,7 +114,7 @@ class DeadLetters:
         attempts, name = fields.get("max_attempts"), fields.get("dead_letter")
         self._epoch = fields.get("epoch", "")
         self.max_attempts = int(attempts) if attempts else None
-        self.target = Address.of(self._source.namespace, name) if name and name != self._source.name else None
+        self.target = Address.of(self._source.namespace, name) if name and name != self._source.shown else None
 
     def is_dead(self, attempts: int) -> bool:
         """Return whether that many failed attempts are too many."""
@@ -124,7 +124,7 @@ class DeadLetters:
         """Put a message in line."""
         self._line.append(dead)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._work(), name=f"headgate dead letters of {self._source.name}")
+            self._task = asyncio.create_task(self._work(), name=f"headgate dead letters of {self._source.shown}")
 
     async def close(self) -> None:
         """Stop; what is still in line stays where it was delivered."""
@@ -156,7 +156,7 @@ class DeadLetters:
         """Say once why a message cannot get out; it is tried again, for an operator may see to it."""
         if dead.trouble != str(error):
             dead.trouble = str(error)
-            _log.error("message %s of %r is held: %s", dead.message.id, self._source.name, error)
+            _log.error("message %s of %r is held: %s", dead.message.id, self._source.shown, error)
         if dead.caller is not None and not dead.caller.done():
             dead.caller.set_exception(error)
             dead.caller.exception()  # whoever waits may have gone
@@ -168,7 +168,7 @@ class DeadLetters:
         target = self.target
         if target is None:
             return  # the setting was taken away meanwhile
-        stored = _labelled(dead, self._source.name)
+        stored = _labelled(dead, self._source.shown)
         identity = f"{self._source.key} {self._epoch} {self._subscription} {dead.message.id}"
         account = Account(self._session(identity), inc=1, epoch=0, weight=0,
                           need=len(stored), need_m=1, want=len(stored), want_m=1)  # fmt: skip
@@ -201,7 +201,7 @@ class DeadLetters:
             if answer.code in ("OK", "DUPLICATE"):
                 _log.warning(
                     "message %s of %r is dead (%s); it is message %d of %r now",
-                    message.id, self._source.name, dead.reason, answer.first, name,
+                    message.id, self._source.shown, dead.reason, answer.first, name,
                 )  # fmt: skip
                 return True
             if answer.code == "UNKNOWN":
@@ -212,7 +212,7 @@ class DeadLetters:
                 await asyncio.sleep(POLL)
             paid = await self._pay(place, account)
             if paid == "dropped":
-                _log.warning("message %s of %r is dead (%s), and dropped: %r is full", message.id, self._source.name,
+                _log.warning("message %s of %r is dead (%s), and dropped: %r is full", message.id, self._source.shown,
                              dead.reason, name)  # fmt: skip
                 return True
             if paid == "elsewhere":

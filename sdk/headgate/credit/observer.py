@@ -123,7 +123,7 @@ class Observer:
     def _cannot_judge(self) -> None:
         _log.warning(
             "selectors of subscriptions of %r take too long to be judged as messages are stored; receivers judge alone",
-            self._address.name,
+            self._address.shown,
         )
 
     def keys(self, batch: Batch) -> str:

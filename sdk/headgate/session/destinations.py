@@ -296,7 +296,7 @@ class SessionDestinations:
     def _writer(self, account: CreditAccount) -> Writer | NodeWriter | None:
         if not self.context.spooling.reaches:
             there = self.context.store.server.spools
-            return NodeWriter(account.address.name, account.outbox, account.stir) if there else None
+            return NodeWriter(account.address.shown, account.outbox, account.stir) if there else None
         spools, sweeper = self.context.spooling.spools, self.context.spooling.sweeper
         return Writer(
             spools, sweeper, self.quota, account.address, account.outbox, account.stir, account.seek, account.steps

@@ -93,7 +93,7 @@ class Writer(OverflowWriter):
     def seek(self) -> None:
         """Begin to write those that wait, unless that is under way."""
         if (self._task is None or self._task.done()) and not self._outbox.spooling and self.prepared is None:
-            self._task = asyncio.create_task(self._write(), name=f"headgate spool {self._address.name}")
+            self._task = asyncio.create_task(self._write(), name=f"headgate spool {self._address.shown}")
             self._task.add_done_callback(self._done)
 
     def take(self) -> WrittenSegment:
@@ -248,7 +248,7 @@ class Writer(OverflowWriter):
         except MessageTooLarge as error:
             head = self._outbox.head()
             if head is not None and head.size == size:
-                head.done.set_exception(MessageTooLarge(self._address.name, head.size, error.limit))
+                head.done.set_exception(MessageTooLarge(self._address.shown, head.size, error.limit))
                 head.done.exception()
                 return False
             raise

@@ -246,3 +246,36 @@ async def test_closing_gives_back_what_is_not_stored_there_yet(client: headgate.
         other = await session.consumer("orders")
         await (await receive(other)).accept(confirm=True)
     assert await pending(client, "orders") == 0
+
+
+async def dead_at_slices(client: headgate.Client, consumer: headgate.Consumer) -> list[str]:
+    """Send a message to each slice, and reject each that comes; returns where they came from."""
+    for number in range(3):
+        async with client.session(f"in{number}") as session:
+            await (await session.producer("orders")).send("bad")
+    came = [await receive(consumer) for _ in range(3)]
+    for message in came:
+        await message.reject(confirm=True)
+    assert len({message.id.partition(":")[0] for message in came if ":" in message.id}) == 2
+    return [message.id for message in came]
+
+
+async def test_a_dead_letter_of_a_slice_says_the_name_that_anybody_may_send_to(
+    client: headgate.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever sends it back where it came from would be refused. Mutant: it says the slice."""
+    await client.apply("orders", kind="queue", dead_letter="dead", slices=3)
+    async with client.session("s") as session:
+        sent = await dead_at_slices(client, await session.consumer("orders"))
+        dead = await drain(await session.consumer("dead"), 3)
+    assert {message.headers["headgate-dead-from"] for message in dead} == {"orders"}
+    assert sorted(str(message.headers["headgate-dead-id"]) for message in dead) == sorted(sent)
+    assert "#" not in caplog.text
+
+
+async def test_no_slice_of_a_queue_has_the_queue_as_its_dead_letters(client: headgate.Client) -> None:
+    """Else what is rejected at a slice comes again for ever, by the first one. Mutant: a slice is another queue."""
+    await client.apply("orders", kind="queue", dead_letter="orders", slices=3)
+    async with client.session("s") as session:
+        await dead_at_slices(client, await session.consumer("orders"))
+        assert (await client.recount("orders")).counted[:2] == (0, 0)

@@ -219,3 +219,16 @@ async def test_what_each_slice_would_keep_alone_of_a_store_is_refused(
     await spooling(client, tmp_path, **settings)
     with pytest.raises(PolicyError, match=f"store beside slices .*{named}"):
         await client.apply("orders", slices=SLICES)
+
+
+async def test_a_message_larger_than_the_store_is_refused_by_the_name_of_its_queue(
+    client: headgate.Client, tmp_path: Path
+) -> None:
+    """Nobody knows the slice that it was for. Mutant: `Writer` names its slice."""
+    await client.set_store("disk", tmp_path.as_uri(), limit=50_000)
+    await client.apply("orders", kind="queue", limit="8KiB", when_full="spool", store="disk", slices=SLICES)
+    for number in range(2):
+        async with client.session(f"s{number}") as session:
+            producer = await session.producer("orders")
+            with pytest.raises(headgate.MessageTooLarge, match="'orders'"):
+                await producer.send(bytes(60_000), timeout=GUARD)
