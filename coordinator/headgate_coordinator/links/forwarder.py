@@ -393,4 +393,6 @@ class Forwarder:
                 item.copied = item.copied or item.entry.seq == call.entry.seq
             return
         self._rest_target(now, answer.again_ms / 1000)
-        self.trouble = Trouble.of("dead-letters", answer.code)
+        full, size = "has no room", len(call.entry.body)
+        texts = {"OK": full, "NOCREDIT": full, "TOO_LARGE": f"never has room for {size} bytes: raise its limit"}
+        self.trouble = Trouble.of("dead-letters", texts.get(answer.code, f"answers {answer.code}"))

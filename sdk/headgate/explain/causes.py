@@ -258,13 +258,14 @@ def _shortage(facts: DestinationFacts, cause: Cause, text: str, limit: Limit, ne
         "slow-subscription": "consume that subscription, or remove it, ",
     }.get(cause, "")
     verb = "release" if cause in ("leased", "holder-lost") else "settle"
+    unserved = cause == "slow-subscription" and not facts.backlogs[0].consumers  # the pace was that of others
     return Reason(
         cause,
         text,
         limit,
         limit.rule,
         f"{first}{verb} {_amount(facts, short, limit.unit)}, or raise {field} to {total}",
-        None if cause in ("leased", "no-consumer", "all-paused") else _soon(facts, limit, short),
+        None if cause in ("leased", "no-consumer", "all-paused") or unserved else _soon(facts, limit, short),
         settle=short,
         raise_to=total,
     )

@@ -10,6 +10,7 @@ from headgate.core.links.calls import (
     Call,
     Commit,
     Committed,
+    Copy,
     Entry,
     Fetch,
     Open,
@@ -182,6 +183,23 @@ def test_a_head_that_never_fits_goes_to_the_dead_letters_once_and_the_rest_passe
         links.run({number: fault})
         assert links.target.log == [bodies[0], bodies[2]]
         assert links.dead.log == [bodies[1]]
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("NOCREDIT", "has no room"),
+        ("TOO_LARGE", "never has room for 300 bytes: raise its limit"),
+        ("KIND", "answers KIND"),
+    ],
+)
+def test_a_dead_letter_destination_that_takes_nothing_is_named_in_words(code: str, says: str) -> None:
+    links = sent(Links(), [b"b" * 300])
+    worker = Forwarder(links.how)
+    for _ in range(20):
+        for call in worker.calls(0):
+            worker.hear(call, Committed(code) if isinstance(call, Copy) else links.answer(call), 0)
+    assert worker.trouble == ("dead-letters", f"the dead-letter destination {says}")
 
 
 def test_without_dead_letters_it_stops_there_and_says_so() -> None:

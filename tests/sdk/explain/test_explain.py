@@ -401,3 +401,26 @@ async def test_a_served_line_is_open_again(client: headgate.Client, other: headg
         await drain(consumer, 2)
         await later
     assert (await client.explain("full")).cause == "open"
+
+
+async def test_no_end_is_foretold_where_the_subscription_that_holds_a_topic_has_no_consumer(
+    client: headgate.Client,
+) -> None:
+    """Mutant: it is full for so long as the pace says at which others settled."""
+    await client.apply("full", kind="topic", limit=1000)
+    async with client.session("s") as session, client.session("d") as other:
+        fast = await session.consumer("full", subscription="mail")
+        slow = await other.consumer("full", subscription="audit", durable=True)
+        producer = await session.producer("full", window=1000)
+        for _ in range(3):
+            await producer.send(b"x" * 100)
+            await asyncio.gather(drain(fast, 1), drain(slow, 1))
+        await slow.close()
+        for _ in range(2):
+            await producer.send(b"x" * 480)
+        await drain(fast, 2)
+        later = asyncio.ensure_future(producer.send(b"x" * 200, timeout=GUARD))
+        await wait_until(lambda: waiting(client, "full"))
+        told = await client.explain("full")
+        assert (told.cause, told.unblocks_in) == ("slow-subscription", None)
+        later.cancel()

@@ -14,7 +14,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "source": "the source answers {}",
     "target": "the target answers {}",
     "topic": "the topic answers {}",
-    "dead-letters": "the dead-letter destination answers {}",
+    "dead-letters": "the dead-letter destination {}",
     "undeliverable": "message {}, and there are no dead letters",
     "slow-end": "one of its ends does not answer in time",
     "error": "{}",
