@@ -21,6 +21,8 @@ from headgate.units import parse_limit, parse_size
 TOP: Final = 5
 """How many destinations that hold most of a pool its state names."""
 FIELDS: Final = ("limit_bytes", "percent", "total_bytes", "reserve_bytes", "part_of", "sites", "leasts")
+NEWER: Final = frozenset({"leasts", "resume_bytes"})
+"""Fields whose names older nodes refuse: a call names them only where they are set, or to be taken away."""
 
 
 class NewerPolicyError(PolicyError):
@@ -170,7 +172,9 @@ def _given(pools: Pools, name: str) -> PoolAddress:
 
 
 async def _set(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> None:
-    code, epoch, learning, served = await pools.store.set(pool, fields)
+    known = await pools.store.fields(pool)
+    named = {field: value for field, value in fields.items() if value or field not in NEWER or field in known}
+    code, epoch, learning, served = await pools.store.set(pool, named)
     if code == "OLD":
         raise NewerPolicyError(f"pool {pool.name!r} has a newer policy version")
     await pools.remember(pool)

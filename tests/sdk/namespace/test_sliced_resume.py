@@ -1,14 +1,16 @@
 """Over slices, too, nobody is served once a queue was full until all that is pending is down to `resume_at`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import headgate
 from headgate import DestinationFull, PolicyError
+from headgate.namespace.pool_limits import NEWER
 from headgate.redis.keys import PoolAddress
 from headgate.redis.stores.pools import PoolStore, is_odd
 from tests.sdk.crew import Crew
@@ -240,3 +242,26 @@ async def test_killed_senders_keep_nobody_waiting(cluster: headgate.Client, clus
     await cluster.purge("orders")
     async with cluster.session("late") as late:
         await (await late.producer("orders")).send(ONE, timeout=GUARD)
+
+
+async def test_what_older_nodes_refuse_is_named_only_where_it_is_set_or_taken_away(client: headgate.Client) -> None:
+    """Mutant: a client behind a node that knows no `resume_at` has none of its slices' pools set, whatever it uses."""
+    named: set[str] = set()
+    put = PoolStore.set
+
+    async def seen(self: PoolStore, pool: PoolAddress, settings: Mapping[str, str], **more: Any) -> Any:
+        named.update(NEWER & set(settings))
+        return await put(self, pool, settings, **more)
+
+    async def use(**settings: Any) -> set[str]:
+        named.clear()
+        await client.apply("orders", kind="queue", limit=LIMIT, slices=SLICES, **settings)
+        await (await client.session("a").producer("orders")).close()
+        return named
+
+    with patch.object(PoolStore, "set", seen):
+        await client.set_pool("memory", limit=1000)
+        assert named == set()
+        assert await use() == set()
+        assert await use(resume_at="50%") == {"resume_bytes"}
+        assert await use(resume_at="default") == {"resume_bytes"}
