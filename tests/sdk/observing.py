@@ -11,6 +11,7 @@ import redis
 import headgate
 from headgate.consuming.feed import Feed
 from headgate.consuming.slices import Slices
+from headgate.consuming.wildcard import PatternFeeds
 from headgate.core.outbox import Outgoing
 from headgate.message import decode, encode
 from headgate.redis.keys import Address
@@ -117,6 +118,15 @@ def feed_of(consumer: headgate.Consumer) -> Feed:
         feed = feed.first
     assert isinstance(feed, Feed)
     return feed
+
+
+def feeds_of(consumer: headgate.Consumer) -> list[Feed]:
+    """Return what fetches for a consumer, of each slice or topic."""
+    supply = consumer._supply
+    if isinstance(supply, Slices):
+        return supply.feeds
+    assert isinstance(supply, PatternFeeds)
+    return list(supply.feeds.values())
 
 
 async def take_turns(

@@ -54,6 +54,7 @@ class Feed:
         settlements: what it delivered, until that is settled.
         steps: callbacks after each call.
         has_begun: whether it was attached, and fetches since then.
+        received_before: how often a message had been asked for here when others wanted what it held.
         is_slow: whether it settles too little of what there is for it, by the destination's rules.
         lost_since: the time of the loop since when Redis does not answer; None while it does.
         on_end: called with the error with which it ends.
@@ -61,10 +62,10 @@ class Feed:
     """
 
     __slots__ = (
-        "__weakref__", "_attached_paused", "_lent", "_loop", "_owner", "_recall", "_received_before", "_removed",
-        "_running", "_sink", "_store", "_strays", "_task", "_tracing", "_wake", "_wake_ups", "address", "durable",
-        "has_begun", "is_slow", "lost_since", "machine", "number", "on_end", "on_slow", "session", "settlements",
-        "steps", "subscription", "terms",
+        "__weakref__", "_attached_paused", "_lent", "_loop", "_owner", "_recall", "_removed", "_running", "_sink",
+        "_store", "_strays", "_task", "_tracing", "_wake", "_wake_ups", "address", "durable", "has_begun", "is_slow",
+        "lost_since", "machine", "number", "on_end", "on_slow", "received_before", "session", "settlements", "steps",
+        "subscription", "terms",
     )  # fmt: skip
 
     def __init__(
@@ -78,7 +79,7 @@ class Feed:
         self.on_end: Callable[[Feed, BaseException], None] = _unheard
         self.on_slow: Callable[[Feed], None] = _unheard
         self._store, self._wake_ups, self._tracing = context.store, context.wake_ups, context.tracing
-        self._owner, self._sink, self.number, self._received_before = owner, sink(self), 0, -1
+        self._owner, self._sink, self.number, self.received_before = owner, sink(self), 0, -1
         self._loop, self._wake, self.steps = asyncio.get_running_loop(), Flag(), StepCallbacks()
         self._recall = RecallQueue(context.spooling, address, self._recalled)
         holding: Allowance = WindowUse(terms.window) if shared is None else Share(shared, self._wake.set, lot())
@@ -93,8 +94,7 @@ class Feed:
         watch(self)
 
     def __repr__(self) -> str:
-        held = f"{self.held_messages} messages held, {self.window!r}"
-        return f"Feed({self.address.shown!r}, {'closed' if self.closed else held})"
+        return f"Feed({self.address.shown!r}, closed={self.closed}, {self.held_messages} held, {self.window!r})"
 
     @property
     def id(self) -> str:
@@ -251,8 +251,8 @@ class Feed:
     def _hand_back(self, keep: int) -> None:
         """Release what nobody has begun, for others wait: what is above ``keep``, or all if nobody asks here."""
         sink, held = self._sink, self.machine.holding.messages
-        idle = sink.received == self._received_before and not sink.asked
-        self._received_before = sink.received
+        idle = sink.received == self.received_before and not sink.asked
+        self.received_before = sink.received
         self.machine.resting |= self.settlements.give_back(held if idle else max(1, held - keep))
 
     async def _keep(self) -> None:

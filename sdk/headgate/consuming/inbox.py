@@ -33,9 +33,16 @@ class InboxSource(Protocol):
 class InboxFeed(Protocol):
     """A feed, as far as where it delivers needs it."""
 
+    received_before: int
+    """How often a message had been asked for here when others wanted what it held."""
+
     @property
     def settlements(self) -> Holder:
         """The holder of what it delivers."""
+
+    @property
+    def held_messages(self) -> int:
+        """Messages delivered and not settled."""
 
 
 class Inbox:
@@ -116,18 +123,19 @@ class InboxSink:
 
     started = True
 
-    def __init__(self, inbox: Inbox, buffer: deque[Message], feed: InboxFeed | None = None) -> None:
+    def __init__(self, inbox: Inbox, buffer: deque[Message], feed: InboxFeed) -> None:
         self._inbox = inbox
         self._buffer = buffer
         self._feed = feed
+        self._is_lane = buffer is not inbox.buffer
         self.deliver = buffer.append
         self.room = inbox.room
         self.stir = inbox.stir
-        self.close = inbox.close if buffer is inbox.buffer else inbox.stir
+        self.close = inbox.stir if self._is_lane else inbox.close
 
     def clear(self) -> None:
         """Forget what nobody has begun."""
-        if self._feed is None:
+        if self._is_lane:
             self._buffer.clear()
         else:
             take_own(self._buffer, self._feed.settlements, len(self._buffer))
@@ -153,8 +161,9 @@ class InboxSink:
 
     @property
     def resumes(self) -> bool:
-        """Whether somebody waits, for whom to fetch again."""
-        return self._inbox.asked > 0
+        """Whether to fetch again: somebody waits, or has nothing of this feed and goes on with others."""
+        inbox, feed = self._inbox, self._feed
+        return inbox.asked > 0 or (inbox.received > feed.received_before and not feed.held_messages)
 
     def delivered(self, *, found_all: bool) -> None:
         """Wake those who wait, if there is something."""
@@ -169,8 +178,8 @@ class InboxSink:
     def take_back(self, holder: Holder, most: int) -> list[Message]:
         """Take out up to ``most`` messages of one holder that nobody has begun, the newest first."""
         buffer = self._buffer
-        if self._feed is not None:
-            back = take_own(buffer, holder, most)
-        else:
+        if self._is_lane:
             back = [buffer.pop() for _ in range(min(most, len(buffer)))]
+        else:
+            back = take_own(buffer, holder, most)
         return back + self._inbox.take_from_threads(holder, most - len(back)) if len(back) < most else back

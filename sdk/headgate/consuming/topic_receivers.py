@@ -5,8 +5,9 @@ from typing import Protocol
 
 from headgate.consuming.feed import Feed
 from headgate.consuming.inbox import Inbox, InboxSink
+from headgate.consuming.round_robin import RoundRobin
 from headgate.consuming.sink import Sink
-from headgate.core.sharing import RoundRobin, WindowUsers
+from headgate.core.sharing import WindowUsers
 from headgate.message import Message
 
 
@@ -59,9 +60,9 @@ class InboxReceivers:
         """How many wait for a message."""
         return self._inbox.asked
 
-    def sink(self, _feed: Feed) -> InboxSink:
+    def sink(self, feed: Feed) -> InboxSink:
         """Return a lane for the feed of one topic."""
-        return InboxSink(self._inbox, self._rotation.lane())
+        return InboxSink(self._inbox, self._rotation.lane(), feed)
 
     async def find_queue(self) -> str | None:
         """Return a queue that the pattern matches, if there is one."""

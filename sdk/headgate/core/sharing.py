@@ -1,14 +1,12 @@
-"""A shared window is one for several destinations, whose fetches take turns; each is served in turn from one buffer."""
+"""A shared window is one for several destinations, whose fetches take turns."""
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final, Protocol
 
 from headgate.core.fetching import WindowUse
 from headgate.core.limits.turns_over_slices import SliceTurn, Turn, part_of
 from headgate.core.window import LINGER, LINGER_SHARED, Allowance, Delivery, Window
 
-T = TypeVar("T")
 PATIENCE: Final = 0.04
 """Seconds for which others leave the room that a call may free, or use: then it is late."""
 LATE: Final = 4
@@ -39,6 +37,7 @@ class SharedWindow:
         total: what they hold, under the window that they share.
         late: those whose call is not answered in time.
         woken: those that were woken for a message, and have not fetched since.
+        resting: those that gave back what others wait for, and fetch nothing.
         in_turn: whether they are slices of one destination, by their turns; topics of a pattern have none.
         of_keys: whether these are turns of keys.
         turn: how far those came that fetch.
@@ -53,6 +52,7 @@ class SharedWindow:
         self.short: dict[Share, None] = {}
         self.late: dict[Share, None] = {}
         self.woken: dict[Share, None] = {}
+        self.resting: dict[Share, None] = {}
         self.in_turn = total is not None
         self.of_keys = self.is_held = False
         self.turn = 0.0
@@ -64,7 +64,9 @@ class SharedWindow:
         self.freed()
 
     def freed(self) -> None:
-        """Tell the first in line to look again, or those that were woken for what has no room now."""
+        """Have the first in line look again, or those that were woken for what has no room; and those that rest."""
+        for share in self.resting:
+            share.wake()
         if self.woken and self.is_full:
             for share in self.woken:
                 share.wake()
@@ -202,7 +204,7 @@ class Share:
         self.of.total.messages -= self.messages
         self.of.total.bytes -= self.bytes
         self.messages = self.bytes = 0
-        for shares in (self.of.line, self.of.short, self.of.late, self.of.woken):
+        for shares in (self.of.line, self.of.short, self.of.late, self.of.woken, self.of.resting):
             shares.pop(self, None)
         self.release(0)
 
@@ -282,6 +284,10 @@ class Share:
 
     def passes_on(self, *, rests: bool) -> bool:
         """Return whether another consumer is to be woken for that: the room that there was went to other slices."""
+        if rests:
+            self.of.resting[self] = None
+        else:
+            self.of.resting.pop(self, None)
         if rests and self in self.of.line:  # it does not take its turn
             del self.of.line[self]
             self.of.freed()
@@ -325,73 +331,3 @@ class FirstShare(Share):
     def configure(self, window: Window) -> None:
         """Change the window of all."""
         self.of.configure(window)
-
-
-class RoundRobin(deque[T]):
-    """A round robin is a buffer that takes one item from each of its lanes in turn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lanes: deque[Lane[T]] = deque()
-
-    def lane(self) -> "Lane[T]":
-        """Return a buffer whose items are taken out here."""
-        return Lane(self._lanes.append)
-
-    def popleft(self) -> T:
-        """Return the oldest item of the lane whose turn it is.
-
-        Raises:
-            IndexError: there is none.
-        """
-        while True:
-            lane = self._lanes.popleft()
-            lane.waits = False
-            if lane:
-                item = lane.popleft()
-                if lane:
-                    lane.queue()
-                return item
-
-    def clear(self) -> None:
-        """Empty all lanes."""
-        for lane in self._lanes:
-            lane.clear()
-
-    def __bool__(self) -> bool:
-        return any(self._lanes)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._lanes))
-
-    def __iter__(self) -> Iterator[T]:
-        """Yield the items in the order in which they would be taken."""
-        lanes = [iter(tuple(lane)) for lane in self._lanes]
-        while lanes:
-            going = []
-            for lane in lanes:
-                for item in lane:
-                    yield item
-                    going.append(lane)
-                    break
-            lanes = going
-
-
-class Lane(deque[T]):
-    """A lane is one destination's part of a :class:`RoundRobin`."""
-
-    def __init__(self, queue: Callable[["Lane[T]"], None]) -> None:
-        super().__init__()
-        self._queue = queue
-        self.waits = False
-
-    def append(self, item: T) -> None:
-        """Add an item, and take a turn."""
-        super().append(item)
-        if not self.waits:
-            self.queue()
-
-    def queue(self) -> None:
-        """Take the last turn."""
-        self.waits = True
-        self._queue(self)

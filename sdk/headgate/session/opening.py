@@ -11,6 +11,7 @@ from headgate._util.pacing import Pacing
 from headgate.consuming.consumer import Consumer, MessageSource
 from headgate.consuming.feed import Feed
 from headgate.consuming.inbox import Inbox, InboxSink
+from headgate.consuming.round_robin import RoundRobin
 from headgate.consuming.shared_pace import SharedPace
 from headgate.consuming.sink import Sink
 from headgate.consuming.slices import SliceReceivers, Slices
@@ -23,7 +24,7 @@ from headgate.core.durability import MEMORY, Durability
 from headgate.core.names import encode_name, is_slice
 from headgate.core.selector.messages import Matcher
 from headgate.core.selector.wanted import word_of
-from headgate.core.sharing import RoundRobin, SharedWindow
+from headgate.core.sharing import SharedWindow
 from headgate.core.window import Window
 from headgate.errors import CoordinatorUnavailable, HeadgateError, PolicyError
 from headgate.message import Message

@@ -10,7 +10,7 @@ import headgate.sync
 from headgate.core.fetching import POLL
 from headgate.redis.shared_sweeps import BEAT, CALM
 from tests.sdk.consuming.test_consumer import fill, receive
-from tests.sdk.observing import GUARD, drain, feed_of, look
+from tests.sdk.observing import GUARD, drain, feed_of, feeds_of, look
 from tests.support.waiting import wait_for, wait_until
 
 pytestmark = pytest.mark.one_server
@@ -200,3 +200,31 @@ async def test_a_consumer_looks_later_where_hints_are_certain_and_nobody_holds_a
     feed.look()
     await wait_until(looks_after(0, POLL + CALM / 2), timeout=GUARD, description="soon, for a hint may be lost")
     feed._wake_ups = hints
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+async def test_what_was_given_back_is_fetched_again_though_another_slice_or_topic_leaves_nobody_waiting(
+    client: headgate.Client, kind: str
+) -> None:
+    """Two share a window, and the other always brings something. Mutants: only one that waits; it is not woken."""
+    for name in ("orders.1", "orders.2") if kind == "topic" else ("orders",):
+        await client.apply(name, kind=kind, slices=1 if kind == "topic" else 2)
+    async with client.session() as session, client.session() as one, client.session() as other:
+        consumer = await session.consumer("orders.*" if kind == "topic" else "orders", kind=kind, window=4)
+        for number, sender in enumerate((one, other), start=1):
+            producer = await sender.producer(f"orders.{number}" if kind == "topic" else "orders", kind=kind)
+            await asyncio.gather(*(producer.send(b"x", timeout=GUARD) for _ in range(60)))
+        rests, other_feed = feeds_of(consumer)
+
+        async def takes(what: Callable[[], object]) -> bool:
+            for _ in range(50):
+                if what():
+                    return True
+                await (await receive(consumer)).accept(confirm=True)
+            return False
+
+        assert await takes(lambda: rests.held_messages and other_feed.held_messages)
+        for _ in range(2):  # nobody asked since the first: it gives all back
+            rests._hear(["wanted", rests.id, "0"])
+        await wait_until(lambda: not rests.held_messages)
+        assert await takes(lambda: rests.held_messages)

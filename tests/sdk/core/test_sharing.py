@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import Window
+from headgate.consuming.round_robin import RoundRobin
 from headgate.core.limits.turns_over_slices import Turn
-from headgate.core.sharing import PATIENCE, RoundRobin, Share, SharedWindow
+from headgate.core.sharing import PATIENCE, Share, SharedWindow
 from tests.support.extent import examples
 
 SIZE = 10

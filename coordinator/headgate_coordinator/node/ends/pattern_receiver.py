@@ -7,9 +7,9 @@ from typing import Final
 from headgate.amqp.link import Terminus
 from headgate.client import Client
 from headgate.consuming.feed import Feed
+from headgate.consuming.round_robin import RoundRobin
 from headgate.consuming.wildcard import PatternFeeds
 from headgate.core.addresses.pattern import with_parent
-from headgate.core.sharing import RoundRobin
 from headgate.message import Holder, Message
 from headgate.namespace.topics import read_pattern
 from headgate.session.opening import ConsumerOpener, ConsumerRequest
