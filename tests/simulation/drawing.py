@@ -52,8 +52,7 @@ class Scene:
         nodes: through which all goes; 0 for clients that come to Redis themselves.
         holds: whether there is a limiter, and nothing else.
         rule: that the queue has beside its limit: a ``rate`` of sends, ``large`` messages that go alone, a ``level`` to
-            resume at, a ``ticket`` for rings, a ``store``, or ``turns`` of values; with ``parts`` nothing, but a
-            crowd fills it at the end.
+            resume at, a ``ticket`` for rings, a ``store``, or ``turns`` of values.
     """
 
     servers: str = "alone"
@@ -75,7 +74,6 @@ SCENES: Final = {
     "levels of a cluster": Scene("cluster", rule="level"),
     "tickets of a cluster": Scene("cluster", rule="ticket"),
     "stores of a cluster": Scene("cluster", rule="store"),
-    "parts of a cluster": Scene("cluster", rule="parts"),
     "turns of a cluster": Scene("cluster", rule="turns"),
 }
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import headgate
 from tests.simulation.applications import FROM, GATE, ORDER_BY, QUEUE, TO, Application
-from tests.simulation.crowd import Crowd
+from tests.simulation.crowd import Crowd, comes
 from tests.simulation.deployments import THERE
 from tests.simulation.drawing import FAULTS, OF_SERVERS, PROCESSES, SCENES, SITE_CUT, SPAN, Event, drawn
 from tests.simulation.holders import Holder
@@ -37,7 +37,6 @@ RULES: Final[dict[str, dict[str, Any]]] = {
     "level": {"resume_at": f"{100 * LEVEL:g}%"},
     "ticket": {"deadlock": "ticket"},
     "store": {"when_full": "spool", "store": STORE},
-    "parts": {},
     "turns": {"order_by": ORDER_BY, "fair_by": ORDER_BY},
 }
 JUDGES: Final[dict[str, type[Oracle]]] = {
@@ -155,7 +154,7 @@ class History:
                 self.oracle.breaks("P6", f"{self._left()} messages and {len(jobs)} calls are left, and nothing fails")
                 return
             await asyncio.sleep(0.25)
-        if self.scene.rule == "parts":
+        if comes(self.scene, self.seed):
             await Crowd(self, QUEUE).fill(self._living()[0])
         if self.scene.holds:
             await self.world.spawn((one := self._living()[0]).process, one.finish())

@@ -255,7 +255,7 @@ MUTANTS: Final = (
         script=_in("pool", ("lacks <= p.limit and p.granted <= p.limit and", "lacks <= p.limit and")),
     ),
     Mutant(
-        "slices are fetched from as much as they have", "P7", 2, scene="parts of a cluster",
+        "slices are fetched from as much as they have", "P7", 2, scene="cluster",
         script=_everywhere("return left > 0 and beside", "return false and beside"),
     ),
 )  # fmt: skip

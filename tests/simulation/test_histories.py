@@ -23,7 +23,7 @@ SEEDS = {
     "sites": 40 if WHOLE else 5,
     **dict.fromkeys((f"{what} of a cluster" for what in ("limiters", "rates", "stores")), 40 if WHOLE else 2),
     **dict.fromkeys(
-        (f"{what} of a cluster" for what in ("large ones", "levels", "parts", "tickets", "turns")), 40 if WHOLE else 1
+        (f"{what} of a cluster" for what in ("large ones", "levels", "tickets", "turns")), 40 if WHOLE else 1
     ),
 }
 """Histories of each kind that `make test` tells, 200 together."""
@@ -36,7 +36,6 @@ IN_A_SOAK = {
     "alone": 12_000, "nodes": 2_000, "sentinels": 2_000, "cluster": 2_000, "nodes of a cluster": 500, "sites": 1_500,
     "limiters of a cluster": 1_000, "rates of a cluster": 1_000, "large ones of a cluster": 500,
     "levels of a cluster": 500, "tickets of a cluster": 1_000, "turns of a cluster": 500, "stores of a cluster": 1_000,
-    "parts of a cluster": 250,
 }  # fmt: skip
 """Likewise a whole soak: a half tells 10,000, and 250 or 500 each of limiters and of rules."""
 AT_ONCE, AT_ONCE_IN_A_SOAK = 10, 250

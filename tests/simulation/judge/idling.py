@@ -9,6 +9,8 @@ WITHIN: Final = 0.05
 """Seconds within which a message that nobody has comes to a consumer that has nothing, where nothing fails."""
 RECOVERS: Final = 2.0
 """Seconds after a fault in which somebody may not have heard of messages yet, or of consumers."""
+LEASE: Final = 3.0
+"""Seconds for which a session has its lease."""
 HARMLESS: Final = ("send", "forward", "admit", "limit")
 """Events that keep no consumer from what there is."""
 
@@ -25,9 +27,13 @@ class Idling:
         """Destination -> slices of it with messages that nobody has, and since when."""
 
     def happens(self, what: str, seconds: float) -> None:
-        """Note an event that lasts for some seconds."""
+        """Note an event that lasts for some seconds.
+
+        A server that hung then does what somebody asked for who is dead by now, and takes him for one that waits.
+        """
+        recovers = max(RECOVERS, LEASE) if what == "hang" else RECOVERS
         if what not in HARMLESS:
-            self._recovers_until = max(self._recovers_until, self._loop.now + seconds + RECOVERS)
+            self._recovers_until = max(self._recovers_until, self._loop.now + seconds + recovers)
 
     def waits(self, place: str, process: Process) -> None:
         """Note that an application waits for a message, if it does not yet."""
