@@ -104,6 +104,21 @@ async def test_dead_letters_arrive_with_consume_alone(node: Node, by_value: dict
             await buyer.store.acquire(Address.of(node.client.namespace, "dlq"), dead, ttl_ms=1000)
 
 
+async def test_dead_letters_of_one_queue_after_those_of_another_arrive_at_once(node: Node) -> None:
+    """Mutant: where dead letters go is looked for no more for a second, and the caller is told to ask for a grant."""
+    for queue in ("orders", "shipments"):
+        await node.client.apply(queue, kind="queue", dead_letter=f"dlq-of-{queue}", slices=3)
+        async with node.client.session("in") as direct:
+            await (await direct.producer(queue)).send("1")
+    people_of(node).may("buyer", {"orders": {C}, "shipments": {C}})
+    async with sdk_as(node, "buyer") as buyer, buyer.session("c") as session:
+        for queue in ("orders", "shipments"):
+            message = await (await session.consumer(queue)).receive(timeout=GUARD)
+            assert message
+            await asyncio.wait_for(message.reject("bad", confirm=True), GUARD)
+            assert [seen.body async for seen in node.client.browse(f"dlq-of-{queue}")] == ["1"]
+
+
 async def test_dead_letters_that_may_go_nowhere_say_so(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     """A setting that the node has not seen: what cannot go out is told, and others pass. Mutant: it waits for ever."""
     await node.client.apply("orders", kind="queue", dead_letter="reply~x", max_attempts=2)

@@ -6,6 +6,7 @@ itself, and a list of names shows those that the user has to do with.
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -81,7 +82,7 @@ class Executor:
         self._pinned_calls, self._rate_calls = PinnedCalls(parts, self._server), RateCalls(parts, self._server)
         self.shown = VisibleNamespace(authorizer.access, policies)
         self._sources: dict[str, None] = {}
-        self._looked_at = float("-inf")
+        self._looked_at = -math.inf
 
     async def perform(self, what: Any, words: Sequence[Any]) -> Any:
         """Do what a call asks for, and return the answer.
@@ -203,8 +204,9 @@ class Executor:
             if Authorizer.stands_in(op, values):  # only for subscriptions that there are, and as they are
                 await self._parts.registry.index.enter(address)
                 return [b"OK", b"0"]
-            if address.name not in self._sources and len(self._sources) < SOURCES:
-                self._sources[address.name] = None
+            if address.shown not in self._sources and len(self._sources) < SOURCES:
+                self._sources[address.shown] = None
+                self._looked_at = -math.inf  # what it receives from now on has dead letters too
         if op.name in RATE_SCRIPTS:
             action = Action.CONSUME if values["kind"] == "delivery" else Action.PRODUCE
             self._authorizer.need(frozenset({action}), address.name, op.name)
