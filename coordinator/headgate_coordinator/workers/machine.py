@@ -167,7 +167,7 @@ class WorkerMachine:
         if self._stopping:
             return []
         self._outdated = self._last
-        self._to_roll.extend(place for place in self._places if place not in self._to_roll)
+        self._to_roll.extend(self._places)  # one that is new by then is passed over
         again = [self._begin(place, now) for place in self._places if place.again_at is not None]
         return again + self._roll_on(now)
 
