@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from headgate.core.account.calls import Acquire, Credit, Leave, Publish, Reap
+from headgate.core.account.calls import Acquire, Credit, Explain, Leave, Publish, Reap
 from headgate.core.when_full import FAIL
 from tests.sdk.core.accounts import FAULTS, LIMIT, Session, World, check, story
 
@@ -415,3 +415,30 @@ def test_one_who_comes_after_those_that_a_hint_served_is_asked_for_at_once() -> 
     assert isinstance(ann.items[0].done.value, int)
     ann.send(1000)
     assert isinstance(ann.account.call(world.now), Acquire)
+
+
+def test_one_that_asks_before_its_pause_is_over_does_so_without_a_sweep() -> None:
+    """Mutant: it sweeps, as one does that stood in line for its whole pause."""
+    world = World()
+    ann, bob = world.session("ann", 1000), world.session("bob", 100)
+    world.at(0.0, lambda: ann.send(1000))
+    world.at(0.1, lambda: bob.send(600))
+    world.run(world.now + 0.2)
+    asked = world.made["bob", Acquire]
+    bob.account.ask()
+    world.run(world.now + 0.1)
+    assert world.made["bob", Acquire] == asked + 1
+    assert world.made["bob", Reap] == 0
+
+
+def test_waits_of_one_second_are_explained_once() -> None:
+    """Mutant: each is, that lasts a tenth of it."""
+    world = World()
+    ann, bob = world.session("ann", 1000), world.session("bob", 100)
+    world.at(0.0, lambda: ann.send(1000))
+    for number in range(3):
+        world.at(0.1 + number * 0.3, lambda: bob.send(1000))
+        world.at(0.3 + number * 0.3, world.consume)
+    world.run(world.now + 1.05)
+    assert len(bob.items) == 3
+    assert world.made["bob", Explain] == 1

@@ -365,7 +365,7 @@ class Account:
                 waiters.writer.seek()
         if now >= self._ask_at or not self.open:
             # In line for its whole pause: the dead may hold what it waits for. A sweep makes room, then it asks.
-            if self.last.place and self._sweeps:
+            if self.last.place and self._sweeps and self._ask_at > 0:
                 self._sweeps = False
                 return Reap()
             self._sweeps = True

@@ -90,8 +90,8 @@ class Waiters:
         if over < self.attend_at:
             self.attend_by(max(over, now + SLOW))
         if len(self.outbox.waiting) == 1:
-            self.look_at = now + EXPLAIN_AFTER
-            self.explain_at = max(self.look_at, over - EXPLAIN_AFTER)
+            self.look_at = max(now + EXPLAIN_AFTER, self._looked_at + EXPLAIN_EVERY)
+            self.explain_at = max(now + EXPLAIN_AFTER, over - EXPLAIN_AFTER)
             self.announce_at(heard_at)
         elif over - EXPLAIN_AFTER < self.explain_at:
             self._explain_before(over)
