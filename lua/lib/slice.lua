@@ -40,7 +40,7 @@ end
 
 -- Whoever waits at another slice asks this one for what comes free here.
 local function tell_what_is_free(now, before)
-  if now.wanted and (now.pending_bytes + now.leased_bytes < before[12] + before[14]
+  if now.wanted and (now.blocked == 0 or now.owes) and (now.pending_bytes + now.leased_bytes < before[12] + before[14]
     or now.pending_messages + now.leased_messages < before[13] + before[15]) then
     for _, pool in ipairs(now.wanted) do
       redis.call('PUBLISH', string.match(K_DESTINATION, '^[^/]*/') .. pool .. '}:wake', 'free')

@@ -4,6 +4,7 @@ import asyncio
 import math
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from headgate._util.reconnect import AWAY, until_answered
 from headgate._util.tasks import Running, StepCallbacks, in_background, stop
 from headgate.core.account.calls import Acquire, Call, Create, Credit, Explain, Leave, Publish, Reap
 from headgate.core.account.machine import Account
+from headgate.core.account.ports import Waiting
 from headgate.core.account.spread_credit import SpreadCredit
 from headgate.core.credit import CreditLine, Lease
 from headgate.core.durability import Durability, WriteProgress
@@ -32,7 +34,7 @@ from headgate.redis.store import Store
 
 Ensure = Callable[[bool], Any]
 """Makes a destination exist; its argument says whether it was known before and is gone."""
-Refill = Callable[[Callable[[str, int], None], Callable[[], None] | None], None]
+Refill = Callable[[Callable[[str, int], None], Callable[[], None] | None, Callable[[], Waiting]], None]
 """Begins to fetch what is missing from a destination's pools, if it has any; calls the second once all were asked."""
 Draw = Callable[[Sequence[int]], Coroutine[Any, Any, int] | None]
 """Returns what fetches the rate for messages of these sizes, and when they may go; None where slices share none."""
@@ -318,7 +320,19 @@ class AccountCalls:
 
     def refill(self, head: Outgoing | None) -> None:
         """Fetch what is missing from the destination's pools, or leave their lines; say when they were asked."""
-        self._refill(self._beyond_pool, None if head is None else partial(self._pools_asked, head))
+        asked = None if head is None else partial(self._pools_asked, head)
+        self._refill(self._beyond_pool, asked, self._who_waits)
+
+    def hear_first(self) -> None:
+        """Take in that the first of those who wait here is first in line now."""
+        self.account.last = replace(self.account.last, place=1)
+        self.refill(None)
+
+    def _who_waits(self) -> Waiting:
+        last, waiting = self.account.last, self.account.outbox.waiting
+        if waiting and last.place == 1:
+            return "first"
+        return "others" if waiting or last.blocked else "nobody"
 
     @property
     def _held(self) -> WriteProgress | None:

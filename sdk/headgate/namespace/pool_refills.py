@@ -7,11 +7,13 @@ now and then. Nobody announces that of other pools, which are looked at often.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
 from headgate._util.tasks import stop
+from headgate.core.account.ports import Waiting
 from headgate.core.names import decode_name, encode_name, is_slice
 from headgate.errors import HeadgateError
 from headgate.redis.backend import AGAIN, Listener, WakeUps
@@ -37,6 +39,11 @@ Step = Callable[[Address, str, Tell, set[str]], Awaitable[bool]]
 """Takes every step that may bring a destination what it lacks of one pool; returns whether it lacks nothing."""
 
 
+def first() -> Waiting:
+    """Return that somebody is first in line, whom nobody can ask whether that is so still."""
+    return "first"
+
+
 class Refills:
     """The refills of one client, one task for each destination.
 
@@ -54,11 +61,15 @@ class Refills:
         self._tasks: set[asyncio.Task[None]] = set()
         self._until: dict[str, float] = {}  # of the destinations that are being refilled
         self._asking: dict[str, list[Callable[[], None]]] = {}  # who hears that the pools of one were all asked
-        self._news: dict[str, asyncio.Event] = {}  # member that is being refilled -> whether a step is worth while
+        self._accounts: dict[str, set[Callable[[], Waiting]]] = {}  # those that asked for one
+        self._news: dict[str, asyncio.Event] = {}  # member that is being refilled -> whether a step may be worth while
         self._listeners: dict[str, Listener] = {}  # by pools of slices
         self._hears = set[str]()  # those pools of which all that is announced comes here by now
 
-    def begin(self, address: Address, names: str, tell: Tell, asked: Callable[[], None] | None) -> bool:
+    def begin(
+        self, address: Address, names: str, tell: Tell, asked: Callable[[], None] | None,
+        waiting: Callable[[], Waiting] = first,
+    ) -> bool:  # fmt: skip
         """Refill a destination, or go on with that; returns whether it begins."""
         if asked is not None:
             self._asking.setdefault(address.key, []).append(asked)
@@ -67,6 +78,7 @@ class Refills:
             return False
         running = address.key in self._until
         self._prolong(address.key)
+        self._accounts.setdefault(address.key, set()).add(waiting)
         if running:
             self._stir(encode_name(address.name))
             return False
@@ -92,7 +104,10 @@ class Refills:
         self._news[member] = news
         try:
             with contextlib.suppress(HeadgateError):  # whoever is still blocked starts the next refill
-                while loop.time() < self._until[address.key]:
+                if self._is_short(names):
+                    news.set()
+                    await self._rest(address, -math.inf, _OTHERS_LOOK)
+                while loop.time() < self._until[address.key] and self._is_wanted(address, names):
                     if begun := len(self._asking.get(address.key, ())):
                         asked.clear()  # who does not wait goes by this round, so it leaves nobody out
                     # In the order of names, each only when those before it suffice: nobody waits in a circle.
@@ -105,17 +120,49 @@ class Refills:
                     self._tell_asked(address.key, begun)
                     stepped, of_slices = loop.time(), is_slice(decode_name(name))
                     place = self._places.get((member, name), 0)
-                    quiet = of_slices and self._is_heard(name) and (place > 1 or (place == 1 and ALL in asked))
-                    gap = min(2 * gap, _SLICES_PAUSE if quiet or (of_slices and place == 1) else _LONGEST_PAUSE)
-                    if quiet:
-                        with contextlib.suppress(TimeoutError):
-                            async with asyncio.timeout(_FIRST_LOOKS if place == 1 else _OTHERS_LOOK):
-                                await news.wait()
-                    await asyncio.sleep(stepped + gap - loop.time())  # what comes meanwhile is worth one step together
-                    news.clear()
+                    gap = min(2 * gap, _SLICES_PAUSE if of_slices and place else _LONGEST_PAUSE)
+                    heard = of_slices and self._is_heard(name)
+                    if heard and (place > 1 or ALL in asked or self._waiting(address) == "others"):
+                        await self._rest(address, stepped, _FIRST_LOOKS if place == 1 else _OTHERS_LOOK)
+                    else:
+                        await asyncio.sleep(stepped + gap - loop.time())
+                        news.clear()
         finally:
-            del self._until[address.key], self._news[member]
+            del self._until[address.key], self._news[member], self._accounts[address.key]
             self._tell_asked(address.key)
+
+    async def _rest(self, address: Address, stepped: float, most: float) -> None:
+        """Wait until a step is worth while, which is one for all that comes in a moment.
+
+        As a rule what is settled at a slice meanwhile is enough, and whoever is then first in its line sees to the
+        rest. Those that do not wait ask at once.
+        """
+        loop, news = asyncio.get_running_loop(), self._news[encode_name(address.name)]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most):
+                while True:
+                    await news.wait()
+                    since = stepped if address.key in self._asking else loop.time()
+                    await asyncio.sleep(since + _SLICES_PAUSE - loop.time())
+                    news.clear()
+                    if self._waiting(address) != "others":
+                        return
+
+    def _waiting(self, address: Address) -> Waiting:
+        known = {waiting() for waiting in self._accounts[address.key]}
+        if "first" in known or address.key in self._asking:
+            return "first"
+        return "others" if "others" in known else "nobody"
+
+    def _is_wanted(self, address: Address, names: str) -> bool:
+        """Return whether somebody waits there, or it stands in line for nobody."""
+        member = encode_name(address.name)
+        return self._waiting(address) != "nobody" or any((member, name) in self._places for name in names.split())
+
+    def _is_short(self, names: str) -> bool:
+        """Return whether slices stand in line, so what is free at others is for them."""
+        short = {name for _, name in self._places}
+        return all(name in short & self._hears for name in names.split())
 
     def _tell_asked(self, key: str, most: int | None = None) -> None:
         """Tell those who came before the pools of a destination were asked that they have been."""
@@ -158,6 +205,8 @@ class Refills:
     def _hear(self, name: str, words: list[str]) -> None:
         match words:
             case ["first", member]:
+                for other in [key for key, place in self._places.items() if key[1] == name and place == 1]:
+                    self._places[other] = 2
                 if (member, name) in self._places:
                     self._places[member, name] = 1
                     self._stir(member)

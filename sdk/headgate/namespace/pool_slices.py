@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Final
 
 from headgate._util.tasks import stop
+from headgate.core.account.ports import Waiting
 from headgate.core.names import MOST_SLICES, decode_name, encode_name, is_slice, slice_name, whole_name
 from headgate.errors import HeadgateError
-from headgate.namespace.pool_refills import ALL, Refills, Tell
+from headgate.namespace.pool_refills import ALL, Refills, Tell, first
 from headgate.namespace.pool_reports import ask_all
 from headgate.redis.backend import WakeUps
 from headgate.redis.keys import Address, PoolAddress, parse_key
@@ -43,12 +44,16 @@ class Pools:
         self._ttl_ms = ttl_ms
         self._drawn: dict[str, tuple[Address, str]] = {}
         self._in_line: dict[tuple[str, str], int] = {}  # with its place
+        self._answered: dict[tuple[str, str], int] = {}  # the epoch of a destination in which it heard of all
         self._refills = Refills(namespace, wake_ups, self.step, self._in_line)
         self._known: dict[str, dict[str, str]] = {}
         self._claimed_at: dict[str, float] = {}  # of pools that it found learning: when all holders have claimed
         self._trickle: asyncio.Task[None] | None = None
 
-    def refill(self, address: Address, names: str, tell: Tell, asked: Callable[[], None] | None = None) -> None:
+    def refill(
+        self, address: Address, names: str, tell: Tell, asked: Callable[[], None] | None = None,
+        waiting: Callable[[], Waiting] = first,
+    ) -> None:  # fmt: skip
         """Fetch what the first in line of a destination lacks; when that is nothing, leave the lines of its pools.
 
         Args:
@@ -56,8 +61,9 @@ class Pools:
             names: its pools, encoded, separated by blanks; none is fine.
             tell: called with each pool that fell short.
             asked: called once each pool was asked for what is lacking, up to the first that falls short.
+            waiting: returns who waits there, as far as whoever asks knows.
         """
-        if self._refills.begin(address, names, tell, asked):
+        if self._refills.begin(address, names, tell, asked, waiting):
             self._drawn[address.key] = (address, names)
             if self._trickle is None:
                 self._trickle = asyncio.create_task(self._give_back_idle(), name="headgate pools, idle")
@@ -121,11 +127,16 @@ class Pools:
     async def _obtain(
         self, pool: PoolAddress, member: str, held: Slice, *, short: bool = False
     ) -> tuple[PoolDraw, Slice]:
-        """Draw what a destination lacks, and bring it there; returns what it lacks then."""
+        """Draw what a destination lacks, and bring it there where it is news; returns what it lacks then."""
         drawn = await self.draw(pool, member, held, short=short)
         if drawn.code == "OK":
             own, first = Share.answered(member, held, drawn), drawn.place == 1
-            held = await self._deliver(pool, own, drawn.pool_epoch, first=first, full=drawn.full)
+            seen = held.pool_epoch, held.granted, held.returned, held.full
+            is_news = seen != (drawn.pool_epoch, drawn.granted, drawn.returned, drawn.full)
+            is_new = held.learning_ms > 0 or self._answered.get((member, pool.key)) != held.epoch
+            if first or is_news or is_new or own.overdrawn is not None:
+                held = await self._deliver(pool, own, drawn.pool_epoch, first=first, full=drawn.full)
+                self._answered[member, pool.key] = held.epoch if held.code == "OK" else 0
         return drawn, held
 
     async def draw(
@@ -319,6 +330,7 @@ class Pools:
         unused: set[str] = set()
         while True:
             await asyncio.sleep(IDLE)
+            self._answered.clear()
             with contextlib.suppress(HeadgateError):
                 for encoded in {name for _, names in self._drawn.values() for name in names.split()}:
                     await self.remember(PoolAddress.of(self.namespace, decode_name(encoded)))

@@ -193,8 +193,8 @@ class SessionDestinations:
                 self.context.options,
                 ensure,
                 lambda: self.context.registry.forget(presence.address),
-                lambda tell, asked: self.context.pools.refill(
-                    presence.address, self.context.registry.pools(presence.address), tell, asked
+                lambda *rest: self.context.pools.refill(
+                    presence.address, self.context.registry.pools(presence.address), *rest
                 ),
                 lambda sizes: self.context.rates.draw(presence.address, sizes),
                 waits=self.context.waits,
@@ -324,7 +324,7 @@ class SessionDestinations:
                     replace(self.context.options, resumes=False),
                     ensure,
                     lambda: None,
-                    lambda _tell, _asked: None,
+                    lambda _tell, _asked, _waiting: None,
                     lambda _sizes: None,
                     waits=Waits(),
                     holds_messages=False,

@@ -69,6 +69,24 @@ async def test_a_slice_that_was_asked_announces_what_comes_free(sliced: SlicedWo
         assert await words(ear) == [], "nobody asks any more"
 
 
+async def test_what_comes_free_for_those_who_wait_there_is_announced_where_it_is_owed(sliced: SlicedWorld) -> None:
+    """Mutants: a slice announces what its own are to have; or not what it owes."""
+    place = sliced.places[SECOND]
+    holder, waiter = sliced.producers[SECOND], place.producer("waiter")
+    await holder.ask(need=60)
+    await sliced.run(SECOND)
+    await waiter.ask(need=50)
+    await asked_back(sliced, SECOND)
+    async with announced(sliced) as ear:
+        await holder.give_back(5)
+        assert await words(ear) == []
+        share = next(one for one in await sliced.store.members(sliced.pool) if one.member == SECOND)
+        await sliced.pools.ask_back(sliced.pool, share, 0, 30, debt="owe")
+        await words(ear)
+        await holder.give_back(5)
+        assert await words(ear) == ["free"]
+
+
 async def test_whoever_is_first_hears_it_from_the_pool(sliced: SlicedWorld) -> None:
     """Mutants: nobody hears it; the caller does, who knows; or each time anew."""
     await sliced.producers[FIRST].ask(need=100)

@@ -50,11 +50,13 @@ class Waiter:
     places: dict[tuple[str, str], int] = field(default_factory=dict)
     steps: int = 0
     lacks: bool = True
+    all_asked: bool = True
 
     async def step(self, address: Address, name: str, tell: object, asked: set[str]) -> bool:
         del address, name, tell
         self.steps += 1
-        asked.add(ALL)
+        if self.all_asked:
+            asked.add(ALL)
         await asyncio.sleep(0)
         return not self.lacks
 
@@ -86,8 +88,8 @@ async def test_the_first_in_line_looks_as_something_is_free(waiter: tuple[Waiter
     one, refills = waiter
     await begins(one, refills, 1)
     assert not await one.looks_again()
-    one.announcing.tell(CHANNEL, ["first", "orders%.2"])
-    assert not await one.looks_again()
+    one.announcing.tell(CHANNEL, ["first", MEMBER])
+    assert await one.looks_again()
     for words in (["free"], [AGAIN]):
         one.announcing.tell(CHANNEL, words)
         assert await one.looks_again(), words
@@ -124,3 +126,80 @@ async def test_it_listens_as_long_as_it_has_something_of_the_pool(waiter: tuple[
     assert list(one.announcing.listeners) == [CHANNEL]
     await refills.hear_only(set())
     assert not one.announcing.listeners
+
+
+async def test_who_is_served_at_its_slice_asks_no_other(waiter: tuple[Waiter, Refills]) -> None:
+    """Mutants: it asks at once while slices stand in line; though it was served meanwhile; or for those behind it."""
+    one, refills = waiter
+    await begins(one, refills, 1)
+    before, waits = one.steps, ["first"]
+    other = Address.of("shop", "orders#2")
+
+    def begin() -> bool:
+        return refills.begin(other, POOL, lambda *_: None, None, lambda: waits[-1])  # type: ignore[arg-type, return-value]
+
+    assert begin()
+    await asyncio.sleep(0)
+    assert one.steps == before, "as a rule what is settled there is enough"
+    waits.append("others")
+    assert not await one.looks_again()
+    assert not begin(), "it goes on, though not first"
+    assert not await one.looks_again()
+    one.places["orders%.2", POOL] = 2
+    one.announcing.tell(CHANNEL, ["first", "orders%.2"])
+    assert not await one.looks_again(), "whoever is first there does"
+    waits.append("first")
+    assert not begin()
+    assert await one.looks_again()
+    waits.append("others")
+    assert not begin()
+    assert not await one.looks_again()
+
+
+async def test_it_leaves_the_line_once_nobody_waits(waiter: tuple[Waiter, Refills]) -> None:
+    """Mutants: it stays there; it looks where it is not; or it goes on after that."""
+    one, refills = waiter
+    await begins(one, refills, 1)
+    other, key = Address.of("shop", "orders#2"), ("orders%.2", POOL)
+    assert refills.begin(other, POOL, lambda *_: None, None, lambda: "nobody")
+    assert not await one.looks_again(), "it is in no line"
+    one.places[key], one.lacks = 1, False
+    assert refills.begin(other, POOL, lambda *_: None, None, lambda: "nobody"), "the one before is over"
+    assert await one.looks_again()
+    assert refills.begin(other, POOL, lambda *_: None, None, lambda: "nobody"), "this one too"
+
+
+async def test_those_that_do_not_wait_hear_soon(waiter: tuple[Waiter, Refills]) -> None:
+    """Mutant: they are left to whoever is first."""
+    one, refills = waiter
+    await begins(one, refills, 1)
+    other, asked = Address.of("shop", "orders#2"), asyncio.Event()
+    assert refills.begin(other, POOL, lambda *_: None, None, lambda: "others")
+    assert not refills.begin(other, POOL, lambda *_: None, asked.set, lambda: "others")
+    async with asyncio.timeout(10):
+        await asked.wait()
+
+
+async def test_those_behind_look_now_and_then(waiter: tuple[Waiter, Refills], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutants: only hints have them look; or they look all the time."""
+    one, refills = waiter
+    await begins(one, refills, 1)
+    one.all_asked = False
+    other = Address.of("shop", "orders#2")
+    one.places["orders%.2", POOL] = 1
+    monkeypatch.setattr("headgate.namespace.pool_refills._OTHERS_LOOK", 0.05)
+    assert refills.begin(other, POOL, lambda *_: None, None, lambda: "others")
+    await wait_until(lambda: one.steps >= 3, description="a look of its own")
+    assert not await one.looks_again(), "the next is one of the first in the pool's line"
+
+
+async def test_another_is_first_where_one_was(waiter: tuple[Waiter, Refills]) -> None:
+    """Mutant: what is free is for both."""
+    one, refills = waiter
+    await begins(one, refills, 1)
+    one.announcing.tell(CHANNEL, ["first", "orders%.7"])
+    one.announcing.tell(CHANNEL, ["free"])
+    assert not await one.looks_again()
+    one.announcing.tell(CHANNEL, ["first", MEMBER])
+    one.announcing.tell(CHANNEL, ["free"])
+    assert await one.looks_again()

@@ -1,11 +1,14 @@
 """An account has ports to its surroundings: its destination, a spool store, and those who wait for it."""
 
 from collections.abc import Collection
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from headgate.core.account.calls import Credit, NoStore
 from headgate.core.outbox import Batch, Outgoing
 from headgate.core.when_full import WhenFull
+
+Waiting = Literal["first", "others", "nobody"]
+"""Those who wait at a destination, as far as an account there knows: itself, first in line, only others, or nobody."""
 
 
 class WhenFullSettings(Protocol):
