@@ -61,9 +61,9 @@ if p.learning == 0 and has_ticket then
   end
 elseif p.learning == 0 then
   local first = first_of_slices()
-  resume_when_drained(member, m)
   local lacked = need > m.granted
-  ask_for(member, m, CHUNK_BYTES)
+  ask_for(member, m, CHUNK_BYTES) -- before the others are served, to have its part with them
+  resume_when_drained(member, m)
   serve_line(member, m)
   if ARGV[at + 3] == 'yes' and not (lacked and need <= m.granted) then
     shut_when_full(member, m)

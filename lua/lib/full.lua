@@ -1,4 +1,4 @@
---- @include "lib/pool"
+--- @include "lib/serve"
 --- @include "lib/level"
 -- Hysteresis of a pool that the slices of one destination have for themselves: once it was full it lends nothing until pending, at all
 -- of them together, is down to where the policy resumes.
@@ -34,9 +34,31 @@ local function turn()
   redis.call('HSET', K_POOL, 'full', int(p.full))
 end
 
+-- As it resumes all that wait have their parts of what is free, by their weights, and what they need first: nobody waits any more
+-- then, so it would go to whoever hears first, and asks most often.
+local function share_out(caller, own)
+  local waiting, weights, bytes = {}, 0, p.limit - p.granted
+  for _, member in ipairs(redis.call('ZRANGE', K_LINE, 0, -1)) do
+    local m = member == caller and own or read_member(member)
+    if m.known and not lacks_all(m) and now_ms - m.seen <= STALE_MEMBER_MS then
+      waiting[#waiting + 1], weights, bytes = { member, m }, weights + m.weight, bytes + m.granted - m.returned
+    end
+  end
+  for _, one in ipairs(waiting) do
+    local member, m = unpack(one)
+    local lacks = math.max(0, m.need - m.granted)
+    local part = math.max(lacks, math.floor(bytes * m.weight / weights) - (m.granted - m.returned))
+    if lacks <= pool_room(m) then
+      draw(m, math.min(part, pool_room(m)))
+      leave_served(member, m, caller)
+    end
+  end
+end
+
 local function resume_when_drained(caller, own)
   if is_full() and not is_above_resume(caller, own) then
     turn()
+    share_out(caller, own)
   end
 end
 

@@ -42,7 +42,21 @@ local function tell_first(before, caller)
   end
 end
 
--- Serve the line from its head while the room covers the need. The caller of the script delivers what was granted.
+-- Have one leave the line with what it drew. The caller of the script delivers that.
+local function leave_served(member, m, caller)
+  redis.call('ZREM', K_LINE, member)
+  if member ~= caller then
+    save_member(member, m)
+    if is_site(member) then
+      redis.call('PUBLISH', K_POOL, 'line') -- a node leaves it the answer
+    end
+    for _, value in ipairs({ member, int(m.epoch), int(m.granted), int(m.returned) }) do
+      served[#served + 1] = value
+    end
+  end
+end
+
+-- Serve the line from its head while the room covers the need.
 local function serve_line(caller, own)
   for _ = 1, MAX_SERVED do
     local member = p.learning == 0 and redis.call('ZRANGE', K_LINE, 0, 0)[1]
@@ -55,16 +69,7 @@ local function serve_line(caller, own)
     elseif may_be_served(m) then
       draw(m, math.max(0, m.need - m.granted))
       draw(m, beyond_need(m))
-      redis.call('ZREM', K_LINE, member)
-      if member ~= caller then
-        save_member(member, m)
-        if is_site(member) then
-          redis.call('PUBLISH', K_POOL, 'line') -- a node leaves it the answer
-        end
-        for _, value in ipairs({ member, int(m.epoch), int(m.granted), int(m.returned) }) do
-          served[#served + 1] = value
-        end
-      end
+      leave_served(member, m, caller)
     else
       return
     end

@@ -48,6 +48,7 @@ _PAID: Final = f"{_TICKETS}::test_what_it_took_is_paid_back_before_anybody_goes_
 _COUNTED: Final = f"{_TICKETS}::test_messages_are_limited_like_bytes"
 _OTHER_WAY: Final = f"{_TICKETS}::test_what_was_lent_for_a_message_that_went_another_way_goes_back"
 _FULL: Final = "test_full"
+_RESUMES: Final = f"{_FULL}::test_as_it_resumes_all_that_wait_have_their_parts_at_once"
 _ALL_DOWN: Final = f"{_FULL}::test_once_full_nobody_is_served_at_any_slice_until_pending_of_all_is_down"
 _ONE_SLICE: Final = f"{_FULL}::test_one_slice_that_has_the_whole_limit_is_full_too"
 _IN_HANDS: Final = f"{_FULL}::test_it_is_not_full_while_what_others_have_in_hand_is_all_that_is_short"
@@ -62,6 +63,9 @@ RULES: Final = (
     ("P12", "pool", "  resume_when_drained(member, m)\n", "", _ALL_DOWN),
     ("P12", "lib/full", "if is_full() and not is_above_resume(caller, own) then", "if is_full() then", _ALL_DOWN),
     ("P12", "lib/full", "    if members[i] ~= caller then", "    if false then", _ALL_DOWN),
+    ("P7", "lib/full", "draw(m, math.min(part, pool_room(m)))", "draw(m, lacks)", _RESUMES),
+    ("P7", "lib/full", "bytes * m.weight / weights", "bytes / #waiting", _RESUMES),
+    ("P6", "lib/full", "math.max(lacks, math.floor(", "math.max(0, math.floor(", _RESUMES),
     ("P12", "lib/heard", "pool == d.messages_pool and d.resume_messages and 'messages_full'", "false", _ALL_DOWN),
     ("P12", "lib/heard", "and 'here' or 'yes'", "and 'yes' or 'yes'", _ONE_SLICE),
     ("P6", "lib/full", "and is_above_resume(caller, own) then", "then", _IN_HANDS),

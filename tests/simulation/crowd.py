@@ -15,10 +15,10 @@ ONE_IN: Final = 50
 """Of so many histories one ends with a crowd, for it takes as long as several without."""
 FIRST: Final = 2
 """Seed of the first of them."""
-RULES: Final = frozenset({"", "large", "ticket", "turns"})
+RULES: Final = frozenset({"", "large", "level", "ticket", "turns"})
 """Rules under which parts are even over a few seconds: a rate lets too few messages through for that."""
 SENDERS: Final = 5
-AT_ONCE: Final = 4
+AT_ONCE: Final = 8
 """Messages that each of them has under way."""
 WEIGHTS: Final = (1, 1, 1, 2, 2)
 """Of them, in every other crowd; else all have the same."""

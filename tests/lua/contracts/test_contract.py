@@ -444,7 +444,8 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/learning": "for _, record in ipairs(redis.call('HVALS', K_HOLDS)) do",
     },
     "the slices of one destination, 48 at the most": {
-        "lib/full": "for i = 1, #members, 2 do",
+        "lib/full": "for i = 1, #members, 2 do|for _, one in ipairs(waiting) do"
+        "|for _, member in ipairs(redis.call('ZRANGE', K_LINE, 0, -1)) do",
     },
     "at most MAX_COMPARED members, which is asked before": {
         "lib/fair": "for i = 1, #members, 2 do",

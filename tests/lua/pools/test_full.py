@@ -266,6 +266,22 @@ async def test_settings_open_it_and_a_level_in_percent_is_of_the_limit_in_force(
     assert await sliced.is_full(), "63 are 70 percent now"
 
 
+@pytest.mark.parametrize(("size", "weight", "parts"), [(10, 3, [25, 75]), (60, 1, [60, 40])])
+async def test_as_it_resumes_all_that_wait_have_their_parts_at_once(
+    sliced: ResumeWorld, size: int, weight: int, parts: list[int]
+) -> None:
+    """Mutants: they have what they asked for; all have the same; a message waits that is larger than a part."""
+    await sliced.sends(FIRST, 95)
+    assert not await sliced.wants(SECOND, size)
+    await sliced.producers[THIRD].ask(need=10, weight=weight)
+    await sliced.steps_for(THIRD)
+    assert await sliced.is_full()
+    await sliced.settles(FIRST)
+    await sliced.steps_for(SECOND)
+    slices = [await sliced.look(name) for name in (SECOND, THIRD)]
+    assert [one.granted - one.returned for one in slices] == parts
+
+
 @pytest.mark.parametrize("sliced", [ResumeWorld], indirect=True)
 async def test_whoever_lacks_nothing_of_a_full_pool_and_waits_has_it_asked(sliced: ResumeWorld) -> None:
     """Mutants: it is asked for those alone that lack some of it; only the first in its line has the others report."""
