@@ -347,7 +347,7 @@ class Fetching(Generic[T]):
         """Count by this from now on."""
         self.holding = holding
         if holding.among is not None:
-            holding.among.outcomes = self.outcomes
+            holding.among.outcomes, holding.among.demand = self.outcomes, self.demand
 
     def _rests(self) -> bool:
         if self.resting and self.demand.resumes:

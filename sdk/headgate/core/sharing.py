@@ -5,7 +5,7 @@ from typing import Any, Final, Protocol
 
 from headgate.core.fetching import WindowUse
 from headgate.core.limits.turns_over_slices import SliceTurn, Turn, part_of
-from headgate.core.window import LINGER, LINGER_SHARED, Allowance, Delivery, Window
+from headgate.core.window import LINGER, LINGER_SHARED, Allowance, Delivery, Demand, Window
 
 PATIENCE: Final = 0.04
 """Seconds for which others leave the room that a call may free, or use: then it is late."""
@@ -64,9 +64,10 @@ class SharedWindow:
         self.freed()
 
     def freed(self) -> None:
-        """Have the first in line look again, or those that were woken for what has no room; and those that rest."""
+        """Have the first in line look again, or those that were woken for what has no room; and who need not rest."""
         for share in self.resting:
-            share.wake()
+            if share.demand is not None and share.demand.resumes:
+                share.wake()
         if self.woken and self.is_full:
             for share in self.woken:
                 share.wake()
@@ -148,9 +149,11 @@ class Share:
         turn: how far it came in the turns of the keys there.
         is_busy: whether a call is under way there, so that none can begin.
         outcomes: settlements on their way out.
+        demand: those for whom it fetches.
     """
 
     outcomes: Sequence[tuple[Any, Delivery, Any]] = ()
+    demand: Demand | None = None
 
     def __init__(self, of: SharedWindow, wake: Callable[[], None], turn: float = 0.0) -> None:
         self._usual, self._surplus, self._came_late = 0.0, 0, False

@@ -195,6 +195,8 @@ class AmongOthers(Protocol):
 
     outcomes: Sequence[tuple[Any, "Delivery", Any]]
     """Settlements on their way out."""
+    demand: Demand | None
+    """Those for whom it fetches."""
 
     @property
     def patience(self) -> float:

@@ -22,6 +22,15 @@ class Takers:
         return min(most, self.credit)
 
 
+class Resuming(Takers):
+    """Those for whom one that rests goes on, or does not."""
+
+    waits = 0
+
+    def __init__(self, *, resumes: bool) -> None:
+        self.resumes = resumes
+
+
 class Topic:
     """A destination with as many messages as are asked for, seen through its share of a window."""
 
@@ -150,6 +159,20 @@ def test_who_rests_leaves_its_turn_to_others() -> None:
     assert not resting.share.passes_on(rests=True)
     assert other.woken > before
     assert other.fetch()
+
+
+def test_only_those_that_go_on_are_woken_of_those_that_rest() -> None:
+    """Mutants: all of them, at each settlement, and there may be a thousand topics; none."""
+    window = SharedWindow(Window(messages=2, bytes="unlimited"), Takers())
+    other, *both = Topic(window), Topic(window), Topic(window)
+    for resting, resumes in zip(both, (True, False), strict=True):
+        resting.share.demand = Resuming(resumes=resumes)
+        resting.share.passes_on(rests=True)
+    assert other.fetch()
+    other.answer(2)
+    before = [resting.woken for resting in both]
+    other.settle()
+    assert [resting.woken for resting in both] == [before[0] + 1, before[1]]
 
 
 def test_who_left_the_line_holds_nobody_up() -> None:
