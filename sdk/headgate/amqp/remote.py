@@ -19,6 +19,7 @@ from headgate.amqp.hints import NodeWakeUps, in_calls
 from headgate.amqp.nodelink import Call, NodeLink
 from headgate.amqp.reported_waits import ReportedWaits
 from headgate.amqp.url import AmqpUrl
+from headgate.core.account.late_copies import COME_WITHIN
 from headgate.core.durability import Durability, WriteProgress
 from headgate.core.segment import NO_STORE
 from headgate.errors import AccessDenied, Closed, CoordinatorUnavailable, HeadgateError
@@ -30,8 +31,6 @@ CONNECT_TIMEOUT: Final = 1.0
 """Seconds that a node which does not answer costs."""
 ANSWER_WITHIN: Final = 2.5
 """Seconds that a call may take, over all connections: longer than a node waits for Redis, so that it can say so."""
-UNSURE: Final = 5.0
-"""Seconds after which no node executes calls that came too late, or over a lost connection."""
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 _CLOSE_WITHIN: Final = 0.2
@@ -221,7 +220,7 @@ class NodeBackend:
         return reply
 
     def _unanswered(self, within: float) -> HeadgateError:
-        self._unsure_until = asyncio.get_running_loop().time() + UNSURE
+        self._unsure_until = asyncio.get_running_loop().time() + COME_WITHIN
         if self._link is not None:
             return CoordinatorUnavailable(f"the node at {self.node} did not answer within {within:g} s")
         return self._trouble or CoordinatorUnavailable(f"no node of {self._url} answers")
@@ -232,7 +231,7 @@ class NodeBackend:
             await link.over
             _log.info("the node at %s is gone: %s", self.node, link.reason)
             self._link, self.node = None, ""
-            self._unsure_until = asyncio.get_running_loop().time() + UNSURE
+            self._unsure_until = asyncio.get_running_loop().time() + COME_WITHIN
             link = await self._reconnect()
             self._adopt(link)
 

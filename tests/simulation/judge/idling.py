@@ -31,7 +31,7 @@ class Idling:
 
         A server that hung then does what somebody asked for who is dead by now, and takes him for one that waits.
         """
-        recovers = max(RECOVERS, LEASE) if what == "hang" else RECOVERS
+        recovers = LEASE if what == "hang" else RECOVERS
         if what not in HARMLESS:
             self._recovers_until = max(self._recovers_until, self._loop.now + seconds + recovers)
 
