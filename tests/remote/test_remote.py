@@ -10,9 +10,11 @@ import pytest
 import headgate
 import headgate.sync
 from headgate import CoordinatorUnavailable, InvalidValue
-from headgate.amqp.remote import NodeBackend
+from headgate.amqp.remote import ANSWER_WITHIN, NodeBackend
 from headgate.amqp.url import parse_url
 from headgate.backends import place_of
+from headgate.core.account.late_copies import COME_WITHIN
+from headgate.redis.call_line import CALL_TIMEOUT
 from headgate.redis.keys import Address
 from headgate_coordinator.node.connection_share import SENDS
 from headgate_coordinator.node.gateway.replies import Replies
@@ -159,6 +161,13 @@ async def test_a_lost_connection_is_replaced_and_calls_do_not_notice(client: hea
         await asyncio.sleep(0)
         link.abort()
         assert {explanation.state for explanation in await asked} == {"open"}
+
+
+async def test_a_node_gives_a_call_up_before_its_client_does_and_makes_none_once_no_copy_comes(node: Node) -> None:
+    """A client counts on both. Mutant: calls stand in line as long as in a process of their own."""
+    server = node.client.store.server
+    assert server.line_timeout < ANSWER_WITHIN
+    assert server.line_timeout + CALL_TIMEOUT < COME_WITHIN
 
 
 async def test_what_is_under_way_when_the_client_closes_ends_at_once(node: Node, cleanup_namespace: str) -> None:

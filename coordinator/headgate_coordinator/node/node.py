@@ -18,6 +18,7 @@ from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT
 from headgate.amqp.sasl import BEARER
 from headgate.client import Client
 from headgate.errors import HeadgateError
+from headgate.redis.call_line import CALL_TIMEOUT
 from headgate_coordinator.fleet.node_facts import BridgeFacts, DeadlockFacts, NodeFacts
 from headgate_coordinator.fleet.node_facts import Counters as Totals
 from headgate_coordinator.fleet.reply_queues import is_reply_queue
@@ -114,6 +115,7 @@ class Node:
         Raises:
             OSError: the port cannot be had, or a certificate.
         """
+        self.client.store.server.line_timeout = CALL_TIMEOUT  # clients wait no longer, and make it at another node
         self._session = self.client.session(self.name, ttl=self.options.ttl)
         self.lines = DestinationCredits(self.client, self._session, self.options)
         encrypted = self.options.certificate is not None

@@ -45,6 +45,7 @@ class NodeBackend:
         session_prefix: what ids of sessions are to begin with, as the node says.
         reaches_stores: False; the nodes read payloads of spool stores.
         spools: whether they write them too, for batches that are marked.
+        line_timeout: seconds for which a call may wait for all nodes.
         waited: hears of the client's waits, which the nodes count.
         node: the one that is connected: ``host:port``; empty when none is.
     """
@@ -54,6 +55,7 @@ class NodeBackend:
         self.calls = 0
         self.session_prefix = ""
         self.reaches_stores = self.spools = False
+        self.line_timeout = ANSWER_WITHIN
         self.node = ""
         self._url = url
         self._hosts = random.sample(url.hosts, len(url.hosts))  # so that clients spread over the nodes

@@ -69,11 +69,13 @@ class Backend(Protocol):
         session_prefix: what ids of sessions are to begin with; known once it is open.
         reaches_stores: whether spool stores are for this process to read and write; False where nodes are in between.
         spools: whether payloads go to stores, by this process or by the nodes; False where these are too old.
+        line_timeout: seconds for which a call may wait for those before it, where Redis answers.
         waited: hears of the client's waits, to tell whoever is in between; None where nobody is.
     """
 
     version: tuple[int, ...]
     calls: int
+    line_timeout: float
     session_prefix: str
     reaches_stores: bool
     spools: bool

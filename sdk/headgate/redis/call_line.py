@@ -11,11 +11,20 @@ CALL_TIMEOUT: Final = 2.0
 
 The timeout is ours: redis-py's own can swallow a cancellation on Python 3.11 (asyncio.wait_for)."""
 LINE_TIMEOUT: Final = 10.0
-"""Seconds that a call may stand in line before that; CALL_TIMEOUT where the server answers nobody meanwhile."""
+"""Seconds that a call may stand in line before that; CALL_TIMEOUT where the server answers nobody meanwhile, and at
+nodes, whose clients wait no longer: a call that they gave up is not to be made after those that they made since."""
 
 
 class LineTimeoutError(rx.RedisError):
-    """A call stood in line for too long although the server answers: its process makes too many."""
+    """A call stood in line for too long although the server answers: its process makes too many.
+
+    Attributes:
+        within: seconds that it was to stand there at the most.
+    """
+
+    def __init__(self, within: float) -> None:
+        super().__init__(f"not in {within:g} s")
+        self.within = within
 
 
 class PlaceInLine:
@@ -24,17 +33,19 @@ class PlaceInLine:
     Args:
         patience: its timeout, which has no time yet.
         answered: counts the calls that the server answered.
+        within: seconds that it may stand there at the most.
 
     Attributes:
+        within: the same.
         too_long: whether it gave up although the server answers.
     """
 
-    def __init__(self, patience: asyncio.Timeout, answered: Callable[[], int]) -> None:
-        self.too_long = False
+    def __init__(self, patience: asyncio.Timeout, answered: Callable[[], int], within: float) -> None:
+        self.within, self.too_long = within, False
         self._patience = patience
         self._answered = answered
         self._loop = asyncio.get_running_loop()
-        self._give_up_at = self._loop.time() + LINE_TIMEOUT
+        self._give_up_at = self._loop.time() + within
         self._look_again()
 
     def _look_again(self) -> None:

@@ -12,7 +12,7 @@ import redis.exceptions as rx
 from redis.asyncio.connection import AbstractConnection
 
 from headgate.errors import CoordinatorUnavailable
-from headgate.redis.call_line import CALL_TIMEOUT, LineTimeoutError, PlaceInLine
+from headgate.redis.call_line import CALL_TIMEOUT, LINE_TIMEOUT, LineTimeoutError, PlaceInLine
 from headgate.redis.connection_options import widen
 from headgate.redis.functions import Functions, reply_of
 from headgate.redis.scripts import Script, function_of, script
@@ -159,12 +159,13 @@ def _of_run(words: Sequence[Any], run_id: bytes) -> tuple[Any, ...]:
 class ServerConnections:
     """`ServerConnections` keeps the connections to one server; each carries one call at a time."""
 
-    def __init__(self, dial: Dial, judge: HandoverJudge | None = None, *, masters_only: bool = False) -> None:
+    def __init__(
+        self, dial: Dial, judge: HandoverJudge | None = None, *, masters_only: bool = False,
+        line_timeout: Callable[[], float] = lambda: LINE_TIMEOUT,
+    ) -> None:  # fmt: skip
         self.answered = 0
         """Calls that were answered."""
-        self._dial = dial
-        self._judge = judge
-        self._masters_only = masters_only
+        self._dial, self._judge, self._masters_only, self._line_timeout = dial, judge, masters_only, line_timeout
         self._under_way: dict[asyncio.Timeout, None] = {}
         self._ended: set[asyncio.Timeout] = set()
         self._idle: list[Any] = []
@@ -300,9 +301,9 @@ class ServerConnections:
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
         """Yield a connection for one call, in its turn; one whose reply did not come whole is not used again."""
-        patience = asyncio.timeout(None if self._room.locked() else CALL_TIMEOUT)
+        patience = asyncio.timeout(None if (busy := self._room.locked()) else CALL_TIMEOUT)
         self._under_way[patience] = None
-        place = PlaceInLine(patience, lambda: self.answered) if patience.when() is None else None
+        place = PlaceInLine(patience, lambda: self.answered, self._line_timeout()) if busy else None
         try:
             async with patience, self._room:
                 if place:
@@ -329,7 +330,7 @@ class ServerConnections:
             if patience in self._ended:
                 raise rx.ConnectionError("another server is in charge now") from None
             if place and place.too_long:
-                raise LineTimeoutError from None
+                raise LineTimeoutError(place.within) from None
             if self._judge:
                 self._judge.unanswered()
             raise

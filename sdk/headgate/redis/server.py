@@ -20,7 +20,7 @@ from headgate._util.forks import FORKED, watch
 from headgate._util.tasks import stop
 from headgate.core.durability import Durability, WriteProgress
 from headgate.errors import Closed, CoordinatorUnavailable, InvalidValue
-from headgate.redis.call_line import CALL_TIMEOUT
+from headgate.redis.call_line import CALL_TIMEOUT, LINE_TIMEOUT
 from headgate.redis.connection import Dial, ServerConnections, TooFewReplicasError
 from headgate.redis.connection_options import (
     CONNECT_TIMEOUT,
@@ -66,7 +66,7 @@ class Server:
         self.session_prefix = ""
         self.reaches_stores = self.spools = True
         self.waited: WaitListener | None = None
-        self.calls = 0
+        self.calls, self.line_timeout = 0, LINE_TIMEOUT
         self._options = connection_options(url)
         self._forked = False
         watch(self)
@@ -101,8 +101,11 @@ class Server:
             await self._open_cluster()
             connection = await self._any_master()
         else:
-            only = ServerConnections(self._dial_only, self._handovers, masters_only=self._masters_of is not None)
-            connection = await self._lanes.setdefault("only", only).take()
+            masters = self._masters_of is not None
+            lane = ServerConnections(
+                self._dial_only, self._handovers, masters_only=masters, line_timeout=lambda: self.line_timeout
+            )
+            connection = await self._lanes.setdefault("only", lane).take()
         self.version = connection.headgate_version
         await connection.disconnect(nowait=True)
         if connection.headgate_cluster and self.url.kind == "single":
@@ -304,7 +307,9 @@ class Server:
             if self._forked:
                 raise Closed(f"{self.url}: {FORKED}")
             host, _, port = place.rpartition(":")
-            lane = self._lanes[place] = ServerConnections(self._dialer(host, int(port)), self._handovers)
+            lane = self._lanes[place] = ServerConnections(
+                self._dialer(host, int(port)), self._handovers, line_timeout=lambda: self.line_timeout
+            )
         return lane
 
     def place(self, key: bytes) -> str:

@@ -5,7 +5,7 @@ from typing import Final
 import redis.exceptions as rx
 
 from headgate.errors import AccessDenied, CoordinatorUnavailable, DestinationDamaged, HeadgateError
-from headgate.redis.call_line import CALL_TIMEOUT, LINE_TIMEOUT, LineTimeoutError
+from headgate.redis.call_line import CALL_TIMEOUT, LineTimeoutError
 from headgate.redis.connection import TooFewReplicasError
 from headgate.redis.url import RedisUrl
 
@@ -31,7 +31,7 @@ def translated(url: RedisUrl, error: Exception, node: str = "") -> HeadgateError
         text = f"{url} is moving a slot: its keys are served once all are at one server"
         return CoordinatorUnavailable(f"{text}; `redis-cli --cluster fix` ends a move that was left", answered=True)
     if isinstance(error, LineTimeoutError):
-        text = f"{url} answers, but this process had too many calls before this one for {LINE_TIMEOUT:g} s"
+        text = f"{url} answers, but this process had too many calls before this one for {error.within:g} s"
         return CoordinatorUnavailable(f"{text}; make fewer at a time, or spread them over processes", answered=True)
     if isinstance(error, TimeoutError | rx.TimeoutError):
         who = f"{node} of {url}" if node else url

@@ -25,6 +25,7 @@ class Relay:
         self.session_prefix = ""
         self.reaches_stores = self.spools = True
         self.waited = behind.waited
+        self.line_timeout = behind.line_timeout
 
     async def open(self) -> None:
         await self._behind.open()

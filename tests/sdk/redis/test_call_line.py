@@ -32,11 +32,11 @@ async def dial() -> Any:
 Story = Callable[[ServerConnections], Coroutine[Any, Any, None]]
 
 
-def tell(story: Story) -> float:
+def tell(story: Story, within: float = LINE_TIMEOUT) -> float:
     """Have it happen; returns the seconds that it took."""
     loop = VirtualLoop()
     try:
-        loop.run_until_complete(story(ServerConnections(dial)))
+        loop.run_until_complete(story(ServerConnections(dial, line_timeout=lambda: within)))
         return loop.now - BEGINS
     finally:
         loop.bury()
@@ -90,6 +90,17 @@ def test_a_turn_that_does_not_come_is_told_from_a_silent_server() -> None:
         assert all(isinstance(error, LineTimeoutError) for error in errors)
 
     assert tell(story) <= LINE_TIMEOUT + 2 * CALL_TIMEOUT
+
+
+def test_a_node_has_none_in_line_for_longer_than_its_clients_wait() -> None:
+    """They make a call anew soon after, and it is not to be made after that one. Mutant: it stands there for 10 s."""
+
+    async def story(lane: ServerConnections) -> None:
+        errors = await crowd(lane, 6 * MAX_CONNECTIONS, 0.7 * CALL_TIMEOUT)
+        assert len(errors) == 4 * MAX_CONNECTIONS
+        assert all(isinstance(error, LineTimeoutError) and error.within == CALL_TIMEOUT for error in errors)
+
+    assert tell(story, CALL_TIMEOUT) <= 1.4 * CALL_TIMEOUT + 1e-6
 
 
 def test_calls_in_line_are_made_anew_where_another_server_is_in_charge() -> None:
