@@ -117,7 +117,10 @@ give_promoted_back(c.sub)
 if freed > 0 or reaped or d.expired then
   hand_over(sid, s)
 end
+-- Who waits is heard of when it asks: one that a late call put in line again does not ask, and may settle for long.
+local asked = s.since > 0 and s.seen
 renew(sid, s, ttl_ms)
+s.seen = asked or s.seen
 save_session(sid, s)
 save_consumer(cid, c)
 if settled > 0 or (#out > 0 and not again) or #notes > 0 then

@@ -351,6 +351,8 @@ MUTANTS: Final = tuple(
          "STALE_WAITER_MS", f"{_P6}::test_a_waiter_keeps_its_place_while_it_asks_as_often_as_it_renews_its_lease"),
         ("P6", "lib/credit", "math.min(MOST_STALE_MS, math.floor(s.ttl * 6 / 10))", "math.floor(s.ttl * 6 / 10)",
          f"{_P6}::test_a_silent_waiter_does_not_hold_up_the_living"),
+        ("P6", "settle", "local asked = s.since > 0 and s.seen", "local asked = nil",
+         f"{_P6}::test_a_waiter_that_settles_and_asks_no_more_loses_its_place"),
         ("P6", "lib/credit", "(is_silent(s) or never_fits(s))", "is_silent(s)",
          f"{_P6}::test_a_waiter_that_can_never_be_served_does_not_hold_up_the_others"),
         ("P5", "lib/credit", "    grant(sid, s) -- all were served", "    -- all were served",

@@ -426,7 +426,10 @@ class Destination:
             settled += len(mine)
         if freed or gone:
             self.serve_line(sid)
+        asked = account.seen
         self._renew(account, ttl_ms)
+        if sid in self.line:  # it is heard of when it asks
+            account.seen = asked
         return "OK", len(accepted) + len(released) + len(failed) - settled
 
     def deliver(

@@ -18,8 +18,8 @@ FIRST: Final = 2
 RULES: Final = frozenset({"", "large", "level", "ticket", "turns"})
 """Rules under which parts are even over a few seconds: a rate lets too few messages through for that."""
 SENDERS: Final = 5
-AT_ONCE: Final = 8
-"""Messages that each of them has under way."""
+AT_ONCE: Final = (8, 4, 8)
+"""Messages that each of them has under way, in one crowd after the other."""
 WEIGHTS: Final = (1, 1, 1, 2, 2)
 """Of them, in every other crowd; else all have the same."""
 SIZE: Final = 20
@@ -51,6 +51,7 @@ class Crowd:
         self._history, self._place = history, place
         self.stored = [0] * SENDERS
         self._weights = (1,) * SENDERS if history.seed % (2 * ONE_IN) == FIRST else WEIGHTS
+        self._at_once = AT_ONCE[history.seed // ONE_IN % len(AT_ONCE)]
         self._watched = self._over = False
 
     async def fill(self, other: "Application") -> None:
@@ -81,7 +82,7 @@ class Crowd:
             session = client.session(f"crowd{number}")
             self._history.oracle.owners[session.id] = process
             producer = await session.producer(self._place, weight=self._weights[number])
-            await asyncio.gather(*(self._go_on(number, producer, process) for _ in range(AT_ONCE)))
+            await asyncio.gather(*(self._go_on(number, producer, process) for _ in range(self._at_once)))
 
     async def _go_on(self, number: int, producer: Any, process: Any) -> None:
         history = self._history

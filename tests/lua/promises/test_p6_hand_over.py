@@ -179,6 +179,22 @@ async def test_a_silent_waiter_does_not_hold_up_the_living(place: Place, ttl_ms:
     assert await place.usage() == 100
 
 
+async def test_a_waiter_that_settles_and_asks_no_more_loses_its_place(place: Place) -> None:
+    """A late copy of its asking put it in line, say. Mutant: `settle` hears of those that wait."""
+    (holder,) = await place.full(100)
+    dead, waiting = place.producer("dead"), place.producer("waiting")
+    consumer = await place.consumer("dead")
+    await dead.ask(need=50)
+    for _ in range(7):
+        await place.wait(1000)
+        await waiting.ask(need=50)
+        await consumer.call()
+        await holder.renew()
+    await holder.give_back(50)
+    seen = await place.look()
+    assert (seen.line, seen.granted("waiting").bytes, seen.granted("dead").bytes) == ([], 50, 0)
+
+
 async def test_a_waiter_keeps_its_place_while_it_asks_as_often_as_it_renews_its_lease(place: Place) -> None:
     """One call that is lost costs nothing. Mutant: whoever is silent for 3 s loses the place."""
     (holder,) = await place.full(100)
