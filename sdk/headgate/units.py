@@ -8,10 +8,13 @@
 (100.0, 1.5, 0.5, 5.0)
 >>> parse_amount("200k"), parse_amount("1_000_000"), parse_amount("64MiB")
 (200000, 1000000, 67108864)
+>>> parse_count("200k"), parse_count(512)
+(200000, 512)
 """
 
 import math
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -52,6 +55,7 @@ _PERIODS: Final = {
 """Seconds; a month of a rate is the twelfth part of 365.25 days."""
 _THOUSANDS: Final = {"k": 1000, "K": 1000, "M": 10**6, "G": 10**9}
 _COUNTED: Final = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?)\s*([kKMG])\s*\Z", re.ASCII)
+_BYTES: Final = re.compile(r"[bB]\s*\Z")
 _GROUPED: Final = re.compile(r"(?<=\d)_(?=\d)")
 
 
@@ -80,8 +84,10 @@ def parse_size(value: int | str, what: str = "size") -> int:
     return int(size)
 
 
-def parse_limit(value: int | str, what: str = "limit") -> int | Unlimited:
-    """Return bytes, or ``"unlimited"`` for that word.
+def parse_limit(
+    value: int | str, what: str = "limit", parse: Callable[[int | str, str], int] = parse_size
+) -> int | Unlimited:
+    """Return bytes, or what else a function reads, or ``"unlimited"`` for that word.
 
     Raises:
         InvalidValue: not a size, or zero: a limit of nothing admits nothing, pause consumers or block instead.
@@ -89,7 +95,7 @@ def parse_limit(value: int | str, what: str = "limit") -> int | Unlimited:
     if value == "unlimited":
         return "unlimited"
     try:
-        size = parse_size(value, what)
+        size = parse(value, what)
     except InvalidValue as error:
         raise InvalidValue(f"{error.problem}, or 'unlimited'", setting=what) from None
     if size == 0:
@@ -177,6 +183,21 @@ def parse_amount(value: int | str, what: str = "amount") -> int:
             exact = float(match[1]) * thousands if "." in match[1] else int(match[1]) * thousands
             value = int(exact) if exact == int(exact) else value
     return parse_size(value, what)
+
+
+def parse_count(value: int | str, what: str = "count") -> int:
+    """Return how many of something: what :func:`parse_amount` reads, but bytes.
+
+    Raises:
+        InvalidValue: not of that form, negative, or 2**52 and more.
+    """
+    with suppress(InvalidValue):
+        if not (isinstance(value, str) and _BYTES.search(value)):
+            return parse_amount(value, what)
+    raise InvalidValue(
+        f"{_shown(value)} is not a count; write a whole number below 2**52, such as 1000 or '200k'",
+        setting=what,
+    )
 
 
 def parse_rate(value: float | str, what: str = "rate") -> float:

@@ -46,6 +46,7 @@ from headgate.core.spellings import (
     RATE,
     REASON,
     SHARE,
+    SHARE_COUNT,
     SIZE,
     SLICES,
     SUBSCRIPTIONS,
@@ -59,7 +60,7 @@ from headgate.core.spellings import (
 )  # fmt: skip
 from headgate.core.window import Window
 from headgate.errors import PolicyError
-from headgate.units import Unlimited, check_burst, parse_rate, parse_size
+from headgate.units import Unlimited, check_burst, parse_rate
 
 Kind = Literal["queue", "topic", "gate", "bucket", "limiter"]
 KINDS = ("queue", "topic", "gate", "bucket", "limiter")
@@ -127,7 +128,7 @@ class Settings:
         "bytes above which even a client whose credit counts messages is refused; never below ``limit``.")
     resume_at: int | str | None = _row(SHARE, field="resume_bytes", path="resume_at.bytes", kinds=MESSAGES, doc=
         "bytes, or a percentage of the limit in force: once full, nobody is served until pending is that.")
-    resume_at_messages: int | str | None = _row(SHARE, field="resume_messages", path="resume_at.messages",
+    resume_at_messages: int | str | None = _row(SHARE_COUNT, field="resume_messages", path="resume_at.messages",
         kinds=MESSAGES, doc=
         "messages, or a percentage of the limit in force, to which pending has to fall once it was full.")
     when_full: str | None = _row(WHEN_FULL, doc=
@@ -348,9 +349,7 @@ class Settings:
         if self.rate is None:
             raise PolicyError("burst without rate; give both", settings=("burst", "rate"))
         rate = parse_rate(self.rate, "rate")
-        burst = max(1, int(rate)) if self.burst is None else parse_size(self.burst, "burst")
-        if burst < 1:
-            raise PolicyError("0 admits nothing; use at least 1", setting="burst")
+        burst = max(1, int(rate)) if self.burst is None else int(SIZE.spell(self.burst, "burst"))
         check_burst(rate, burst)
         return {"rate": repr(rate), "burst": str(burst)}
 

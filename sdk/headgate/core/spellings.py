@@ -11,10 +11,12 @@ from headgate.core.window import Window
 from headgate.errors import InvalidValue, PolicyError
 from headgate.units import (
     MAX_RATE,
+    MAX_SIZE,
     MAX_SUBSCRIPTIONS,
     MAX_WEIGHT,
     MAX_WINDOW,
     MIN_RATE,
+    parse_count,
     parse_duration,
     parse_limit,
     parse_rate,
@@ -62,32 +64,16 @@ def _flag(value: Any, what: str) -> str:
     return "yes" if word("yes", "no").spell(value, what) == "yes" else ""
 
 
-def _limit(value: Any, what: str) -> str:
-    return str(parse_limit(value, what))
-
-
-def _size(value: Any, what: str) -> str:
-    size = parse_size(value, what)
-    if size == 0:
-        raise InvalidValue("0 has no meaning of its own here; use at least 1", setting=what)
-    return str(size)
-
-
-def _at_most(most: int) -> Spell:
+def _at_least_one(parse: Callable[[Any, str], int], most: int = MAX_SIZE) -> Spell:
     def spell(value: Any, what: str) -> str:
-        size = _size(value, what)
-        if int(size) > most:
-            raise InvalidValue(f"{size}; use 1 to {most}", setting=what)
-        return size
+        number = parse(value, what)
+        if number == 0:
+            raise InvalidValue("0 has no meaning of its own here; use at least 1", setting=what)
+        if number > most:
+            raise InvalidValue(f"{number}; use 1 to {most}", setting=what)
+        return str(number)
 
     return spell
-
-
-def _slices(value: Any, what: str) -> str:
-    size = _size(value, what)
-    if not 1 <= int(size) <= MOST_SLICES:
-        raise InvalidValue(f"{value!r}; use 1 to {MOST_SLICES}", setting=what)
-    return size
 
 
 def _number(value: Any, what: str) -> str:
@@ -123,16 +109,19 @@ def _patience(value: Any, what: str) -> str:
     return value if value == "unlimited" else milliseconds(value, what)
 
 
-def _share(value: Any, what: str) -> str:
-    if isinstance(value, str) and value.strip().endswith("%"):
+def _share(parse: Callable[[Any, str], int], of: str) -> Spell:
+    def spell(value: Any, what: str) -> str:
+        if not (isinstance(value, str) and value.strip().endswith("%")):
+            return str(parse(value, what))
         try:
             percent = float(value.strip()[:-1])
         except ValueError:
             percent = -1.0
         if not 0 <= percent <= 100:
-            raise InvalidValue(f"{value!r} is not a percentage; write '80%' (0% to 100%), or a size", setting=what)
+            raise InvalidValue(f"{value!r} is not a percentage; write '80%' (0% to 100%), or a {of}", setting=what)
         return f"{percent}%"
-    return str(parse_size(value, what))
+
+    return spell
 
 
 def _when_full(value: str, _what: str) -> str:
@@ -169,16 +158,17 @@ def _windows(value: Any, what: str) -> str:
     return " ".join(f"{encode_name(name, what)}={_window(window, what)}" for name, window in sorted(value.items()))
 
 
-LIMIT: Final = ValueForm(_limit, "LimitSize")
-LIMIT_COUNT: Final = ValueForm(_limit, "LimitCount")
-SIZE: Final = ValueForm(_size, "Size")
-COUNT: Final = ValueForm(_size, "Count")
-CREDIT: Final = ValueForm(_at_most(MAX_WINDOW), "Size")
-WEIGHT: Final = ValueForm(_at_most(MAX_WEIGHT), "Count")
-SUBSCRIPTIONS: Final = ValueForm(_at_most(MAX_SUBSCRIPTIONS), "Count")
-KEPT: Final = ValueForm(lambda value, what: str(parse_size(value, what)), "Kept")
-SLICES: Final = ValueForm(_slices, "Count")
-SHARE: Final = ValueForm(_share, "Share")
+LIMIT: Final = ValueForm(lambda value, what: str(parse_limit(value, what)), "LimitSize")
+LIMIT_COUNT: Final = ValueForm(lambda value, what: str(parse_limit(value, what, parse_count)), "LimitCount")
+SIZE: Final = ValueForm(_at_least_one(parse_size), "Size")
+COUNT: Final = ValueForm(_at_least_one(parse_count), "Count")
+CREDIT: Final = ValueForm(_at_least_one(parse_size, MAX_WINDOW), "Size")
+WEIGHT: Final = ValueForm(_at_least_one(parse_count, MAX_WEIGHT), "Count")
+SUBSCRIPTIONS: Final = ValueForm(_at_least_one(parse_count, MAX_SUBSCRIPTIONS), "Count")
+KEPT: Final = ValueForm(lambda value, what: str(parse_count(value, what)), "Kept")
+SLICES: Final = ValueForm(_at_least_one(parse_count, MOST_SLICES), "Count")
+SHARE: Final = ValueForm(_share(parse_size, "size"), "Share")
+SHARE_COUNT: Final = ValueForm(_share(parse_count, "count"), "ShareCount")
 GROWTH: Final = ValueForm(_growth, "Growth")
 NUMBER: Final = ValueForm(_number, "Number")
 RATE: Final = ValueForm(lambda value, what: repr(parse_rate(value, what)), "Rate")

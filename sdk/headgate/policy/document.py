@@ -16,6 +16,7 @@ from headgate.policy.tables import Table
 from headgate.policy.value_forms import (
     Amount,
     Count,
+    Counted,
     Flag,
     KeyLimit,
     LimitCount,
@@ -24,6 +25,7 @@ from headgate.policy.value_forms import (
     Percent,
     Rate,
     Share,
+    ShareCount,
     SiteName,
     Size,
     StoreFull,
@@ -81,7 +83,7 @@ class Resume(Table):
     """Once the limit was reached nobody is served until pending is down here."""
 
     bytes: Share = None
-    messages: Share = None
+    messages: ShareCount = None
 
 
 @takes("rate")
@@ -146,7 +148,7 @@ class EachKey(Table):
     """Each key of a gate or a bucket has these limits, and waiting keys have these shares."""
 
     bytes: Size = Field(None, description="of a gate: bytes that one key may hold")
-    calls: Amount = Field(None, description="of a gate: calls of one key at once")
+    calls: Counted = Field(None, description="of a gate: calls of one key at once")
     tokens: KeyLimit = Field(None, description="of a bucket: '20/s', or { rate = '20/s', burst = 5 }")
     weight: Weights = Field(None, description="share of a key, or of those that begin so: { 'gold-*' = 4 }; else 1")
 
@@ -163,7 +165,7 @@ class ShadowLimits(Table):
     """Shadow limits stand beside those that bind: it is counted what they would keep waiting, and nobody waits."""
 
     bytes: Amount = Field(None, description="that may be pending; of a gate, held")
-    messages: Amount = Field(None, description="that may be pending; of a gate, calls at once")
+    messages: Counted = Field(None, description="that may be pending; of a gate, calls at once")
     rate: KeyLimit = Field(None, description="of messages of all senders: '500/s', or { rate = '500/s', burst = 50 }")
     byte_rate: KeyLimit = Field(None, description="of bytes of all senders: '10MB/s', or with a burst")
     tokens: KeyLimit = Field(None, description="of a bucket: '20/s', or { rate = '20/s', burst = 5 }")

@@ -12,6 +12,7 @@ from headgate.policy.value_forms import (
     Bands,
     BandShares,
     Count,
+    Counted,
     DurabilityText,
     Duration,
     Entries,
@@ -93,7 +94,7 @@ class LimiterTable(Table):
         None, description="refuse: only keys that a pattern of weight matches are admitted"
     )
     slices: Count = Field(None, description="slots over which its keys are spread, 1 to 48")
-    max_keys: Amount = Field(None, description="keys that are known at a time; else 1 million")
+    max_keys: Counted = Field(None, description="keys that are known at a time; else 1 million")
     hold_off: Duration = Field(None, description="the longest hold-off that a client may ask for; else 1h")
     lease_ahead: Duration = Field(None, description="of a rate that a session may take in hand at the most")
     durability: DurabilityText = Field(
@@ -125,7 +126,7 @@ class UserLimitTable(Table):
         min_length=1, max_length=1000, description="names, or beginnings with *; the first quota that covers one counts"
     )
     together: bool = Field(default=False, description="true: all of its users share it")
-    connections: Amount = Field(None, description="at a time, over all nodes")
+    connections: Counted = Field(None, description="at a time, over all nodes")
     in_flight: Amount = Field(
         None,
         description="messages that it was sent and has not settled, and holds over HTTP, over all nodes; "
@@ -134,5 +135,5 @@ class UserLimitTable(Table):
     in_flight_bytes: Amount = Field(None, description="bytes of these messages, such as '64MiB'")
     rate: Rate = Field(None, description="messages that are sent, such as '500/s'")
     byte_rate: Rate = Field(None, description="bytes of these, such as '10MB/s'")
-    destinations: Amount = Field(None, description="that each may have made; else the user's max_destinations")
+    destinations: Counted = Field(None, description="that each may have made; else the user's max_destinations")
     enforce: Enforce = Field(None, description="shadow: it is counted who would have waited, and nobody waits")

@@ -18,7 +18,7 @@ from headgate.policy.line_numbers import Path
 from headgate.policy.problems import Problem
 from headgate.policy.read import Origin, Source
 from headgate.settings import Settings
-from headgate.units import parse_amount
+from headgate.units import parse_count
 
 KEYS: Final = {
     "limits": "limit", "shadow_limits": "limit", "key_limits": "per_key", "shadow_key_limits": "shadow_per_key",
@@ -226,7 +226,7 @@ def _compile(table: UserLimitTable, origin: str) -> tuple[UserLimit, dict[str, s
     limits = _quotas(table)
     destinations = None
     if table.destinations is not None:
-        destinations = parse_amount(table.destinations, "destinations")
+        destinations = parse_count(table.destinations, "destinations")
         if destinations > MOST_DESTINATIONS:
             raise InvalidValue(f"{destinations}; use 0 to {MOST_DESTINATIONS}", setting="destinations")
         if table.together:

@@ -28,6 +28,7 @@ from headgate.core.spellings import (
     MOST_GROWTH,
     NUMBER,
     SHARE,
+    SHARE_COUNT,
     SIZE,
     WEIGHT,
     WHEN_FULL,
@@ -38,7 +39,7 @@ from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyErro
 from headgate.redis.keys import check_namespace
 from headgate.settings import DEFAULT, MOST_POOLS
 from headgate.spool.storage import check_url
-from headgate.units import MAX_WEIGHT, parse_amount, parse_duration, parse_limit, parse_rate, parse_size
+from headgate.units import MAX_WEIGHT, parse_amount, parse_count, parse_duration, parse_limit, parse_rate, parse_size
 
 MOST_HOPS: Final = 64
 """Of a link: each place that a message came through is kept beside it."""
@@ -48,7 +49,8 @@ _SITE: Final = re.compile(r"[a-z0-9-]{1,32}\Z")
 _UNIT: Final = r"\s*(\d+(\.\d+)?|\.\d+)\s*"
 _SIZE: Final = _UNIT + r"([kKmMgGtT][iI]?)?[bB]?\s*"
 _DURATION: Final = _UNIT + "(us|ms|s|min|h)"
-_COUNTED: Final = r"\s*\d[\d_]*(\.\d+)?\s*([kKMG]|([kKmMgGtT][iI]?)?[bB])?\s*"
+_NUMBER: Final = r"\s*\d[\d_]*(\.\d+)?\s*"
+_COUNTED: Final = _NUMBER + r"([kKMG]|([kKmMgGtT][iI]?)?[bB])?\s*"
 _PERIOD: Final = r"/\s*(\d+(\.\d+)?)?\s*(ms|s|min|h|hour|day|week|month)\s*"
 _AMOUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1}
 
@@ -151,9 +153,15 @@ def _topics(value: Any, what: str) -> None:
             raise InvalidValue(f"{error}; write e.g. 'news.>'", setting=what) from None
 
 
-def _amount(value: Any, what: str) -> None:
-    if parse_amount(value, what) == 0:
-        raise InvalidValue("0 has no meaning of its own here; use at least 1", setting=what)
+def _at_least_one(parse: Callable[[Any, str], int]) -> Callable[[Any, str], None]:
+    def check(value: Any, what: str) -> None:
+        if parse(value, what) == 0:
+            raise InvalidValue("0 has no meaning of its own here; use at least 1", setting=what)
+
+    return check
+
+
+_amount = _at_least_one(parse_amount)
 
 
 def _key_limit(value: Any, what: str) -> None:
@@ -248,10 +256,12 @@ Count = form(_count, _AMOUNT, _text(DEFAULT))
 LimitCount = form(_limit_count, _AMOUNT, _text("unlimited"))
 Kept = form(_kept, {"type": "integer", "minimum": 0}, _text(DEFAULT))
 Share = form(_as(SHARE), {"type": "integer", "minimum": 0}, _text(_SIZE, _UNIT + "%"))
+ShareCount = form(_as(SHARE_COUNT), {"type": "integer", "minimum": 0}, _text(_NUMBER + r"[kKMG]?\s*", _UNIT + "%"))
 Duration = form(_duration, _text(_DURATION))
 Patience = form(_patience, _text(_DURATION, "unlimited"))
 Rate = form(parse_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_COUNTED + _PERIOD))
 Amount = form(_amount, _AMOUNT, _text(_COUNTED))
+Counted = form(_at_least_one(parse_count), _AMOUNT, _text(_NUMBER + r"[kKMG]?\s*"))
 AtOnce = form(
     check_at_once, _AMOUNT, _text(_COUNTED, FREE),
     {

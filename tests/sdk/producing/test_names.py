@@ -210,7 +210,7 @@ def test_nothing_is_spelled_zero() -> None:
         ({"kind": "queue", "rate": 5}, PolicyError, "belong to a bucket"),
         ({"burst": 5}, PolicyError, "burst without rate"),
         ({"kind": "bucket"}, PolicyError, "a bucket needs a rate"),
-        ({"rate": 5, "burst": 0}, PolicyError, "burst: 0 admits nothing"),
+        ({"rate": 5, "burst": 0}, InvalidValue, "burst: 0 has no meaning"),
         ({"rate": -5}, InvalidValue, "^rate: -5"),
         ({"ledger": "some"}, PolicyError, "ledger: 'some'; use all or off"),
         ({"ledger_keep": -1}, InvalidValue, "^ledger_keep: "),

@@ -7,7 +7,7 @@ from headgate.core.limits.limit import Limit, limits_of, limits_text
 from headgate.core.limits.shadow import IN_SHADOW
 from headgate.core.spellings import ValueForm
 from headgate.errors import InvalidValue, PolicyError
-from headgate.units import parse_amount
+from headgate.units import parse_amount, parse_count
 
 _AT_ONCE: Final = {"bytes": "limit_bytes", "messages": "limit_messages"}
 _RATES: Final = {
@@ -49,7 +49,7 @@ def read_shadow(value: Any, what: str = "shadow") -> dict[str, Limit]:
 
 def _limit(name: str, value: Any) -> Limit:
     if name in _AT_ONCE:
-        return Limit.of(name, {"at_once": parse_amount(value, name)})
+        return Limit.of(name, {"at_once": (parse_count if name == "messages" else parse_amount)(value, name)})
     return Limit.of(name, value if isinstance(value, Mapping) else {"rate": value})
 
 

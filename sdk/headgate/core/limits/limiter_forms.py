@@ -8,7 +8,7 @@ from headgate.core.limits.zones import offsets_text
 from headgate.core.names import encode_name
 from headgate.core.spellings import ValueForm, milliseconds, word
 from headgate.errors import InvalidName, InvalidValue
-from headgate.units import MAX_WEIGHT, parse_amount
+from headgate.units import MAX_WEIGHT, parse_count
 
 MOST_WEIGHTS: Final = 256
 MOST_KEYS: Final = 10_000_000
@@ -83,7 +83,7 @@ def _up_to(most: float) -> ValueForm:
 
 
 def _keys(value: Any, what: str) -> str:
-    count = parse_amount(value, what)
+    count = parse_count(value, what)
     if not 1 <= count <= MOST_KEYS:
         raise InvalidValue(f"{value!r}; use 1 to {MOST_KEYS}", setting=what)
     return str(count)
