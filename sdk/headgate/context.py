@@ -18,6 +18,13 @@ from headgate.spool import Spooling
 from headgate.waits import Waits
 
 
+@dataclass(slots=True)
+class Opened:
+    """A client counts here what it and its sessions opened."""
+
+    count: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """A context serves one client, or one of its sessions.
@@ -33,6 +40,7 @@ class Context:
         options: how that session lives.
         waits: the listeners to waits.
         tracing: where a provider of OpenTelemetry is set; else None.
+        opened: counts producers, consumers and what else was opened, of the whole client.
     """
 
     store: Store
@@ -45,6 +53,7 @@ class Context:
     options: SessionOptions = field(default_factory=SessionOptions)
     waits: Waits = field(default_factory=Waits)
     tracing: Tracing | None = None
+    opened: Opened = field(default_factory=Opened)
 
     @property
     def spooling(self) -> Spooling:

@@ -228,7 +228,7 @@ class DeadLetters:
 
     async def _drop(self, target: Address, account: Account) -> bool:
         """Drop it, and count it, if that is what the target does when it is full."""
-        snapshot = await self._context.store.snapshot(target, waiters=0, consumers=1, alone=True)
+        snapshot = await self._context.store.glance(target)
         if snapshot is None or snapshot.fields.get("when_full") != "drop":
             return False
         await self._context.store.drop(target, account.session, messages=1, size=account.need)

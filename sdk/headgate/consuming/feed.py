@@ -312,7 +312,7 @@ class Feed:
 
     async def _read_settings(self) -> None:
         self.machine.settings_changed = False
-        if snapshot := await self._store.snapshot(self.address, waiters=0, consumers=1, alone=True):
+        if snapshot := await self._store.glance(self.address):
             self.settlements.adopt(snapshot.fields, self._store)
 
     async def _tell_window(self) -> tuple[str, str]:
@@ -357,7 +357,7 @@ class Feed:
             if outcome != "accepted":
                 ids[outcome].append(message.raw_id if outcome == "rejected" else message.given_back_id)
         began = time.time_ns() if self._tracing is not None else 0
-        again = not call.going and self.machine.look_at > 0  # nothing was heard: one look beside those of others
+        again = not call.going and (self.machine.look_at > 0 or call.fetch == 1)  # nothing was heard: beside others
         answer = await self._store.settle(
             self.address, self.session, self.id, ttl_ms=self.machine.lease.ttl_ms, fetch=call.fetch, again=again,
             max_messages=call.messages, max_bytes=call.size, after=call.after, waits=call.waits, **ids,

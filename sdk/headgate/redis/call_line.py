@@ -34,14 +34,15 @@ class PlaceInLine:
         patience: its timeout, which has no time yet.
         answered: counts the calls that the server answered.
         within: seconds that it may stand there at the most.
+        every: seconds within which somebody has to be answered.
 
     Attributes:
         within: the same.
         too_long: whether it gave up although the server answers.
     """
 
-    def __init__(self, patience: asyncio.Timeout, answered: Callable[[], int], within: float) -> None:
-        self.within, self.too_long = within, False
+    def __init__(self, patience: asyncio.Timeout, answered: Callable[[], int], within: float, every: float) -> None:
+        self.within, self.too_long, self._every = within, False, every
         self._patience = patience
         self._answered = answered
         self._loop = asyncio.get_running_loop()
@@ -50,7 +51,7 @@ class PlaceInLine:
 
     def _look_again(self) -> None:
         self._seen = self._answered()
-        self._next = self._loop.call_later(CALL_TIMEOUT, self._look)
+        self._next = self._loop.call_later(self._every, self._look)
 
     def _look(self) -> None:
         """Give up where the server answered nobody since the last look, or it took too long; else go on."""

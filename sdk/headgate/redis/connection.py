@@ -303,7 +303,7 @@ class ServerConnections:
         """Yield a connection for one call, in its turn; one whose reply did not come whole is not used again."""
         patience = asyncio.timeout(None if (busy := self._room.locked()) else CALL_TIMEOUT)
         self._under_way[patience] = None
-        place = PlaceInLine(patience, lambda: self.answered, self._line_timeout()) if busy else None
+        place = PlaceInLine(patience, lambda: self.answered, self._line_timeout(), CALL_TIMEOUT) if busy else None
         try:
             async with patience, self._room:
                 if place:

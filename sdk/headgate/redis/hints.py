@@ -40,6 +40,8 @@ class PubSubWakeUps:
         self._listeners = ChannelListeners()
         self._wanted = asyncio.Event()
         self._unconfirmed: dict[str, asyncio.Future[None]] = {}
+        self._fresh: list[str] = []
+        self._asking: asyncio.Task[None] | None = None
         self._pubsub: Any = None
         """The connection once it is made; until then nobody else may write to it."""
         self._making: Any = None
@@ -59,12 +61,22 @@ class PubSubWakeUps:
         self._wanted.set()
         if self._task is None:
             self._task = asyncio.create_task(self._listen(), name="headgate wake-ups")
-        elif fresh and (pubsub := self._writable) is not None:
-            with contextlib.suppress(*_BROKEN):
-                async with asyncio.timeout(_CONFIRM_WITHIN):
-                    await pubsub.subscribe(*fresh)
+        elif fresh:
+            self._fresh += fresh
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(self._ask(), name="headgate wake-ups, more")
         if coming := [self._unconfirmed[channel] for channel in channels if channel in self._unconfirmed]:
             await asyncio.wait(coming, timeout=_CONFIRM_WITHIN)
+
+    async def _ask(self) -> None:
+        """Subscribe to what came in one turn of the loop, in one write: thousands of consumers may open at a time."""
+        while self._fresh:
+            fresh = [channel for channel in self._fresh if channel in self._listeners]
+            self._fresh = []
+            if fresh and (pubsub := self._writable) is not None:  # else all are subscribed to as it is connected
+                with contextlib.suppress(*_BROKEN):
+                    async with asyncio.timeout(_CONFIRM_WITHIN):
+                        await pubsub.subscribe(*fresh)
 
     async def unsubscribe(self, channels: tuple[str, ...], listener: Listener) -> None:
         """Stop calling ``listener``."""
@@ -106,6 +118,7 @@ class PubSubWakeUps:
         self._closed = True
         await stop(self._leaving)
         await stop(self._beating)
+        await stop(self._asking)
         await stop(self._task)
         await self._hang_up()
 

@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
+from weakref import WeakValueDictionary
 
+from headgate._util.shared_answer import SharedAnswer
 from headgate.core.limits.turns_over_slices import Turn
 from headgate.core.names import decode_name, slice_name
 from headgate.core.selector.wanted import AS_IT_IS
@@ -49,6 +51,7 @@ class Store:
         self.rounds = SweepRounds(server)
         self.looks = SliceLooks(lambda address, session, entries: self._snapshot(address, 10, session, 100, entries))
         self._pools = PoolsRead(server)
+        self._seen = WeakValueDictionary[str, SharedAnswer[Snapshot | None]]()
 
     async def _call(
         self, name: str, address: Address, session: str, values: dict[str, Any], rest: Iterable[Any] = (), *,
@@ -176,7 +179,7 @@ class Store:
         """
         words = {"session": session, "number": number, "ttl_ms": ttl_ms, "subscription": subscription, "window": window}
         words |= {"durable": int(durable), "selector": selector}
-        reply = await self._call("attach", address, session, words)
+        reply = await self._call("attach", address, session, words, again=True)
         if reply[0] == b"FULL":
             raise TooManySubscriptions(address.name, int(reply[-1]))
         return reply[0].decode(), reply[-1].decode()
@@ -184,28 +187,15 @@ class Store:
     async def detach(self, address: Address, session: str, member: str, *, failed: bool) -> str:
         """Close a consumer, or remove the subscription ``!name``; MORE asks to be called again."""
         reply = await self._call(
-            "detach", address, session, {"session": session, "consumer": member, "failed": int(failed)}
+            "detach", address, session, {"session": session, "consumer": member, "failed": int(failed)}, again=True
         )
         return str(reply[0].decode())
 
     async def settle(
-        self,
-        address: Address,
-        session: str,
-        consumer: str,
-        *,
-        ttl_ms: int,
-        fetch: int = 0,
-        max_messages: int = 0,
-        max_bytes: int = 0,
-        after: Id = b"0",
-        waits: int = 0,
-        accepted: Sequence[Id] = (),
-        released: Sequence[Id] = (),
-        rejected: Sequence[Id] = (),
-        failed: Sequence[Id] = (),
-        again: bool = False,
-    ) -> Deliveries:
+        self, address: Address, session: str, consumer: str, *, ttl_ms: int, fetch: int = 0, max_messages: int = 0,
+        max_bytes: int = 0, after: Id = b"0", waits: int = 0, accepted: Sequence[Id] = (),
+        released: Sequence[Id] = (), rejected: Sequence[Id] = (), failed: Sequence[Id] = (), again: bool = False,
+    ) -> Deliveries:  # fmt: skip
         """Settle deliveries and fetch more; ``again``: it looked before, and may go with others that look."""
         words = {
             "session": session, "consumer": consumer, "ttl_ms": ttl_ms, "fetch": fetch, "max_messages": max_messages,
@@ -289,6 +279,11 @@ class Store:
         if whole is None or alone or "sliced" not in whole.fields:
             return whole
         return await read_slices(address, whole, read)
+
+    async def glance(self, address: Address) -> Snapshot | None:
+        """Read one slice with nobody who is there; of all who ask at a time, one does it for all."""
+        shared = self._seen.setdefault(address.key, SharedAnswer())
+        return await shared.ask(lambda: self._snapshot(address, 0, "", 1, 0))
 
     async def _snapshot(
         self, address: Address, waiters: int, session: str, consumers: int, entries: int

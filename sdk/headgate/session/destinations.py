@@ -23,6 +23,7 @@ from headgate.credit.spool_quota import SpoolQuota
 from headgate.credit.spread_account import Part, SpreadAccount
 from headgate.errors import CoordinatorUnavailable, HeadgateError, InvalidValue, PolicyError
 from headgate.limiting.limiter import Limiter
+from headgate.redis.call_line import PlaceInLine
 from headgate.redis.keys import Address
 from headgate.redis.stores.notes import NoteStore
 from headgate.redis.stores.spreads import SpreadStore
@@ -37,7 +38,10 @@ from headgate.waits import Waits
 ELSEWHERE: Final = 2
 """How often a session is placed anew that opens at a slice whose master does not answer."""
 OPEN_WITHIN: Final = 10.0
-"""Seconds that opening a producer, a consumer, a gate or a bucket may take, the wait for its turn included."""
+"""Seconds that opening a producer, a consumer, a gate or a bucket may take, the wait for its turn included; more while
+others of the client are opened."""
+OPEN_AT_LAST: Final = 60.0
+"""The same, however many others are opened meanwhile: thousands may be at a time."""
 
 
 def kinds_from(first: str) -> tuple[str, str]:
@@ -109,16 +113,22 @@ class SessionDestinations:
         Raises:
             CoordinatorUnavailable: it took too long.
         """
+        opened, patience = self.context.opened, asyncio.timeout(None)
+        place = PlaceInLine(patience, lambda: opened.count, OPEN_AT_LAST, OPEN_WITHIN)
         try:
-            async with asyncio.timeout(OPEN_WITHIN), self.lock if alone else contextlib.nullcontext():
+            async with patience, self.lock if alone else contextlib.nullcontext():
                 yield
+                opened.count += 1
         except TimeoutError as error:
             if isinstance(error, HeadgateError):
                 raise
+            within = OPEN_AT_LAST if place.too_long else OPEN_WITHIN
             raise CoordinatorUnavailable(
-                f"{destination!r} was not opened within {OPEN_WITHIN:g} s: Redis does not answer, or too slowly "
-                "for all that this process opens at a time"
+                f"{destination!r} was not opened within {within:g} s: Redis does not answer, or too slowly for all "
+                "that this process opens at a time; open fewer at a time"
             ) from None
+        finally:
+            place.leave()
 
     def ensure(self, address: Address, kinds: tuple[str, ...]) -> Ensure:
         """Return what makes a destination exist, as the first of these kinds that will do."""
@@ -347,7 +357,7 @@ class SessionDestinations:
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 totals = Totals(self.context.session, inc=1 << 30, epoch=0)
-                await self.context.store.acquire(address, totals, ttl_ms=1000, leave=True, resume=keep)
+                await self.context.store.acquire(address, totals, ttl_ms=1000, leave=True, resume=keep, again=True)
 
     async def close(self) -> None:
         """Close all there is."""

@@ -1,13 +1,21 @@
 """A process opens much at once: what all of it asks of Redis is asked once, and each learns what was asked for it."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import headgate
 from headgate._util.shared_answer import SharedAnswer
+from headgate._util.tasks import stop
+from headgate.context import Opened
+from headgate.credit.notices import Listeners
+from headgate.session.destinations import SessionDestinations
+from tests.simulation.loop import BEGINS, VirtualLoop
 
 CROWD = 40
+OPEN_WITHIN, OPEN_AT_LAST = 10.0, 60.0
 
 
 @pytest.mark.one_server
@@ -17,6 +25,47 @@ async def test_a_crowd_of_producers_at_slices_makes_the_destination_once(client:
     before = client.store.server.calls
     await asyncio.gather(*(client.session().producer("orders") for _ in range(CROWD)))
     assert client.store.server.calls - before < 3 * CROWD
+
+
+@pytest.mark.one_server
+async def test_a_crowd_of_consumers_at_slices_asks_together(client: headgate.Client) -> None:
+    """Mutants: each reads the settings of its slices, attaches, looks, leaves or detaches by itself: 4 calls each."""
+    await client.apply("orders", kind="queue", limit="1MB", slices=4)
+    await (await client.session().consumer("orders")).close()  # so that Redis has the scripts
+    before, sessions = client.store.server.calls, [client.session() for _ in range(CROWD)]
+    await asyncio.gather(*(one.consumer("orders") for one in sessions))
+    opened = client.store.server.calls
+    assert opened - before < 4 * CROWD, "twelve calls each were made"
+    await asyncio.gather(*(one.close() for one in sessions))
+    assert client.store.server.calls - opened < CROWD, "eight calls each were made"
+
+
+@pytest.mark.parametrize(("apart", "took"), [(OPEN_WITHIN / 2, OPEN_AT_LAST), (OPEN_WITHIN * 2, OPEN_WITHIN)])
+def test_what_is_opened_waits_while_others_are_opened(apart: float, took: float) -> None:
+    """The last of thousands wait for all others. Mutants: it is one bound for all; there is none."""
+    loop = VirtualLoop()
+
+    async def story() -> None:
+        context: Any = SimpleNamespace(opened=Opened(), namespace="t")
+        destinations = SessionDestinations(context, Listeners())
+
+        async def others() -> None:
+            for _ in range(20):
+                await asyncio.sleep(apart)
+                async with destinations.opening("orders", alone=False):
+                    pass
+
+        going_on = asyncio.create_task(others())
+        with pytest.raises(headgate.CoordinatorUnavailable, match=f"within {took:g} s: .*; open fewer at a time"):
+            async with destinations.opening("orders"):
+                await asyncio.sleep(1000)
+        assert loop.now - BEGINS == pytest.approx(took)
+        await stop(going_on)
+
+    try:
+        loop.run_until_complete(story())
+    finally:
+        loop.bury()
 
 
 async def test_who_asks_while_it_is_asked_gets_the_next_answer() -> None:
