@@ -69,6 +69,13 @@ local function answer(code)
   return { code, int(p.epoch), int(held), int(place), served }
 end
 
+-- A report is another's, or of another time. Whoever looks at the pool is to see that, and answers to two come by turns.
+local function refuse(code)
+  m.refused = string.lower(code) .. '@' .. int(now_ms)
+  save()
+  return answer(code)
+end
+
 redis.call('HDEL', K_POOL, '-') -- allowed under OOM, and so is all that follows: room must be given back
 if mode == 'forget' then
   p.granted = p.granted - held
@@ -88,9 +95,9 @@ if report == letter('read', MOST_REPORT) then
   save()
   return answer('SAME')
 elseif epoch < m.epoch then
-  return answer('STALE')
+  return refuse('STALE')
 elseif there > p.epoch then
-  return answer('AHEAD')
+  return refuse('AHEAD')
 end
 if granted > m.granted then -- it knows of more than is known here: that was lost, and all its part kept, or was forgotten
   local most = m.heard == p.epoch and held or m.most

@@ -6,6 +6,8 @@ local MEMBER_PATTERN = '^granted=(%d+) returned=(%d+) epoch=(%d+) need=(%d+) res
 local HEARD = ' heard=%d' -- follows only of sites: the epoch of this pool in which one was heard of
 local HEARD_PATTERN = ' heard=(%d+)'
 local LEAST = ' least=%d' -- the same, where it is not 0: for those who read records, and have not the settings at hand
+local REFUSED = ' refused=%s' -- the same, where a report of it was: the code and when, as code@ms
+local REFUSED_PATTERN = ' refused=(%S+)'
 local OVERDRAWN = ' overdrawn=%d' -- follows of whom was lent above the limit: the `returned` with which that is paid back
 local OVERDRAWN_PATTERN = ' overdrawn=(%d+)'
 local PENDING = ' pending=%d full=%d' -- follows only where the pool resumes at a level: of slices, as they reported last
@@ -21,6 +23,7 @@ end
 
 local function save_member(member, m)
   local of_site = (m.heard and string.format(HEARD, m.heard) or '') .. ((m.least or 0) > 0 and string.format(LEAST, m.least) or '')
+    .. (m.refused and string.format(REFUSED, m.refused) or '')
   local above = (m.overdrawn or 0) > 0 and string.format(OVERDRAWN, m.overdrawn) or ''
   local reported = m.pending and string.format(PENDING, m.pending, m.full) or ''
   local more = of_site .. above .. reported .. (m.weight ~= 1 and string.format(WEIGHT, m.weight) or '')

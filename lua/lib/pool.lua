@@ -35,6 +35,7 @@ local function load_sites(text, leasts)
       local named = p.sites[names[i]]
       m.most, m.weight, m.least = named.most, named.weight, named.least
       m.heard = tonumber(string.match(record or '', HEARD_PATTERN) or 0)
+      m.refused = string.match(record or '', REFUSED_PATTERN)
       p.sites[names[i]], p.least = m, p.least + m.least
     end
   end

@@ -135,7 +135,7 @@ def test_every_key_field_and_record_of_a_pool() -> None:
             used |= literal(rest[::2] if command == "'HSET'" else rest)
     assert set(names(text, "pool field")) == used | set(FIELDS)
     record = re.findall(
-        r"^local (?:MEMBER|HEARD|LEAST|OVERDRAWN|PENDING|WEIGHT) = (.*?)(?: --.*)?$",
+        r"^local (?:MEMBER|HEARD|LEAST|REFUSED|OVERDRAWN|PENDING|WEIGHT) = (.*?)(?: --.*)?$",
         SOURCES["lib/member.lua"],
         re.MULTILINE,
     )

@@ -74,6 +74,8 @@ def test_sites_are_heard_of() -> None:
     assert judged(_over_sites(cut_off))["sites"] == told
     never = SitePart("berlyn", 600, 1, 0, 0, 600, heard=None, stranded=True)
     assert "site berlyn was never heard of, with 600 bytes" in judged(_over_sites(never))["sites"][1]
+    twins = replace(heard, trouble="reports of an earlier pool come in its name too", remedy="name each")
+    assert judged(_over_sites(twins))["sites"] == ("warning", f"site berlin of pool tenant: {twins.trouble}")
     part = PoolPart("paris", "tenant", 350, 600, 7.0, confirmed=True, stranded=True, remedy="reach each other")
     assert "which lent 350 bytes of at most 600; cut off for 7 s" in judged(_over_sites(part=part))["sites"][1]
     fine = replace(part, stranded=False, heard=0.1)

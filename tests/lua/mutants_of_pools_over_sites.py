@@ -18,6 +18,7 @@ _WHY = f"{_M}::test_why_no_more_is_to_be_had_is_kept_until_that_is_over"
 _ASKS = f"{_M}::test_one_of_those_who_work_on_a_pool_that_learns_asks_its_members"
 _FAIR = "test_fair_sites::test_sites_share_by"
 _FORGOTTEN = f"{_M}::test_what_is_forgotten_of_a_site_is_free_and_the_site_hears_of_it"
+_REFUSED = f"{_M}::test_that_a_report_was_refused_is_seen_for_some_seconds"
 _L = "test_least_of_sites"
 _IS_KEPT = f"{_L}::test_a_site_that_is_forgotten_finds_it_again"
 _COMES = f"{_L}::test_what_others_have_of_it_comes_as_they_give_it_back"
@@ -27,6 +28,8 @@ _RAISED = "test_fair_sites::test_a_least_that_is_raised_comes_back_from_all_who_
 _OWED = f"{_L}::test_another_site_owes_it_and_keeps_its_own"
 
 POOLS_OVER_SITES: Final = (
+    # That two report by one name is seen at the home.
+    ("P10", "lib/pool", "      m.refused = string.match(record or '', REFUSED_PATTERN)\n", "", _REFUSED),
     # Nobody else has the least of a site.
     ("P6", "lib/pool_room", "and (site == m and 0 or site.least) or", "and 0 or", _IS_KEPT),
     ("P6", "lib/pool_room", "(site == m and 0 or site.least)", "site.least", _COMES),

@@ -119,6 +119,9 @@ def _sites(facts: NamespaceFacts) -> Iterator[Finding]:
             why, advice = "those who send here have that and no more", part.remedy or "update this command"
             wrong.append(Finding("sites", "warning", f"pool {pool.name} is {part}", why, advice))
         for one in pool.sites:
+            if one.trouble:
+                state, why = f"site {one.site} of pool {pool.name}: {one.trouble}", "who sent them is lent nothing"
+                wrong.append(Finding("sites", "warning", state, why, one.remedy))
             if one.stranded:
                 silent = "was never heard of" if one.heard is None else f"is cut off for {one.heard:.0f} s"
                 wrong.append(Finding(

@@ -252,6 +252,7 @@ def _over_sites(pool: PoolState) -> Iterator[str]:
     for one in pool.sites:
         kept = f" and {size_of(one.kept)} kept for it" if one.kept else ""
         state = "; cut off: it cannot be taken back" if one.stranded else ""
+        state += f"; {one.trouble}: {one.remedy}" if one.trouble else ""
         most = size_of(one.most) if one.most else "nothing: it is not named any more"
         least = f", at least {size_of(one.least)}" if one.least else ""
         weight = "" if one.weight == 1 else f", weight {one.weight}"

@@ -29,6 +29,14 @@ TROUBLES: Final[Mapping[str, tuple[str, str]]] = {
     "ahead": ("its clock was set back after it had lost its pool", "set its clock right"),
 }
 """Why no more is to be had of another site, by the codes of `pool_share`; and what to do about it."""
+REFUSED: Final[Mapping[str, tuple[str, str]]] = {
+    "stale": (
+        "reports of an earlier pool come in its name too",
+        "give each deployment a site_name; where there is but one: headgate pool forget-site {pool} {site} --gone",
+    ),
+    "ahead": ("it has heard of a later pool than there is here", "this one was lost: set the clock here right"),
+}
+"""Why reports of a site are refused, by the codes of `pool_site`; and what to do about it."""
 REACH: Final = "let nodes here and there reach each other"
 
 
@@ -45,6 +53,8 @@ class SitePart:
         kept: bytes beyond these that nobody else gets: of its least, or for state was lost here.
         heard: seconds since its last report; None when there was none.
         stranded: whether it is cut off: what it holds, and what is kept for it, cannot be taken back.
+        trouble: why reports in its name are refused; empty while none is.
+        remedy: what to do about it; empty while nothing is wrong.
     """
 
     site: str
@@ -55,6 +65,8 @@ class SitePart:
     kept: int
     heard: float | None
     stranded: bool
+    trouble: str = ""
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +115,20 @@ async def site_parts(
     if not named and not shares:
         return ()
     now, epoch = await now_ms(server, pool.keys[0]), int(fields["epoch"])
-    return tuple(_site_part(site, named.get(site), shares.get(site), now, epoch) for site in sorted({*named, *shares}))
+    sites = sorted({*named, *shares})
+    return tuple(_site_part(site, pool.name, named.get(site), shares.get(site), now, epoch) for site in sites)
 
 
-def _site_part(site: str, named: Terms | None, share: Share | None, now: int, epoch: int) -> SitePart:
+def _site_part(site: str, pool: str, named: Terms | None, share: Share | None, now: int, epoch: int) -> SitePart:
     most, least, weight = named or Terms(0, 0, share.weight if share else 1)
     held = share.held if share else 0
     kept = max(0, (most if share is None or share.heard != epoch else least) - held)
     heard = since(share.seen_ms, now) if share and share.seen_ms else None
     stranded = held + kept > 0 and (heard is None or heard > SILENT)
-    return SitePart(site, most, weight, least, held, kept, heard, stranded)
+    code, _, at = share.refused.partition("@") if share else ("", "", "")
+    trouble, remedy = REFUSED.get(code, ("", "")) if at and since(int(at), now) <= SILENT else ("", "")
+    remedy = remedy.format(pool=pool, site=site)
+    return SitePart(site, most, weight, least, held, kept, heard, stranded, trouble, remedy)
 
 
 async def pool_part(server: Backend, pool: PoolAddress, fields: Mapping[str, str]) -> PoolPart | None:

@@ -8,7 +8,7 @@ import pytest
 import redis as plain
 
 import headgate
-from headgate.namespace.pool_sites import TROUBLES
+from headgate.namespace.pool_sites import REFUSED, TROUBLES
 from headgate.redis.keys import PoolAddress
 from headgate.redis.stores.pool_sites import Held, Letter, PoolSiteStore
 from headgate_coordinator.pools.job import PoolJob
@@ -129,6 +129,13 @@ async def test_two_deployments_of_one_name_are_told_that(three_sites: list[SiteO
         async with working(other):
             await is_told(berlin, "stale")
             await is_told(other, "twin")
+
+            async def is_seen_at_home() -> bool:
+                (pool,) = await paris.client.pools()
+                (site,) = pool.sites
+                return (site.trouble, site.stranded) == (REFUSED["stale"][0], False)
+
+            await wait_until(is_seen_at_home, timeout=60, description="the home says that two report as berlin")
             with pytest.raises(headgate.CreditTimeout, match="a later pool by this site's name"):
                 await berlin.send("invoices", b"x" * 500, timeout=1)
 

@@ -9,7 +9,8 @@ import redis.asyncio as plain
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from headgate.namespace.pool_sites import TROUBLES
+from headgate.namespace import pool_sites
+from headgate.namespace.pool_sites import REFUSED, TROUBLES, site_parts
 from headgate.redis.stores.pool_sites import Letter, PoolSiteStore
 from headgate.redis.stores.pools import PoolStore
 from tests.lua.place import BEGIN_MS, TTL_MS
@@ -202,6 +203,32 @@ async def test_a_late_report_of_a_part_that_was_lost_is_refused(two: SiteWorld) 
     before = await granted(two.hq)
     late = two.stamped(replace(held, returned=held.granted))
     assert ((await two.report(late)).code, await granted(two.hq)) == ("STALE", before)
+
+
+async def test_that_a_report_was_refused_is_seen_for_some_seconds(
+    two: SiteWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers to two by one name come by turns. Mutants: the next report of the other hides it; it is told for ever."""
+
+    async def now(*_: object) -> int:
+        return two.hq.now
+
+    monkeypatch.setattr(pool_sites, "now_ms", now)
+
+    async def told() -> str:
+        fields, members = await two.hq.store.fields(two.hq.pool), await two.hq.store.members(two.hq.pool)
+        (part,) = await site_parts(two.hq.server, two.hq.pool, fields, members)
+        return part.trouble
+
+    await two.obtain("eu", "a", 30)
+    held = await two.look()
+    for report, code in ((replace(held, epoch=BEGIN_MS - 1), "stale"), (replace(held, there=2 * BEGIN_MS), "ahead")):
+        assert await told() == ""
+        await two.report(two.stamped(report))
+        await two.report(two.stamped(await two.look()))
+        await two.hq.producers["a"].ask(need=5)
+        assert await told() == REFUSED[code][0]
+        await two.hq.clock(5001)
 
 
 async def test_one_of_those_who_work_on_a_pool_that_learns_asks_its_members(two: SiteWorld) -> None:

@@ -24,6 +24,8 @@ class PoolSite(Answer):
     kept: int = Field(description="bytes beyond these that nobody else gets: of its least, or since a loss here")
     heard: float | None = Field(description="seconds since its last report; null: there was none")
     stranded: bool = Field(description="it is cut off: what it holds, and what is kept for it, cannot be taken back")
+    trouble: str = Field(description="why reports in its name are refused; empty: nothing is wrong")
+    remedy: str = Field(description="what to do about it; empty: nothing is wrong")
 
 
 class PoolPart(Answer):

@@ -25,13 +25,14 @@ export function showPools(pools) {
 const heard = (seconds) => seconds === null ? "never heard of" : `heard ${Math.round(seconds)} s ago`;
 
 function partOf({ site, held, most, heard: at, confirmed, stranded, trouble, remedy }) {
-  const why = `${trouble ? `: ${trouble}` : ""}${remedy ? `; ${remedy}` : ""}`;
   const of = most === null ? "" : ` of at most ${bytes(most)}`;
-  return `holds ${bytes(held)}${of} of site ${site}, ${heard(at)}${stranded ? ", cut off" : confirmed ? "" : ", not confirmed"}${why}`;
+  return `holds ${bytes(held)}${of} of site ${site}, ${heard(at)}${stranded ? ", cut off" : confirmed ? "" : ", not confirmed"}${why(trouble, remedy)}`;
 }
 
-function partAt({ site, held, most, least, weight, kept, heard: at, stranded }) {
+const why = (trouble, remedy) => `${trouble ? `: ${trouble}` : ""}${remedy ? `; ${remedy}` : ""}`;
+
+function partAt({ site, held, most, least, weight, kept, heard: at, stranded, trouble, remedy }) {
   const terms = `${least ? `, at least ${bytes(least)}` : ""}${weight === 1 ? "" : `, weight ${weight}`}`;
   const has = `${bytes(held)}${kept ? ` + ${bytes(kept)} kept for it` : ""}`;
-  return `site ${site}: ${has} of at most ${bytes(most)}${terms}, ${heard(at)}${stranded ? ", cut off" : ""}`;
+  return `site ${site}: ${has} of at most ${bytes(most)}${terms}, ${heard(at)}${stranded ? ", cut off" : ""}${why(trouble, remedy)}`;
 }

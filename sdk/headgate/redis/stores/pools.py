@@ -49,7 +49,7 @@ class Share:
     ``heard``, of a site, the epoch of this pool in which that was, ``least`` the bytes that nobody takes from it,
     ``overdrawn`` the ``returned`` with which it has paid back what it was lent above the limit; None where that is not
     known, or nothing is to be passed on; ``pending`` and ``full``, where the pool resumes at a level, what its slice
-    reported last.
+    reported last; ``refused``, of a site, ``stale@ms`` or ``ahead@ms`` where a report in its name was refused then.
     """
 
     member: str
@@ -65,6 +65,7 @@ class Share:
     overdrawn: int | None = None
     pending: int | None = None
     full: int = 0
+    refused: str = ""
 
     @classmethod
     def answered(cls, member: str, held: "Slice", drawn: "PoolDraw") -> "Share":
@@ -315,6 +316,7 @@ class PoolStore:
                     int(values.get("heard", 0)), int(values.get("least", 0)),
                     int(values["overdrawn"]) if "overdrawn" in values else None,
                     int(values["pending"]) if "pending" in values else None, int(values.get("full", 0)),
+                    values.get("refused", ""),
                 )  # fmt: skip
             if cursor == b"0" or len(found) >= most:
                 return sorted(found.values(), key=lambda share: -share.held)
