@@ -55,8 +55,9 @@ class PlaceInLine:
 
     def _look(self) -> None:
         """Give up where the server answered nobody since the last look, or it took too long; else go on."""
-        self.too_long = self._loop.time() >= self._give_up_at
-        if self.too_long or self._answered() == self._seen:
+        silent = self._answered() == self._seen  # which is more than too long, where both are
+        self.too_long = not silent and self._loop.time() >= self._give_up_at
+        if silent or self.too_long:
             self._patience.reschedule(self._loop.time())
         else:
             self._look_again()
