@@ -41,15 +41,18 @@ local at = 13
 local stale, freed, bytes, settled, settled_b = 0, 0, 0, 0, 0
 local after = {} -- by id, in how many ms those are due that are to wait
 local function following(n)
-  local ids = {}
+  local ids, count, all = {}, 0, 0
   for i = at + 1, at + tonumber(n) do
-    local id, ms = read_id(ARGV[i])
+    local id, size, ms = read_id(ARGV[i])
     if id then
-      ids[#ids + 1], after[id] = id, ms
+      count, all = count + 1, all + size
+      ids[count] = id
     end
-    stale = stale + (id and 0 or 1)
+    if ms then
+      after[id] = ms
+    end
   end
-  at = at + tonumber(n)
+  at, stale, ids.bytes = at + tonumber(n), stale + tonumber(n) - count, all
   return ids
 end
 local accepted, released, rejected, failed = following(ARGV[10]), following(ARGV[11]), following(ARGV[12]), following(ARGV[13])
@@ -104,7 +107,7 @@ local closed = judge_pace(cid, c, held_before)
 if closed then
   detach_slow(cid, c) -- the next call hears of it
 elseif again then
-  out = deliver_again(cid, c, is_id(ARGV[8]) and ARGV[8] or '0')
+  out = deliver_again(cid, c, bytes_of_id(ARGV[8]) and ARGV[8] or '0')
 elseif fetch > c.fetches then -- an older one that comes late would deliver to nobody
   if tonumber(ARGV[6]) > 0 then
     out, counts, delivered_b, again_ms, beside = deliver_to(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9]))

@@ -25,13 +25,15 @@ end
 
 -- Returns the bytes that they count for under the limit, and those that count for a window: the payload of references.
 local function take(out, entries, whole)
-  local bytes, payload, n = 0, 0, #out
+  local bytes, payload, n, byte = 0, 0, #out, string.byte
   for _, entry in ipairs(entries) do
-    local body = entry[2][2]
-    local reference = is_reference(body)
-    out[n + 1], out[n + 2] = entry[1], reference and hot_body(entry[1], body) or body
-    n, bytes = n + 2, bytes + (reference and size_of(entry[1]) or #body)
-    payload = payload + (reference and payload_size(body) or #body)
+    local id, body = entry[1], entry[2][2]
+    if byte(body) == REFERENCE then
+      out[n + 1], out[n + 2], bytes, payload = id, hot_body(id, body), bytes + size_of(id), payload + payload_size(body)
+    else
+      out[n + 1], out[n + 2], bytes, payload = id, body, bytes + #body, payload + #body
+    end
+    n = n + 2
     if whole then
       whole[#whole + 1] = entry
     end

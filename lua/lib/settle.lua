@@ -65,6 +65,17 @@ local function those_in_hand(ids, count)
   return { unpack(put_in_order(there), 1, count) }
 end
 
+-- The bytes of these, which whoever read them has counted where none was taken out since.
+local function bytes_of(ids)
+  local bytes = ids.bytes or 0
+  if not ids.bytes then
+    for _, id in ipairs(ids) do
+      bytes = bytes + size_of(id)
+    end
+  end
+  return bytes
+end
+
 -- Returns deliveries settled and their bytes, messages freed and their bytes. Those of one reader are acknowledged at
 -- once: Redis says how many it knew, and mostly these are all.
 local function settle_ids(sub, ids, early)
@@ -72,9 +83,7 @@ local function settle_ids(sub, ids, early)
   if #ids > 1 and has_one_reader() then
     settled = redis.call('XACK', K_MESSAGES, sub, unpack(ids))
     gone = settled == #ids and ids or those_in_hand(ids, settled)
-    for _, id in ipairs(gone) do
-      freed_bytes = freed_bytes + size_of(id)
-    end
+    freed_bytes = bytes_of(gone)
     settled_bytes = freed_bytes
   else
     for _, id in ipairs(ids) do

@@ -1,19 +1,24 @@
 --- @include "lib/consumer"
 --- @include "lib/ledger"
 -- Of a call that settles: ids that may be ones, and the consumer that it names.
-local function is_id(text) -- Redis' complaint about one that is not would come in the middle of the work
-  local seq, size = string.match(text, '^(%d+)%-(%d+)$')
-  return seq and #seq < 17 and #size < 17
+local match, sub = string.match, string.sub
+
+-- The bytes that an id says; nothing where it is none: Redis' complaint about that would come in the middle of the work.
+local function bytes_of_id(text)
+  local dash = match(text, '^%d+()%-%d+$')
+  return dash and dash < 18 and #text - dash < 17 and sub(text, dash + 1) + 0
 end
 
--- An id, and where one has it behind it, in how many ms it is due again.
+-- An id, its bytes, and where one has it behind it, in how many ms it is due again.
 local function read_id(text)
-  if is_id(text) then
-    return text
+  local bytes = bytes_of_id(text)
+  if bytes then
+    return text, bytes
   end
-  local id, ms = string.match(text, '^(%d+%-%d+)%+(%d+)$')
-  if id and is_id(id) then
-    return id, tonumber(ms)
+  local id, ms = match(text, '^(%d+%-%d+)%+(%d+)$')
+  bytes = id and bytes_of_id(id)
+  if bytes then
+    return id, bytes, tonumber(ms)
   end
 end
 

@@ -5,8 +5,9 @@
 -- is kept in `spooled`, with the number of the last message of each, and in `refs`, with its first, the bytes of references
 -- to it, and its own. A segment is spent when none of its messages is left, whoever took them out: nobody counts them.
 local function all_are(references, at, count)
+  local byte = string.byte -- these loops run for each message
   for i = 1, count do
-    if is_reference(ARGV[at + i]) ~= references then
+    if (byte(ARGV[at + i]) == REFERENCE) ~= references then
       return false
     end
   end

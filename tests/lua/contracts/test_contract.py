@@ -275,7 +275,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/next_in_order": "for _, entry in ipairs(entries) do|for _, held in ipairs(redis.call("
         "'XPENDING', K_MESSAGES, c.sub, entries[1][1], entries[#entries][1], #entries)) do",
         "lib/renumber": "for _, id in ipairs(unexpired(sub, ids)) do",
-        "lib/settle": "for _, id in ipairs(ids) do|for _, id in ipairs(gone) do",
+        "lib/settle": "for _, id in ipairs(ids) do",
         "lib/retry": "for _, id in ipairs(ids) do",
         "lib/later": "for i, due in ipairs(dues) do"
         "|for i, member in ipairs(members) do|for _, member in ipairs(d.next_due and members or {}) do"
