@@ -271,12 +271,10 @@ class AccountCalls:
         if batch.segment:
             self._go_on(answer)
         if durable_writes is None or durable_writes.is_met(held):
-            waits, at = self._confirmations.link, self._slice
-            for seq, item in enumerate(items, answer.first):
-                if waits:
-                    confirm(Receipt(seq, item.size, slice=at), item)
-                elif not item.done.done():
-                    item.done.set_result(Receipt(seq, item.size, slice=at) if at else Receipt(seq, item.size))
+            if self.account.outbox.ready:  # the next batch goes first: Redis stores that while these hear of theirs
+                self._loop.call_soon(self._confirm, items, answer.first)
+            else:
+                self._confirm(items, answer.first)
             return
         since, parts = self.account.stored_at, []
         for seq, item in enumerate(items, answer.first):
@@ -284,6 +282,15 @@ class AccountCalls:
             until = min(item.deadline, since + item.safe_within)
             parts.append(WrittenPart(partial(confirm, receipt, item), item.done, until, receipt))
         durable_writes.wrote(CallWrites(answer.epoch, batch.seq + len(items) - 1, parts, since), held)
+
+    def _confirm(self, items: list[Outgoing], first: int) -> None:
+        """Give receipts for messages of which the first has that number."""
+        confirm, waits, at = self._confirmations.stored, self._confirmations.link, self._slice
+        for seq, item in enumerate(items, first):
+            if waits:
+                confirm(Receipt(seq, item.size, slice=at), item)
+            elif not item.done.done():
+                item.done.set_result(Receipt(seq, item.size, slice=at) if at else Receipt(seq, item.size))
 
     def _go_on(self, answer: Credit) -> None:
         """Let senders that go on in this turn, as they hear of their receipts, spool again if memory is full.

@@ -7,8 +7,11 @@ import pytest
 
 import headgate
 from headgate import Closed, CreditTimeout, InvalidValue, Receipt
+from headgate.core.outbox import MAX_BATCH
 from headgate.producing.inflow import check_stored
 from headgate.redis.keys import Address
+from headgate.redis.replies import Credit
+from headgate.redis.store import Store
 from tests.sdk.observing import GUARD, counts, drain, outcomes, outgoing, stored_bodies
 from tests.support.waiting import wait_until
 
@@ -196,6 +199,27 @@ async def test_all_sends_of_one_turn_are_one_call(client: headgate.Client) -> No
             before = server.calls
             await asyncio.gather(*(producer.send(b"x" * 100) for _ in range(count)))
             assert server.calls - before == 1
+
+
+async def test_the_next_batch_is_called_for_before_the_receipts_of_the_last(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_before: list[int] = []
+    publish = Store.publish
+
+    async def counted(store: Store, *args: Any, **words: Any) -> Credit:
+        given_before.append(sum(stored.done() for stored in posts))
+        return await publish(store, *args, **words)
+
+    monkeypatch.setattr(Store, "publish", counted)
+    async with client.session("s") as session:
+        producer = await session.producer("orders")
+        posts: list[asyncio.Future[Receipt]] = []
+        posts += [await producer.post(b"x") for _ in range(3 * MAX_BATCH)]  # type: ignore[misc]
+        assert [(await stored).seq for stored in posts] == list(range(1, 3 * MAX_BATCH + 1))
+        assert given_before == [0, 0, MAX_BATCH]
+        receipt = await producer.send(b"x")
+        assert (receipt.seq, given_before[-1]) == (3 * MAX_BATCH + 1, 3 * MAX_BATCH)
 
 
 async def test_a_kibibyte_message_costs_at_most_a_fiftieth_of_a_call(client: headgate.Client) -> None:
