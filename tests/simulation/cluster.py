@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
@@ -17,6 +18,7 @@ GOSSIP: Final = 0.3
 RESHARD: Final = "reshard"
 
 
+@lru_cache(maxsize=4096)
 def slot_of(key: bytes | str, _buckets: int = SLOTS) -> int:
     """Return the slot of a key, of those that lie together on the real ring."""
     text = key.encode() if isinstance(key, str) else key

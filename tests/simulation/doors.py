@@ -14,6 +14,8 @@ def encoded(value: Any) -> bytes:
     if isinstance(value, int):
         return b":%d\r\n" % value
     if isinstance(value, list):
+        if set(map(type, value)) == {bytes}:
+            return hiredis.pack_command(tuple(value))  # type: ignore[no-any-return]  # the same, in C
         return b"*%d\r\n%b" % (len(value), b"".join(map(encoded, value)))
     if value is None:
         return b"$-1\r\n"

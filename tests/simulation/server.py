@@ -39,8 +39,7 @@ LOST: Final = (0, 1, 2, 3, 5, 8, 13, 1000)
 OF_LIMITERS: Final = 26
 """Keys of a script of limiters."""
 _pack: Final[Any] = hiredis.pack_command
-_HEAR: Final[bytes] = _pack(("LRANGE", "sim:said", 0, -1))
-_FORGET: Final[bytes] = _pack(("DEL", "sim:said"))
+_HEAR: Final[bytes] = _pack(("LPOP", "sim:said", 1_000_000))
 _HERE: Final = (
     (r"redis\.call\('TIME'\)", "redis.call('HMGET', 'sim:now', 's', 'us')"),
     (r"redis\.call\('PUBLISH',", "redis.call('RPUSH', 'sim:said',"),
@@ -49,14 +48,6 @@ _HERE: Final = (
     (r"redis\.call\('ZRANDMEMBER', (\S+?), (.+?)\)\)", r"redis.call('ZRANGE', \1, 0, \2 - 1))"),
 )
 _OF_DESTINATION: Final = re.compile(rb"hg:\{[^{}/]+/[^{}]+\}")
-_OBSERVE: Final = """
-return { redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2]),
-  redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), redis.call('XRANGE', KEYS[5], '-', '+'),
-  redis.call('HVALS', KEYS[7]), redis.call('HGET', KEYS[1], 'kind') == 'store' and redis.call('HVALS', KEYS[10]) or {} }
-"""
-_OBSERVE_HOLDS: Final = """
-return { redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[23]), {}, {} }
-"""
 _COPY: Final = """
 redis.call('SELECT', ARGV[2])
 redis.call('FLUSHDB')
@@ -73,6 +64,19 @@ for _, key in ipairs(KEYS) do
   redis.call('DEL', key)
 end
 """
+
+
+@functools.lru_cache(maxsize=1024)
+def _looks(keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Return the commands that show what lies at a destination with these keys."""
+    if len(keys) >= OF_LIMITERS:
+        return _pack(("HGETALL", keys[0])), _pack(("HGETALL", keys[22]))
+    return (
+        *(_pack(("HGETALL", key)) for key in keys[:2]),
+        _pack(("ZRANGE", keys[3], 0, -1)),
+        _pack(("XRANGE", keys[4], "-", "+")),
+        *(_pack(("HVALS", keys[number])) for number in (6, 9)),
+    )
 
 
 def lost_after(seconds: float) -> int:
@@ -133,13 +137,13 @@ def by_sha() -> Mapping[bytes, str]:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a script: what was called by whom, the answer, and what lies at the destination then."""
+    """One call of a script: by whom, of what, the answer, and what lies at the destination then, if it has one."""
 
     caller: str
     script: str
     words: Sequence[bytes]
     reply: Any
-    seen: Any
+    seen: Sequence[Any]
     at_ms: int
     """By the server's calendar."""
     superseded: bool = False
@@ -236,7 +240,7 @@ class Redis:
         calls, self._unsent = self._unsent or [], None
         done = calls[: max(0, len(calls) - lost)]
         commands = [command for call in done for command in call]
-        self._backing.run(*commands, _FORGET, database=database)
+        self._backing.run(*commands, _HEAR, database=database)
         return len(calls) - len(done)
 
     def lose(self, database: int) -> None:
@@ -278,22 +282,14 @@ class Redis:
             source = rewritten(name)
             sha = self._called[name] = self._backing.load(self._rewrite(name, source) if self._rewrite else source)
         seconds, us = divmod(self.now_us, 1_000_000)
-        looks = _OF_DESTINATION.fullmatch(words[1]) is not None
-        keys = words[: 1 + int(words[0])] if looks else ()
-        observe = _OBSERVE_HOLDS if len(keys) > OF_LIMITERS else _OBSERVE
+        looks = _looks(tuple(words[1 : 1 + int(words[0])])) if _OF_DESTINATION.fullmatch(words[1]) else ()
         call = _pack(("HSET", "sim:now", "s", seconds, "us", us)), _pack((b"EVALSHA", sha, *words))
-        _, reply, said, _, *seen = self._run(
-            *call,
-            _HEAR,
-            _FORGET,
-            *((_pack((b"EVALSHA", self._backing.load(observe), *keys)),) if looks else ()),
-        )
-        for channel, text in zip(said[::2], said[1::2], strict=True):
+        _, reply, said, *seen = self._run(*call, _HEAR, *looks)
+        for channel, text in zip(said[::2], said[1::2], strict=True) if said else ():
             for server in self.hears:
                 server.channels.publish(channel, text)
         if self.watch:
-            seen_there = seen[0] if seen else None
-            self.watch(Call(caller, name, words, reply, seen_there, self.now_us // 1000, self.superseded))
+            self.watch(Call(caller, name, words, reply, seen, self.now_us // 1000, self.superseded))
         if self._unsent is not None:
             self._unsent.append(call)
             self.after_unsent()

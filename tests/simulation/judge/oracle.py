@@ -2,14 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Final
 
-from headgate.redis.replies import record
 from tests.simulation.judge.deliveries import Deliveries, Delivery
 from tests.simulation.judge.idling import Idling
 from tests.simulation.judge.order import Order
-from tests.simulation.judge.sight import Sight, size_of
+from tests.simulation.judge.sight import Sight, credit_in, messages_in_hand, size_of, tags_of
 from tests.simulation.judge.tokens import token_in
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.server import AGAIN, Call
@@ -25,12 +24,12 @@ IN_FORCE: Final = 1.0
 """Seconds after which what was applied holds everywhere."""
 LASTS: Final = (0.89, 0.29, 0.0)
 """The least part of its TTL that a lease lasts, as the clock was set not at all, once, or more often of late."""
+COUNTED: Final = (b"pending_bytes", b"pending_messages", b"leased_bytes", b"blocked")
 RENEWS: Final = ("acquire", "publish", "attach", "settle")
 LATE: Final = 3.0
 """Seconds by which a call may end after its timeout: one call to Redis has two, and a connection one."""
 
 _State = tuple[set[tuple[str, str]], dict[str, Sight], dict[tuple[str, str], float], set[Delivery]]
-_record: Final = lru_cache(record)
 
 
 @cache
@@ -153,10 +152,10 @@ class Oracle:
 
     def saw(self, call: Call) -> None:
         """Judge one script."""
-        tags = {key.partition(b"{")[2].partition(b"}")[0] for key in call.words[1 : 1 + int(call.words[0])]}
+        tags = tags_of(tuple(call.words[1 : 1 + int(call.words[0])]))
         if len(tags) != 1:
             self.breaks("P9", f"{call.script} has keys of several slots: {tags}")
-        if call.seen is None:
+        if not call.seen:
             return
         name = call.words[1].decode()
         if not call.seen[0]:
@@ -250,31 +249,30 @@ class Oracle:
 
     def _read(self, name: str, call: Call) -> Sight:
         flat, sessions, line, messages, consumers, segments = call.seen
-        fields = {key.decode(): value.decode() for key, value in zip(flat[::2], flat[1::2], strict=True)}
-        limit = fields["limit_bytes"]
-        sight = Sight(float("inf") if limit == "unlimited" else float(limit), fields["epoch"])
-        sight.sliced = "slices_pool" in fields
-        sight.spread, sight.is_held = fields.get("spread", ""), bool(fields.get("spreading"))
+        fields: dict[bytes, bytes] = dict(zip(flat[::2], flat[1::2], strict=True))
+        kind, limit = fields[b"kind"], fields[b"limit_bytes"]
+        sight = Sight(float("inf") if limit == b"unlimited" else float(limit), fields[b"epoch"].decode())
+        sight.sliced = b"slices_pool" in fields
+        sight.spread, sight.is_held = fields.get(b"spread", b"").decode(), bool(fields.get(b"spreading"))
         for session, text in zip(sessions[::2], sessions[1::2], strict=True):
-            sid, facts = session.decode(), _record(text)
-            held = int(facts["granted"]) - int(facts["used"]) - int(facts["returned"])
-            if held < 0:
-                self.breaks("P2", f"{call.script} left {held} bytes to {sid} at {name}")
-            sight.leased[sid], sight.granted[sid] = held, int(facts["granted"])
-            sight.incarnations[sid] = facts["inc"]
-            sight.needs[sid] = int(facts["need"]) - int(facts["granted"])
-        sight.line = [session.decode() for session in line[::2]]
+            sid, credit = session.decode(), credit_in(text)
+            if credit.held < 0:
+                self.breaks("P2", f"{call.script} left {credit.held} bytes to {sid} at {name}")
+            sight.leased[sid], sight.granted[sid] = credit.held, credit.granted
+            sight.incarnations[sid], sight.needs[sid] = credit.incarnation, credit.needs
+        sight.line = [session.decode() for session in line]
         sight.stored = {at: self._token(name, entry[1]) for at, entry in messages}
-        sight.pending = size_of(sight.stored) + sum(int(one.partition(b" ")[0]) for one in segments)
-        sight.in_hand = sum(int(facts["delivered"]) - int(facts["settled"]) for facts in map(_record, consumers))
-        sight.opens = not fields.get("stopped") and not fields.get("shut")
-        counted = fields["pending_bytes"], fields["pending_messages"], fields["leased_bytes"], fields["blocked"]
-        there = sight.pending, len(messages) + len(segments), sum(sight.leased.values()), len(sight.line)
-        if fields["kind"] in ("queue", "store") and counted != tuple(map(str, there)):
+        spooled = [int(one.partition(b" ")[0]) for one in segments] if kind == b"store" else []
+        sight.pending = size_of(sight.stored) + sum(spooled)
+        sight.in_hand = sum(map(messages_in_hand, consumers))
+        sight.opens = not fields.get(b"stopped") and not fields.get(b"shut")
+        counted = tuple(int(fields[one]) for one in COUNTED)
+        there = sight.pending, len(messages) + len(spooled), sum(sight.leased.values()), len(sight.line)
+        if kind in (b"queue", b"store") and counted != there:
             self.breaks("P2", f"{call.script} counted {counted} at {name}, where {there} are")
-        if fields["kind"] == "gate" and counted[2:] != tuple(map(str, there[2:])):
+        if kind == b"gate" and counted[2:] != there[2:]:
             self.breaks("P2", f"{call.script} counted {counted[2:]} at {name}, where {there[2:]} are")
-        sight.learns_until = self.loop.now + (int(fields.get("learning_until", 0)) - call.at_ms) / 1000
+        sight.learns_until = self.loop.now + (int(fields.get(b"learning_until", 0)) - call.at_ms) / 1000
         sight.opens = sight.opens and sight.learns_until <= self.loop.now
         return sight
 

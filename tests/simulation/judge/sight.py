@@ -2,11 +2,51 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from headgate.redis.replies import record
+
+
+@lru_cache(maxsize=4096)
+def _size_in(at: bytes) -> int:
+    return int(at.partition(b"-")[2])
 
 
 def size_of(stored: Iterable[bytes]) -> int:
     """Return the bytes of messages, which their ids say."""
-    return sum(int(at.partition(b"-")[2]) for at in stored)
+    return sum(map(_size_in, stored))
+
+
+@lru_cache(maxsize=1024)
+def tags_of(keys: tuple[bytes, ...]) -> frozenset[bytes]:
+    """Return what the slots of keys depend on."""
+    return frozenset(key.partition(b"{")[2].partition(b"}")[0] for key in keys)
+
+
+class Credit(NamedTuple):
+    """What a session has at a destination."""
+
+    held: int
+    granted: int
+    incarnation: str
+    needs: int
+
+
+@lru_cache(maxsize=1024)
+def credit_in(text: bytes) -> Credit:
+    """Return what the record of a session says."""
+    facts = record(text)
+    granted = int(facts["granted"])
+    held = granted - int(facts["used"]) - int(facts["returned"])
+    return Credit(held, granted, facts["inc"], int(facts["need"]) - granted)
+
+
+@lru_cache(maxsize=1024)
+def messages_in_hand(text: bytes) -> int:
+    """Return how many messages a consumer has, as its record says."""
+    facts = record(text)
+    return int(facts["delivered"]) - int(facts["settled"])
 
 
 @dataclass(slots=True)

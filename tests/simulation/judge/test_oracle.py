@@ -38,7 +38,7 @@ def call(
         for sid, held in leased.items()
         for word in (sid, f"inc=1 granted={held} used=0 returned=0 need={37 if sid == waits else held}")
     ]
-    line = [waits.encode(), b"1"] if waits else []
+    line = [waits.encode()] if waits else []
     messages = [[f"{token[1:]}-37".encode(), [b"", body_of(token, 37)]] for token in stored]
     return Call("p", script, [b"1", name.encode()], [b"OK"], [fields, sessions, line, messages, [], []], 0, superseded)
 

@@ -1,6 +1,7 @@
 """Messages of a history each have a token, which says what they are wherever they lie."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 VALUES: Final = 3
@@ -12,6 +13,7 @@ def body_of(token: str, size: int) -> bytes:
     return f"<{token}>".encode().ljust(size, b".")
 
 
+@lru_cache(maxsize=4096)
 def token_in(stored: bytes) -> str:
     found = _TOKEN.search(stored)
     assert found, stored
