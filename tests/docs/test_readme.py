@@ -15,7 +15,6 @@ import itertools
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ import pytest
 import headgate
 from tests.demo.command import run as headgate_command
 from tests.docs.settings_page import page
+from tests.support import forked
 from tests.support.extent import each
 from tests.support.waiting import wait_until
 
@@ -76,16 +76,9 @@ def assert_shown(output: str, shown: str) -> None:
     assert re.fullmatch(wanted, plain(output), re.DOTALL), f"it prints\n{output}\nand not, as shown,\n{shown}"
 
 
-def run(*arguments: str) -> str:
-    path = os.pathsep.join([str(REPOSITORY / "sdk"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+def run(program: Path) -> str:
+    """Return what a program prints that ends well and warns of nothing."""
+    done = forked.run("tests.docs.program", str(program), environment=os.environ, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -94,9 +87,11 @@ def run(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("line", "source", "shown"), [pytest.param(*p, id=f"line{p[0]}") for p in programs("README.md")]
 )
-def test_programs_of_the_readme_print_what_they_show(line: int, source: str, shown: str) -> None:
+def test_programs_of_the_readme_print_what_they_show(line: int, source: str, shown: str, tmp_path: Path) -> None:
     assert shown, "a program without its output"
-    assert_shown(run("-c", source), shown)
+    program = tmp_path / "program.py"
+    program.write_text(source)
+    assert_shown(run(program), shown)
 
 
 def test_the_first_program_is_short_and_comes_first() -> None:
@@ -221,7 +216,7 @@ async def test_redis_shows_what_the_readme_shows() -> None:
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if not name.startswith("spark_")])
 def test_examples_run(name: str) -> None:
-    output = run(str(REPOSITORY / "examples" / name))
+    output = run(REPOSITORY / "examples" / name)
     assert output
     assert "False" not in output
 
