@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging.trees import trees
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "headgate": REPOSITORY / "sdk",
@@ -23,18 +25,19 @@ OF_ONE_MACHINE = {
 
 
 @cache
-def files() -> dict[str, Path]:
+def files() -> dict[str, ast.Module]:
     found = {}
     for package, root in PACKAGES.items():
-        for path in (root / package).rglob("*.py"):
+        for path, tree in trees(root).items():
             parts = path.relative_to(root).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+            if parts[0] == package:
+                found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = tree
     return found
 
 
-def named(module: str, path: Path) -> Iterator[str]:
+def named(module: str, tree: ast.Module) -> Iterator[str]:
     """Every name that a file imports anywhere: for types, in a function."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.packaging.trees import trees
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOTS = ("sdk", "coordinator", "pipeline")
 Name = tuple[str, str]
@@ -19,8 +21,8 @@ BESIDE_BY_EXCEPTION = {
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
     for root in ROOTS:
-        for path in (REPOSITORY / root).rglob("*.py"):
-            yield ".".join(path.relative_to(REPOSITORY / root).with_suffix("").parts), ast.parse(path.read_text())
+        for path, tree in trees(REPOSITORY / root).items():
+            yield ".".join(path.relative_to(REPOSITORY / root).with_suffix("").parts), tree
 
 
 def bases() -> dict[Name, list[Name]]:

@@ -1,7 +1,6 @@
 """Prose is plain English: the worst habits stay out of docstrings, comments, messages, scripts and pages."""
 
 import ast
-import gc
 import io
 import re
 import tokenize
@@ -12,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.packaging.trees import trees
+
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("sdk", "coordinator", "pipeline")
 PARTS = (*PRODUCT, "bench", "examples")
+PROSE = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr, ast.Constant)
 PAGES = ("README.md", "CONTRIBUTING.md", "lua/README.md", "docs/*.md")
 RELATIVE = re.compile(r"(?:^|(?<=[.!?] ))(?:Who|What|Whoever|Whatever|Whom|Whose)\b[^.?!]*(?:[.!]|$)")
 """A sentence that begins with a free relative: it has no subject that names the thing."""
@@ -63,13 +65,14 @@ def sources(parts: tuple[str, ...], ending: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def nodes() -> list[tuple[str, ast.AST]]:
-    """Return all that is parsed, each with its file."""
-    gc.disable()  # none of it is garbage: to look through what is there already takes four times as long as to parse
-    try:
-        return [(name, node) for name, source in sources(PARTS, "py") for node in ast.walk(ast.parse(source))]
-    finally:
-        gc.freeze()
-        gc.enable()
+    """Return what may have prose, each with its file."""
+    return [
+        (path.relative_to(ROOT).as_posix(), node)
+        for part in PARTS
+        for path, tree in trees(ROOT / part).items()
+        for node in ast.walk(tree)
+        if isinstance(node, PROSE)
+    ]
 
 
 @cache
