@@ -121,7 +121,7 @@ async def _away(cluster: Cluster, number: int) -> tuple[float, float]:
     dying.process.send_signal(signal.SIGKILL)
 
     async def move(end: Sender | Receiver) -> float:
-        await end.peer.until(lambda: end.peer.lost)
+        await end.peer.until(lambda: end.peer.lost or end.peer.over)
         new = await _attach(other, type(end))
         await new.run(1)
         took = time.perf_counter() - began
