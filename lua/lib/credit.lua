@@ -55,11 +55,17 @@ local function is_above()
   return d.pending_bytes + d.leased_bytes > d.limit_bytes or d.pending_messages + d.leased_messages > d.limit_messages
 end
 
+-- Of what a slice has, or of the limit, holders keep their shares. What is owed to a pool others wait for elsewhere. Permits are
+-- taken up again and again, so they are shared as the slice has them: else who has one keeps it.
+local function kept_of(slice, limit)
+  return (d.owes or d.kind == 'gate' and slice < MOST_COUNTED) and math.min(slice, limit) or limit
+end
+
 -- Holders give back what they do not use, and what exceeds this times their weight: nothing may stay where it was stopped,
--- and above the limit no more than is left of it beside what is stored. What is owed to a pool others wait for elsewhere.
+-- and above the limit no more than is left of it beside what is stored.
 local function recall()
-  local most, bytes = d.stopped and 0 or 2 ^ 52, d.owes and d.slice_bytes or d.limit_bytes -- 2 ^ 52: unlimited
-  local messages = d.owes and math.min(d.limit_messages, d.slice_messages) or d.limit_messages
+  local most = d.stopped and 0 or 2 ^ 52 -- unlimited
+  local bytes, messages = kept_of(d.slice_bytes, d.limit_bytes), kept_of(d.slice_messages, d.limit_messages)
   if is_above() then
     bytes, messages = math.max(0, bytes - d.pending_bytes), math.max(0, messages - d.pending_messages)
   end

@@ -174,3 +174,16 @@ async def test_slices_of_a_gate_admit_again_one_by_one_together(place: Place) ->
     await place.wait(6000)
     free = [(await place.producer(f"s{number}").ask(need=1)).granted_m for number in range(20)]
     assert sum(free) == 10, "half of it, and a quarter of that"
+
+
+async def test_holders_of_permits_are_told_their_share_of_what_the_slice_has(place: Place) -> None:
+    """They take them up again at once. Mutant: their share of the whole limit, so that nobody else has any."""
+    await place.create("gate", limit="unlimited", messages=80, slices="4")
+    await lend(place, 1000, of="0")
+    await lend(place, 4)
+    ann, bob = place.producer("ann"), place.producer("bob")
+    assert (await ann.ask(need=1)).granted_m == 4
+    async with Ear.at(place) as ear:
+        assert (await bob.ask(need=1)).place == 1
+        recalls = [words for _, words in await ear.heard() if words.startswith("recall")]
+    assert [words.split()[2] for words in recalls] == ["2"]

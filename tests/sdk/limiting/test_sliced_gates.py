@@ -181,3 +181,20 @@ async def test_no_kill_of_who_holds_permits_overdraws_the_limit_nor_keeps_anythi
         assert await peak(client) <= 1000
     async with client.session("last") as last, (await last.gate("calls", window=10)).admit(1000, timeout=GUARD):
         assert await peak(client) <= 1000
+
+
+@pytest.mark.one_server
+async def test_a_session_that_takes_its_permit_again_at_once_keeps_nobody_waiting(client: headgate.Client) -> None:
+    """Mutant: what each may keep is its share of the whole limit, and not of what its slice has."""
+    await client.apply("calls", kind="gate", limit_messages=4, slices=4)
+    admitted = Counter[int]()
+
+    async def work(number: int) -> None:
+        gate = await client.session().gate("calls")
+        while admitted.total() < 360:
+            async with gate.admit(timeout=60):
+                admitted[number] += 1
+                await asyncio.sleep(0.02)
+
+    await asyncio.gather(*map(work, range(6)))
+    assert min(admitted[number] for number in range(6)) > 10
