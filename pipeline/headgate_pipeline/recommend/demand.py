@@ -62,7 +62,8 @@ class DestinationDemand:
         settles: how many were seen.
         tokens: that were asked for in a second, of a bucket; the most.
         refused: tokens of those that were refused, in the whole period.
-        limits: of a limiter.
+        limits: of a limiter without slices.
+        slices: whose needs these are; 1 where it has none.
         tried: of all else, by shadow limit, how many it would have kept waiting, and the most that one was above it.
     """
 
@@ -98,6 +99,7 @@ class DestinationDemand:
     tokens: float | None = None
     refused: float = 0
     limits: tuple[LimitDemand, ...] = ()
+    slices: int = 1
     tried: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 

@@ -60,7 +60,10 @@ def _head(needs: Sequence[DestinationDemand], bounds: Bounds, base: str | None) 
 
 def _rule(need: DestinationDemand, proposals: list[Proposal]) -> Iterator[str]:
     if not proposals:
-        yield f"# {_quoted(need.name)}: nothing was sent, granted, taken or admitted, so nothing is proposed."
+        why = "nothing was sent, granted, taken or admitted"
+        if need.kind == "limiter" and need.slices > 1:
+            why = "a limiter with slices is not judged, for no ledger has what was held and waited for at all of them"
+        yield f"# {_quoted(need.name)}: {why}, so nothing is proposed."
         return
     seen = f"{moment(need.first_ms)} to {moment(need.last_ms)}, {need.entries:,} entries"
     if (of_link := _LINK_RATE.fullmatch(need.name)) and need.kind == "bucket":

@@ -150,6 +150,9 @@ def _limit_m(need: DestinationDemand, bounds: Bounds) -> Iterator[Proposal]:
 
 
 def _gate(need: DestinationDemand, bounds: Bounds) -> Proposal:
+    if _finite(need.limit) is None and (calls := _finite(need.limit_m)) is not None:
+        reason = "permits in hand that no call used count as held, so no ledger tells how many calls there are at once"
+        return Proposal("limit.messages", None, calls, reason)
     reason = (
         f"held and waited for at the same time were at most {size(need.need)} in {_of(need)}; and {bounds.room:.0%} "
         f"more. On average {size(need.mean)} were held and {size(need.lacked)} waited for (Little's law: what comes a "

@@ -13,7 +13,7 @@ _SUMMED: Final = frozenset({
 })  # fmt: skip
 _LOWEST: Final = frozenset({"first_ms", "small", "windows"})
 _SURE: Final = frozenset({"confidence", "rate_confidence"})
-_FIRST: Final = frozenset({"name", "kind", "limits", "mean_size"})
+_FIRST: Final = frozenset({"name", "kind", "limits", "mean_size", "slices"})
 
 
 def together(found: Iterable[DestinationDemand]) -> list[DestinationDemand]:
@@ -28,7 +28,8 @@ def together(found: Iterable[DestinationDemand]) -> list[DestinationDemand]:
 
 
 def _added(name: str, parts: Sequence[DestinationDemand]) -> DestinationDemand:
-    values: dict[str, Any] = {"name": name, "kind": next((one.kind for one in parts if one.kind), "")}
+    kind = next((one.kind for one in parts if one.kind), "")
+    values: dict[str, Any] = {"name": name, "kind": kind, "slices": len(parts)}
     sizes = [(one.mean_size, one.sent_m or 0.0) for one in parts if one.mean_size]
     weight = sum(sent for _, sent in sizes)
     if sizes:

@@ -123,6 +123,33 @@ def test_a_gate_gets_what_was_held_and_waited_for() -> None:
     assert "Little's law" in told.reason
 
 
+def test_a_gate_that_is_limited_in_calls_gets_no_limit_in_bytes() -> None:
+    """Mutant: what sessions have in hand is proposed."""
+    gate = DestinationDemand(
+        "g",
+        90,
+        0,
+        60_000,
+        kind="gate",
+        limit=float("inf"),
+        limit_m=4,
+        windows=400,
+        need=9e6,
+        confidence=0.95,
+        mean=6,
+        lacked=0,
+    )
+    assert [(told.key, told.value, told.now) for told in propose(gate, Bounds())] == [("limit.messages", None, 4)]
+
+
+def test_of_a_limiter_with_slices_it_is_said_that_it_is_not_judged() -> None:
+    """Mutant: nothing was admitted."""
+    parts = [DestinationDemand(name, 9, 0, 60_000, kind="limiter") for name in ("llm", "llm#1")]
+    (whole,) = together(parts)
+    assert "# llm: a limiter with slices is not judged" in document([whole], Bounds())
+    assert "# llm: nothing was" in document(parts[:1], Bounds())
+
+
 def test_slices_of_a_destination_are_one() -> None:
     """Mutants: each slice gets a limit, under a name that no policy may have; what one of them needed is all."""
     parts = [replace(NEED, name=name, first_ms=first, tried={"bytes": (2, first)})
