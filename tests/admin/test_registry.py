@@ -3,9 +3,11 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 import headgate
 from headgate.redis.stores.nodes import NodeStore
-from headgate_coordinator.fleet.node_facts import BridgeFacts, Counters
+from headgate_coordinator.fleet.node_facts import BridgeFacts, Counters, NodeFacts
 from headgate_coordinator.fleet.registry import NodeRegistry
 from tests.admin.standin import StandIn, link
 from tests.support.servers import RedisServer
@@ -68,6 +70,30 @@ async def test_it_is_kept_there_through_an_outage_of_redis(namespace: str) -> No
             await wait_until(there)
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_an_outage_is_logged_as_it_begins_and_as_it_ends(
+    client: headgate.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Mutants: nothing is logged; a line for each beat; the next outage is not told of."""
+    fates = iter(["ok", "away", "away", "ok", "away", "ok"])
+
+    class Registry(NodeRegistry):
+        async def beat(self, facts: NodeFacts, now: float) -> list[int]:
+            if next(fates, "ok") == "away":
+                raise headgate.CoordinatorUnavailable("Redis does not answer")
+            return []
+
+    keeping = asyncio.create_task(Registry(client, beat=0.001).keep(StandIn()))
+    with caplog.at_level("WARNING", "headgate"):
+        await wait_until(lambda: len(caplog.messages) == 4)
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    lost, again = (
+        "no heartbeat of the node comes through: Redis",
+        "heartbeats of the node come through again, after 0 s",
+    )
+    assert [text[: len(lost)] for text in caplog.messages] == [lost, again[: len(lost)]] * 2
 
 
 async def test_one_that_missed_three_beats_is_gone(client: headgate.Client) -> None:

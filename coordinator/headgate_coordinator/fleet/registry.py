@@ -102,18 +102,25 @@ class NodeRegistry:
         return await self._store.beat(facts.id, json.dumps(report, separators=(",", ":")))
 
     async def keep(self, node: NodeView, hand_out: Callable[[list[int]], None] = lambda _parts: None) -> None:
-        """Report a node until cancelled; while Redis does not answer, try again at the next beat.
+        """Report a node until cancelled; while Redis does not answer, which is logged once, try again at the next beat.
 
         Args:
             node: the node.
             hand_out: takes the parts of the namespace's sweep that fall to it.
         """
         loop = asyncio.get_running_loop()
+        lost: float | None = None  # since when none came through
         while True:
+            began = loop.time()
             try:
-                hand_out(await self.beat(node.facts(), loop.time()))
+                hand_out(await self.beat(node.facts(), began))
+                if lost is not None:
+                    _log.warning("heartbeats of the node come through again, after %.0f s", loop.time() - lost)
+                lost = None
             except HeadgateError as error:
-                _log.debug("a heartbeat of the node was lost: %s", error)
+                if lost is None:
+                    _log.warning("no heartbeat of the node comes through: %s", error)
+                    lost = began
             await asyncio.sleep(self._beat)
 
     async def leave(self, node: str) -> None:
