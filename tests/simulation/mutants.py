@@ -246,7 +246,7 @@ MUTANTS: Final = (
         script=_in("publish", ("wake_hungry(count)", "")),
     ),
     Mutant(
-        "a consumer without room has another one woken", "idle", 46, scene="stores of a cluster",
+        "a consumer without room has another one woken", "idle", 68, scene="stores of a cluster",
         client=_keeps_what_it_was_woken_for,
     ),
     Mutant("what is sent later goes after those that wait", "order", 8, client=_passes_those_that_wait),
