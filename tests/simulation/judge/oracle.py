@@ -184,7 +184,8 @@ class Oracle:
     def _at_ghost(self, name: str, call: Call) -> None:
         """Note a script at a server that is in charge no more: what it settles is there again, what it sets is not."""
         self._ghost_at = self.loop.now
-        there = {at: self._token(name, entry[1]) for at, entry in call.seen[3]}
+        messages = call.seen[3] if len(call.seen) > 3 else ()  # a limiter has none
+        there = {at: self._token(name, entry[1]) for at, entry in messages}
         self.lost |= {(name, token) for token in there.values()} - self.stored
         self.deliveries.saw(name, call, there)
         former, now = self._former.get(name, Sight()).stored, self.last.get(name, Sight()).stored

@@ -66,6 +66,11 @@ def test_what_a_former_master_settled_is_back_beside_those_who_have_its_room(ora
         assert oracle.broken[0].startswith("P1: acquire left 101 bytes"), "what is settled once more is not there"
 
 
+def test_a_limiter_at_a_former_master_has_no_messages(oracle: Oracle) -> None:
+    oracle.saw(Call("p", "admit", [b"1", b"hg:{sim/l}"], [b"OK"], [[b"kind", b"limiter"], []], 0, superseded=True))
+    assert oracle.broken == []
+
+
 @pytest.mark.parametrize("by_former", [True, False])
 def test_what_is_set_at_a_former_master_is_in_force_nowhere(oracle: Oracle, by_former: bool) -> None:
     oracle.saw(call(HERE, {}, limit=90))
