@@ -8,7 +8,7 @@ from typing import Any, Final
 from tests.simulation.judge.deliveries import Deliveries, Delivery
 from tests.simulation.judge.idling import Idling
 from tests.simulation.judge.order import Order
-from tests.simulation.judge.sight import Sight, credit_in, messages_in_hand, size_of, tags_of
+from tests.simulation.judge.sight import ASKS, Sight, credit_in, messages_in_hand, renews, size_of, tags_of
 from tests.simulation.judge.tokens import token_in
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.server import AGAIN, Call
@@ -25,7 +25,6 @@ IN_FORCE: Final = 1.0
 LASTS: Final = (0.89, 0.29, 0.0)
 """The least part of its TTL that a lease lasts, as the clock was set not at all, once, or more often of late."""
 COUNTED: Final = (b"pending_bytes", b"pending_messages", b"leased_bytes", b"blocked")
-RENEWS: Final = ("acquire", "publish", "attach", "settle")
 LATE: Final = 3.0
 """Seconds by which a call may end after its timeout: one call to Redis has two, and a connection one."""
 
@@ -42,11 +41,6 @@ def whole(name: str) -> str:
 def place_of(name: str) -> str:
     """Return the destination that this is, or a slice of it."""
     return whole(name).rpartition("/")[2]
-
-
-def renews(call: Call) -> bool:
-    """Return whether a call renewed the lease of its session; one that is refused, or known already, does not."""
-    return call.script in RENEWS and isinstance(call.reply, list) and call.reply[0] in {b"OK", b"AGAIN"}
 
 
 class Oracle:
@@ -71,6 +65,8 @@ class Oracle:
         self.died: dict[str, float] = {}
         self.heard: dict[tuple[str, str], float] = {}
         """Destination and session -> when a call of it was carried out last."""
+        self._ghosts: set[tuple[str, str]] = set()
+        """Likewise those that a copy of a call put in line, and that have not asked since: they may wait no more."""
         self.disturbed = 0.0
         self.hindered = 0.0
         """Until when somebody is not answered, though nothing fails where the state is."""
@@ -167,7 +163,7 @@ class Oracle:
             return
         if renews(call):
             words = {word.partition(b".")[0].decode(errors="replace") for word in call.words[1 + int(call.words[0]) :]}
-            self.heard |= {(name, session): self.loop.now for session in self.owners if session in words}
+            self._called(call, {(name, session) for session in self.owners if session in words})
         before, total_before = self.last.get(name), self._total(name)
         sight = self.last[name] = self._read(name, call)
         if idle := self.idling.saw(place_of(name), name, sight):
@@ -180,6 +176,12 @@ class Oracle:
         self._leases(name, call, before, sight)
         if before.epoch == sight.epoch:  # else what is claimed is no grant
             self._line(name, call, before, sight)
+
+    def _called(self, call: Call, called: set[tuple[str, str]]) -> None:
+        self.heard |= dict.fromkeys(called, self.loop.now)
+        if call.script in ASKS:
+            joined = {(name, sid) for name, sid in called if sid not in self.last.get(name, Sight()).line}
+            self._ghosts = self._ghosts | joined if call.caller.endswith(AGAIN) else self._ghosts - called
 
     def _at_ghost(self, name: str, call: Call) -> None:
         """Note a script at a server that is in charge no more: what it settles is there again, what it sets is not."""
@@ -314,7 +316,8 @@ class Oracle:
         drains = sight.is_held and any(one.total or one.learns_until > self.loop.now for one in self._parts(name))
         head = sight.line[0] if sight.line and sight.opens and not drains else ""
         total, within = (self._total(name), DRAWS) if sight.sliced else (sight.total, POLL)
-        if not head or place_of(name) in self.shared or not 0 < sight.needs[head] <= sight.limit - total:
+        asks = head and (name, head) not in self._ghosts
+        if not asks or place_of(name) in self.shared or not 0 < sight.needs[head] <= sight.limit - total:
             self._idle.pop(name, None)
         elif (
             not sight.sliced

@@ -3,9 +3,18 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headgate.redis.replies import record
+from tests.simulation.server import Call
+
+ASKS: Final = ("acquire", "publish")
+RENEWS: Final = (*ASKS, "attach", "settle")
+
+
+def renews(call: Call) -> bool:
+    """Return whether a call renewed the lease of its session; one that is refused, or known already, does not."""
+    return call.script in RENEWS and isinstance(call.reply, list) and call.reply[0] in {b"OK", b"AGAIN"}
 
 
 @lru_cache(maxsize=4096)

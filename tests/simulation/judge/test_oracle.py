@@ -7,8 +7,8 @@ import pytest
 
 from tests.simulation.judge.oracle import DRAWS, IN_FORCE, Oracle
 from tests.simulation.judge.tokens import body_of
-from tests.simulation.loop import VirtualLoop
-from tests.simulation.server import Call
+from tests.simulation.loop import Process, VirtualLoop
+from tests.simulation.server import AGAIN, Call
 
 HERE, OTHER = "hg:{sim/q%.1%.321}", "hg:{sim/q}"
 """Two slices of a queue."""
@@ -97,6 +97,21 @@ def test_a_slice_opens_once_all_is_settled_that_was_sent_before_values_changed_s
         oracle.loop.now += seconds
         oracle.saw(call(HERE, {"s": 0}, waits="s"))
     assert [broken[:2] for broken in oracle.broken] == ([] if is_left else ["P6"])
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_whoever_a_copy_put_in_line_waits_only_if_it_asks_itself(oracle: Oracle, asked: bool) -> None:
+    oracle.owners["s"] = Process("p")
+    oracle.saw(call(HERE, {"s": 0}))
+    waits = call(HERE, {"s": 0}, waits="s")
+    waits = replace(waits, words=[*waits.words, b"s"])
+    oracle.saw(replace(waits, caller=f"p{AGAIN}"))
+    if asked:
+        oracle.saw(waits)
+    for seconds in (0.0, 0.0, DRAWS + 1):
+        oracle.loop.now += seconds
+        oracle.saw(replace(waits, script="settle"))
+    assert [broken[:2] for broken in oracle.broken] == (["P6"] if asked else [])
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
