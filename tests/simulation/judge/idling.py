@@ -9,8 +9,10 @@ WITHIN: Final = 0.05
 """Seconds within which a message that nobody has comes to a consumer that has nothing, where nothing fails."""
 RECOVERS: Final = 2.0
 """Seconds after a fault in which somebody may not have heard of messages yet, or of consumers."""
-LEASE: Final = 3.0
-"""Seconds for which a session has its lease."""
+LEASE: Final = 4.0
+"""Seconds after which one that died is not there any more; longer by as much as the clock of leases is set back."""
+OUTLIVED: Final = ("kill", "hang", "jump")
+"""Events after which a server may take one that is dead for one that waits."""
 HARMLESS: Final = ("send", "forward", "admit", "limit")
 """Events that keep no consumer from what there is."""
 
@@ -29,9 +31,10 @@ class Idling:
     def happens(self, what: str, seconds: float) -> None:
         """Note an event that lasts for some seconds.
 
-        A server that hung then does what somebody asked for who is dead by now, and takes him for one that waits.
+        A server wakes one that was killed for what comes, until its lease is over. One that hung then does what
+        somebody asked for who is dead by now, and takes him for one that waits.
         """
-        recovers = LEASE if what == "hang" else RECOVERS
+        recovers = LEASE if what in OUTLIVED else RECOVERS
         if what not in HARMLESS:
             self._recovers_until = max(self._recovers_until, self._loop.now + seconds + recovers)
 
