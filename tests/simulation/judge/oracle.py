@@ -74,7 +74,7 @@ class Oracle:
         self._set_back = 0.0
         """Seconds by which the clock of leases was set back: so much longer they last where nobody waits."""
         self._waits: dict[str, float] = {}
-        """Destination -> since when somebody has waited there."""
+        """Destination -> since when somebody has waited there who lives."""
         self._idle: dict[str, float] = {}
         """Destination -> since when there is room for the head of its line."""
         self._kept: dict[int, list[_State]] = {}
@@ -297,9 +297,10 @@ class Oracle:
             own = any(word.decode(errors="replace") == sid for word in call.words if len(word) < 80)
             if owner and not own and owner.name != call.caller.removesuffix(AGAIN) and silent < self._lasts():
                 self.breaks("P4", f"{call.script} took {sid} its lease at {name}, {silent:.2f} s after its last call")
-        if not sight.line:
+        alive = set(sight.line) - self.died.keys()
+        if not alive:
             self._waits.pop(name, None)
-        waits = self._waits.setdefault(name, self.loop.now) if sight.line else self.loop.now
+        waits = self._waits.setdefault(name, self.loop.now) if alive else self.loop.now
         for sid, held in sight.leased.items():
             since = max(self.died.get(sid, 1e9), self.heard.get((name, sid), 0.0), self.disturbed)
             lasts = TTL + 1 + (self._set_back if self.loop.now < waits + TTL + 1 + POLL else 0)
