@@ -55,10 +55,11 @@ local function reap_leases()
   return changed
 end
 
--- After a clock that jumped back, leases would last for hours: none may end later than one TTL from now.
+-- After a clock that was set back leases would last for hours: of those that end last, none ends later than its TTL from
+-- now. One that is not among them lasts no longer than one that is.
 local function clamp_leases()
-  local late = int(now_ms + d.ttl_ms)
-  for _, sid in ipairs(redis.call('ZREVRANGEBYSCORE', K_LEASES, '+inf', '(' .. late, 'LIMIT', 0, MAX_REAPED)) do
-    redis.call('ZADD', K_LEASES, late, sid)
+  for _, sid in ipairs(redis.call('ZREVRANGE', K_LEASES, 0, MAX_REAPED - 1)) do
+    local s = read_session(sid)
+    redis.call('ZADD', K_LEASES, 'LT', int(now_ms + (s and s.ttl or 0)), sid)
   end
 end

@@ -67,15 +67,19 @@ async def test_a_clock_that_jumps_an_hour_ahead_reclaims_the_dead_and_nobody_els
     assert await place.usage() == 40 * 20
 
 
-async def test_a_clock_that_jumps_back_does_not_keep_the_dead_for_an_hour(place: Place) -> None:
-    """Mutant: `reap` does not clamp leases."""
+@pytest.mark.parametrize("ttl_ms", [TTL_MS // 4, TTL_MS, 3 * TTL_MS])
+@pytest.mark.parametrize("back_ms", [HOUR_MS, TTL_MS // 2])
+async def test_a_clock_that_jumps_back_does_not_keep_the_dead_for_an_hour(
+    place: Place, ttl_ms: int, back_ms: int
+) -> None:
+    """Mutants: `reap` does not clamp leases, or as if each session had the destination's TTL."""
     await place.create(limit=100)
-    await place.producer("dead").ask(window=50)
-    living = place.producer("living")
+    await place.producer("dead", ttl_ms=ttl_ms).ask(window=50)
+    living = place.producer("living", ttl_ms=ttl_ms)
     await living.ask(window=50)
-    await place.wait(-HOUR_MS)
-    for _ in range(10):
-        await place.sweep(TTL_MS // 4)
+    await place.wait(-back_ms)
+    for _ in range(6):
+        await place.sweep(ttl_ms // 4)
         await living.renew()
     assert list((await place.look()).sessions) == ["living"]
     assert await place.usage() == 50

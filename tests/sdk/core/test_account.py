@@ -168,6 +168,17 @@ def test_one_for_whom_another_looks_sweeps_nothing_and_asks_less_often() -> None
     assert [item.done.value for session in others for item in session.items] == [2, 3], "hints bring what they wait for"
 
 
+def test_one_whose_lease_is_shorter_than_its_pause_sweeps_too() -> None:
+    """Mutant: it asks as it renews its lease, so it never waits for its whole pause."""
+    world = World()
+    ann, bob = world.session("ann", 1000), world.session("bob", 100)
+    bob.account.lease.ttl, bob.account.lease.ttl_ms = 3.0, 3000
+    world.at(0.0, lambda: ann.send(1000))
+    world.at(0.1, lambda: bob.send(500, timeout=float("inf")))
+    world.run(world.now + 5.0)
+    assert 4 <= world.made["bob", Reap] <= 8
+
+
 def test_a_wait_is_explained_again_shortly_before_its_time_is_over() -> None:
     world = World()
     ann, bob = world.session("ann", 1000), world.session("bob", 100)

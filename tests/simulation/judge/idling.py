@@ -10,8 +10,8 @@ WITHIN: Final = 0.05
 RECOVERS: Final = 2.0
 """Seconds after a fault in which somebody may not have heard of messages yet, or of consumers."""
 LEASE: Final = 4.0
-"""Seconds after which one that died is not there any more; longer by as much as the clock of leases is set back."""
-OUTLIVED: Final = ("kill", "hang", "jump")
+"""Seconds after which one that died is not there any more, where the clock of leases is not set back."""
+OUTLIVED: Final = ("kill", "hang")
 """Events after which a server may take one that is dead for one that waits."""
 HARMLESS: Final = ("send", "forward", "admit", "limit")
 """Events that keep no consumer from what there is."""
@@ -23,6 +23,7 @@ class Idling:
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
         self._recovers_until = 0.0
+        self._lease = LEASE
         self._waits: dict[tuple[str, Process], float] = {}
         """Destination and consumer there -> since when its application has waited for a message."""
         self._ready: dict[str, dict[str, float]] = {}
@@ -34,9 +35,14 @@ class Idling:
         A server wakes one that was killed for what comes, until its lease is over. One that hung then does what
         somebody asked for who is dead by now, and takes him for one that waits.
         """
-        recovers = LEASE if what in OUTLIVED else RECOVERS
+        recovers = self._lease if what in OUTLIVED else RECOVERS
         if what not in HARMLESS:
             self._recovers_until = max(self._recovers_until, self._loop.now + seconds + recovers)
+
+    def set_back(self, seconds: float) -> None:
+        """Note that the clock of leases was set back, or not: so much longer they last."""
+        self._lease += seconds
+        self._recovers_until = max(self._recovers_until, self._loop.now + self._lease)
 
     def waits(self, place: str, process: Process) -> None:
         """Note that an application waits for a message, if it does not yet."""

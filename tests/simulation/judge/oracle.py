@@ -145,6 +145,7 @@ class Oracle:
         self.disturbed = max(self.disturbed, self.loop.now)
         self._jumps.append(self.loop.now)
         self._set_back += max(0.0, -ahead)
+        self.idling.set_back(max(0.0, -ahead))
 
     def saw(self, call: Call) -> None:
         """Judge one script."""
@@ -300,7 +301,7 @@ class Oracle:
         alive = set(sight.line) - self.died.keys()
         if not alive:
             self._waits.pop(name, None)
-        waits = self._waits.setdefault(name, self.loop.now) if alive else self.loop.now
+        waits = max(self._waits.setdefault(name, self.loop.now), *self._jumps[-1:], 0.0) if alive else self.loop.now
         for sid, held in sight.leased.items():
             since = max(self.died.get(sid, 1e9), self.heard.get((name, sid), 0.0), self.disturbed)
             lasts = TTL + 1 + (self._set_back if self.loop.now < waits + TTL + 1 + POLL else 0)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.judge.oracle import DRAWS, IN_FORCE, Oracle
+from tests.simulation.judge.oracle import DRAWS, IN_FORCE, POLL, TTL, Oracle
 from tests.simulation.judge.tokens import body_of
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.server import AGAIN, Call
@@ -112,6 +112,24 @@ def test_whoever_a_copy_put_in_line_waits_only_if_it_asks_itself(oracle: Oracle,
         oracle.loop.now += seconds
         oracle.saw(replace(waits, script="settle"))
     assert [broken[:2] for broken in oracle.broken] == (["P6"] if asked else [])
+
+
+@pytest.mark.parametrize("is_set_back", [True, False])
+def test_a_lease_is_cut_after_the_clock_was_set_back_however_long_somebody_waits(
+    oracle: Oracle, is_set_back: bool
+) -> None:
+    oracle.saw(call(HERE, {"dead": 63, "s": 0}))
+    oracle.died["dead"] = oracle.loop.now
+    oracle.saw(call(HERE, {"dead": 63, "s": 0}, waits="s"))
+    oracle.loop.now += TTL
+    if is_set_back:
+        oracle.clock_set(-TTL)
+    oracle.loop.now += TTL + 1.5
+    oracle.saw(call(HERE, {"dead": 63, "s": 0}, waits="s"))
+    assert [broken[:2] for broken in oracle.broken] == ([] if is_set_back else ["P4"])
+    oracle.loop.now += POLL
+    oracle.saw(call(HERE, {"dead": 63, "s": 0}, waits="s"))
+    assert oracle.broken, "one TTL and a second after that, and what it takes to notice"
 
 
 @pytest.mark.parametrize("is_lost", [True, False])

@@ -363,16 +363,13 @@ class Account:
             # It was asked for and there is no room in memory: the store takes it, while it keeps its place.
             if now < self._ask_at and self._spools and waiters.writer:
                 waiters.writer.seek()
-        if now >= self._ask_at or not self.open:
+        if now >= min(self._ask_at, self.lease.renew_at) or not self.open:  # a lease may be shorter than the pause
             # In line for its whole pause: the dead may hold what it waits for. A sweep makes room, then it asks.
             if self.last.place and self._sweeps and self._ask_at > 0:
                 self._sweeps = False
                 return Reap()
             self._sweeps = True
             return self._acquire(now, again=self.open and self.last.place > 0 and self._ask_at > 0)
-        # A lease may be shorter than the pause.
-        if now >= self.lease.renew_at:
-            return self._acquire(now)
         return Explain(now >= waiters.explain_at) if now >= min(waiters.look_at, waiters.explain_at) else None
 
     def _keep_lease(self, now: float) -> Call | None:
