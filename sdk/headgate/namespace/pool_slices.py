@@ -80,27 +80,35 @@ class Pools:
         """Take every step that may bring a destination what it lacks of one pool; returns whether it lacks nothing."""
         pool = PoolAddress.of(self.namespace, decode_name(encoded))
         member = encode_name(address.name)
-        held = await self.store.slice(address, encoded)
+        held = await self._bring(pool, address, tell, asked)
+        if held is not None and held.code == "OK" and (member, encoded) in self._in_line:
+            await self.draw(pool, member, held)  # nobody waits here any more, so nobody needs to wait behind it
+        return held is not None
+
+    async def _bring(self, pool: PoolAddress, address: Address, tell: Tell, asked: set[str]) -> Slice | None:
+        """Bring a destination what it lacks; returns what it holds then, None where it lacks something still."""
+        member = encode_name(address.name)
+        held = await self.store.slice(address, encode_name(pool.name))
         if held.code == "UNKNOWN" or (held.lacks <= 0 and not held.is_held_up):
-            if (member, encoded) in self._in_line and held.code == "OK":
-                await self.draw(pool, member, held)  # nobody waits here any more, so nobody needs to wait behind it
-            return True
+            return held
         drawn, held = await self._obtain(pool, member, held, short=held.waits == "here")
         if drawn.code == "OK" and held.lacks > 0 and held.returned > drawn.returned:
             # It was answered for the first time since a loss of state, and gave back what it does not use.
             drawn, held = await self._obtain(pool, member, held)
         if drawn.code != "OK":
-            return False
+            return None
         if is_odd(drawn.full):
             return await self._resume(pool, address, drawn)
         if held.lacks <= 0:
-            return True
+            return held
         if not is_slice(pool.name):  # of which the destination itself says what is too large
             tell(pool.name, drawn.limit)
-        return drawn.place == 1 and await self._fetch(pool, address, held, drawn, asked)
+        return await self._fetch(pool, address, held, drawn, asked) if drawn.place == 1 else None
 
-    async def _fetch(self, pool: PoolAddress, address: Address, held: Slice, drawn: PoolDraw, asked: set[str]) -> bool:
-        """Have others give back what whoever is first in line lacks; returns whether it lacks nothing then."""
+    async def _fetch(
+        self, pool: PoolAddress, address: Address, held: Slice, drawn: PoolDraw, asked: set[str]
+    ) -> Slice | None:
+        """Have others give back what whoever is first in line lacks; returns what it holds if it lacks nothing then."""
         member, encoded = encode_name(address.name), encode_name(pool.name)
         level = Share(member, held.epoch, drawn.granted, drawn.returned, held.weight, held.reserved)
         if is_slice(pool.name) and held.held + held.lacks > drawn.limit:  # it needs more than there is
@@ -112,17 +120,17 @@ class Pools:
             drawn, held = await self._obtain(pool, member, held, short=True)
             if is_odd(drawn.full):
                 return await self._resume(pool, address, drawn)
-        return held.lacks <= 0
+        return held if held.lacks <= 0 else None
 
-    async def _resume(self, pool: PoolAddress, address: Address, drawn: PoolDraw) -> bool:
-        """Have all slices hear that their pool is full, and report; returns whether that lent all that was lacking."""
+    async def _resume(self, pool: PoolAddress, address: Address, drawn: PoolDraw) -> Slice | None:
+        """Have all slices hear that their pool is full, and report; returns what it holds if it lacks nothing then."""
         member = encode_name(address.name)
         if drawn.place > 1:
-            return False  # whoever is first in line does so, and whoever waits for nothing else
+            return None  # whoever is first in line does so, and whoever waits for nothing else
         for share in [one for one in await self.store.members(pool) if one.held > 0 and one.member != member]:
             await self.ask_back(pool, share, drawn.pool_epoch, share.held, debt="idle", full=drawn.full)
         drawn, held = await self._obtain(pool, member, await self.store.slice(address, encode_name(pool.name)))
-        return drawn.code == "OK" and not is_odd(drawn.full) and held.lacks <= 0
+        return held if drawn.code == "OK" and not is_odd(drawn.full) and held.lacks <= 0 else None
 
     async def _obtain(
         self, pool: PoolAddress, member: str, held: Slice, *, short: bool = False
@@ -185,6 +193,7 @@ class Pools:
     async def deliver(self, pool: PoolAddress, served: Iterable[Share], epoch: int, full: int | None = None) -> None:
         """Tell destinations what the pool granted them."""
         for share in (one for one in served if not one.site):  # a site hears by letter
+            self._in_line.pop((share.member, encode_name(pool.name)), None)
             await self._deliver(pool, share, epoch, full=full)
 
     async def _deliver(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.redis.stores.pools import Share
+from headgate.redis.stores.pools import PoolDraw, Share
 from tests.lua.place import TTL_MS
 from tests.lua.pool_world import PoolWorld, Runner, granted, held
 from tests.lua.pools.pool_actions import ACTIONS, QUIET, act, sizes
@@ -113,6 +113,28 @@ async def test_who_owes_serves_nobody_until_it_has_paid(world: PoolWorld) -> Non
     await world.pools.ask_back(world.pool, share, 0, 30, debt="owe")
     assert (await world.slices())["a"] == 80
     assert await granted(world) == 80
+
+
+async def test_who_gives_up_while_its_pool_is_asked_stands_before_nobody(
+    world: PoolWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: as nothing is lacking any more there is nothing left to do."""
+    await world.open()
+    await held(world, a=100)
+    await world.producers["a"].renew()
+    await world.producers["b"].ask(need=30)
+    draw = world.pools.store.draw
+
+    async def gives_up(*arguments: Any, **words: Any) -> PoolDraw:
+        drawn = await draw(*arguments, **words)
+        await world.producers["b"].renew()
+        return drawn
+
+    monkeypatch.setattr(world.pools.store, "draw", gives_up)
+    assert await world.pools.step(world.places["b"].address, "memory", lambda *_: None, set()), "nobody lacks anything"
+    monkeypatch.undo()
+    await world.producers["c"].ask(need=30)
+    assert (await world.pools.draw(world.pool, "c", await world.look("c"))).place == 1
 
 
 async def in_debt(world: PoolWorld) -> None:
