@@ -55,11 +55,11 @@ local function reap_leases()
   return changed
 end
 
--- After a clock that was set back leases would last for hours: of those that end last, none ends later than its TTL from
--- now. One that is not among them lasts no longer than one that is.
+-- After a clock that was set back leases would last for hours: of those that end last, none ends later than if its session
+-- had called now. One that is not among them lasts no longer than one that is.
 local function clamp_leases()
   for _, sid in ipairs(redis.call('ZREVRANGE', K_LEASES, 0, MAX_REAPED - 1)) do
     local s = read_session(sid)
-    redis.call('ZADD', K_LEASES, 'LT', int(now_ms + (s and s.ttl or 0)), sid)
+    redis.call('ZADD', K_LEASES, 'LT', int(now_ms + math.floor((s and s.ttl or 0) * 6 / 10)), sid)
   end
 end
