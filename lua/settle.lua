@@ -68,6 +68,9 @@ local held_before = c.delivered - c.settled
 
 redis.call('HDEL', K_DESTINATION, '-') -- allowed under OOM, and so is all that follows: a full Redis can always drain
 d.caller = sid
+if s.seen > now_ms then
+  clamp_leases() -- the clock was set back, and what is here may be in the hands of the dead
+end
 if d.next_due and fetch > c.fetches and d.kind == 'queue' and not d.fair_by then
   d.fetches = tonumber(ARGV[6])
 end

@@ -231,6 +231,8 @@ MUTANTS: Final = tuple(
          f"{_P4}::test_a_living_session_keeps_everything"),
         ("P4", "reap", "\nclamp_leases()\n", "\n",
          f"{_P4}::test_a_clock_that_jumps_back_does_not_keep_the_dead_for_an_hour"),
+        ("P4", "settle", "if s.seen > now_ms then", "if false then",
+         f"{_P4}::test_whoever_consumes_on_has_what_the_dead_hold_after_a_clock_that_jumps_back"),
         ("P4", "lib/reap", "(s and s.ttl or 0) * 6 / 10", "d.ttl_ms",
          f"{_P4}::test_a_clock_that_jumps_back_does_not_keep_the_dead_for_an_hour"),
         ("P4", "lib/reap", "local MAX_REAPED = 16", "local MAX_REAPED = 1000",

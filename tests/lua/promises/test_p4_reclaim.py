@@ -161,6 +161,22 @@ async def test_deliveries_of_the_dead_go_to_others_as_failed_attempts(place: Pla
     assert (list(seen.consumers), seen.pending.bytes, seen.number("returned")) == (["bob.1"], 60, 0)
 
 
+async def test_whoever_consumes_on_has_what_the_dead_hold_after_a_clock_that_jumps_back(place: Place) -> None:
+    """Mutant: only whoever waits for credit looks whether leases end too late."""
+    await place.create()
+    await place.producer("ann").send(10, 20, 30)
+    dead, bob = await place.consumer("dead"), await place.consumer("bob")
+    ids = await dead.fetch()
+    await bob.call()
+    await place.wait(-HOUR_MS)
+    for _ in range(5):
+        await bob.call()
+        await place.wait(TTL_MS // 4)
+    bob.fetches += 1
+    answer = await bob.call(fetch=bob.fetches, max_messages=9, max_bytes=999)
+    assert [identifier for identifier, *_ in answer.messages] == ids
+
+
 async def test_a_dead_consumers_many_deliveries_move_in_pieces(place: Place) -> None:
     """Mutant: MAX_MOVED is a thousand."""
     await place.create(limit=10_000)
