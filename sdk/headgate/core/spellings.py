@@ -64,7 +64,9 @@ def _flag(value: Any, what: str) -> str:
     return "yes" if word("yes", "no").spell(value, what) == "yes" else ""
 
 
-def _at_least_one(parse: Callable[[Any, str], int], most: int = MAX_SIZE) -> Spell:
+def at_least_one(parse: Callable[[Any, str], int], most: int = MAX_SIZE) -> Spell:
+    """Return the check of a number for which 0 has no meaning of its own."""
+
     def spell(value: Any, what: str) -> str:
         number = parse(value, what)
         if number == 0:
@@ -160,13 +162,13 @@ def _windows(value: Any, what: str) -> str:
 
 LIMIT: Final = ValueForm(lambda value, what: str(parse_limit(value, what)), "LimitSize")
 LIMIT_COUNT: Final = ValueForm(lambda value, what: str(parse_limit(value, what, parse_count)), "LimitCount")
-SIZE: Final = ValueForm(_at_least_one(parse_size), "Size")
-COUNT: Final = ValueForm(_at_least_one(parse_count), "Count")
-CREDIT: Final = ValueForm(_at_least_one(parse_size, MAX_WINDOW), "Size")
-WEIGHT: Final = ValueForm(_at_least_one(parse_count, MAX_WEIGHT), "Count")
-SUBSCRIPTIONS: Final = ValueForm(_at_least_one(parse_count, MAX_SUBSCRIPTIONS), "Count")
+SIZE: Final = ValueForm(at_least_one(parse_size), "Size")
+COUNT: Final = ValueForm(at_least_one(parse_count), "Count")
+CREDIT: Final = ValueForm(at_least_one(parse_size, MAX_WINDOW), "Size")
+WEIGHT: Final = ValueForm(at_least_one(parse_count, MAX_WEIGHT), "Count")
+SUBSCRIPTIONS: Final = ValueForm(at_least_one(parse_count, MAX_SUBSCRIPTIONS), "Count")
 KEPT: Final = ValueForm(lambda value, what: str(parse_count(value, what)), "Kept")
-SLICES: Final = ValueForm(_at_least_one(parse_count, MOST_SLICES), "Count")
+SLICES: Final = ValueForm(at_least_one(parse_count, MOST_SLICES), "Count")
 SHARE: Final = ValueForm(_share(parse_size, "size"), "Share")
 SHARE_COUNT: Final = ValueForm(_share(parse_count, "count"), "ShareCount")
 GROWTH: Final = ValueForm(_growth, "Growth")

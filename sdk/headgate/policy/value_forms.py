@@ -34,6 +34,7 @@ from headgate.core.spellings import (
     WHEN_FULL,
     WINDOW,
     ValueForm,
+    at_least_one,
 )
 from headgate.errors import HeadgateError, InvalidName, InvalidValue, PolicyError
 from headgate.redis.keys import check_namespace
@@ -153,15 +154,7 @@ def _topics(value: Any, what: str) -> None:
             raise InvalidValue(f"{error}; write e.g. 'news.>'", setting=what) from None
 
 
-def _at_least_one(parse: Callable[[Any, str], int]) -> Callable[[Any, str], None]:
-    def check(value: Any, what: str) -> None:
-        if parse(value, what) == 0:
-            raise InvalidValue("0 has no meaning of its own here; use at least 1", setting=what)
-
-    return check
-
-
-_amount = _at_least_one(parse_amount)
+_amount = at_least_one(parse_amount)
 
 
 def _key_limit(value: Any, what: str) -> None:
@@ -261,7 +254,7 @@ Duration = form(_duration, _text(_DURATION))
 Patience = form(_patience, _text(_DURATION, "unlimited"))
 Rate = form(parse_rate, {"type": "number", "exclusiveMinimum": 0}, _text(_COUNTED + _PERIOD))
 Amount = form(_amount, _AMOUNT, _text(_COUNTED))
-Counted = form(_at_least_one(parse_count), _AMOUNT, _text(_NUMBER + r"[kKMG]?\s*"))
+Counted = form(at_least_one(parse_count), _AMOUNT, _text(_NUMBER + r"[kKMG]?\s*"))
 AtOnce = form(
     check_at_once, _AMOUNT, _text(_COUNTED, FREE),
     {
