@@ -226,7 +226,7 @@ class CreditAccount:
             case "deadlock":
                 self.wait_timer.heed_deadlock(words[1], words[2])
             case "first" if self.observer.pooled:
-                self._calls.hear_first()
+                self.state.hear_first()
                 return
             case "references":
                 if self.writer is None or not self.writer.hear_room():

@@ -4,7 +4,6 @@ import asyncio
 import math
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -329,11 +328,6 @@ class AccountCalls:
         """Fetch what is missing from the destination's pools, or leave their lines; say when they were asked."""
         asked = None if head is None else partial(self._pools_asked, head)
         self._refill(self._beyond_pool, asked, self._who_waits)
-
-    def hear_first(self) -> None:
-        """Take in that the first of those who wait here is first in line now."""
-        self.account.last = replace(self.account.last, place=1)
-        self.refill(None)
 
     def _who_waits(self) -> Waiting:
         last, waiting = self.account.last, self.account.outbox.waiting

@@ -65,9 +65,9 @@ class Observer:
     """
 
     __slots__ = (
-        "_address", "_hops", "_lessees", "_links", "_losses", "_reported", "_reported_bytes", "_seen", "_seen_at",
-        "_session", "_store", "_whole", "confirmations", "consumers", "doomed", "dropped", "dropped_bytes", "fair_by",
-        "hard", "listeners", "most_copied", "notices", "pooled", "report_at", "self_wait", "store",
+        "_address", "_explained", "_hops", "_lessees", "_links", "_losses", "_reported", "_reported_bytes", "_seen",
+        "_seen_at", "_session", "_store", "_whole", "confirmations", "consumers", "doomed", "dropped", "dropped_bytes",
+        "fair_by", "hard", "listeners", "most_copied", "notices", "pooled", "report_at", "self_wait", "store",
         "store_nonpersistent", "unreported", "waits", "wanted", "when_full",
     )  # fmt: skip
 
@@ -101,6 +101,8 @@ class Observer:
         self._seen_at = 0.0
         self._lessees: dict[str, dict[str, str]] = {}
         self._hops: tuple[Hop, ...] = ()
+        self._explained: tuple[tuple[object, ...], Explanation] | None = None
+        """The last explanation, after that which it was made of."""
 
     def meet(self, before: int, epoch: int, lost: int) -> None:
         """Note the epoch of an answer, and how many of the account's receipts a new one lost."""
@@ -209,7 +211,10 @@ class Observer:
         """
         if self._seen is None:
             return None
-        explanation = through(self._explain(self._seen, size, paid=paid, durable=durable), self._hops)
+        asked = (self._seen, self._lessees, self._hops, size, paid, durable)
+        if self._explained is None or self._explained[0] != asked:  # of many that wait, most lack the same
+            self._explained = asked, through(self._explain(self._seen, size, paid=paid, durable=durable), self._hops)
+        explanation = self._explained[1]
         deadlock = None if paid else self.self_wait.deadlock
         return replace(explanation, deadlock=deadlock) if deadlock else explanation
 

@@ -5,6 +5,7 @@ import itertools
 import logging
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ import headgate
 import headgate.sync
 from headgate import Blocked, Unblocked
 from headgate.credit.notices import WaitReporter
+from headgate.explain.explainer import explain
+from headgate.explain.model import Explanation
 from tests.sdk.observing import GUARD, field, outcomes
 from tests.support.waiting import wait_until
 
@@ -27,6 +30,25 @@ async def full(client: headgate.Client) -> AsyncIterator[headgate.Session]:
     async with client.session("s") as session:
         await (await session.producer("full", window=1000)).send(b"x" * 990)
         yield session
+
+
+async def test_what_many_of_one_session_lack_is_explained_once_for_each_look(
+    full: headgate.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explained: list[object] = []
+
+    def counted(*args: Any, **named: Any) -> Explanation:
+        explained.append(args)
+        return explain(*args, **named)
+
+    monkeypatch.setattr("headgate.credit.observer.explain", counted)
+    producer = await full.producer("full")
+    sends = (producer.send(b"x" * 100, timeout=0.5) for _ in range(30))
+    for error in await asyncio.gather(*sends, return_exceptions=True):
+        assert isinstance(error, headgate.CreditTimeout)
+        assert error.explanation is not None
+        assert error.explanation.cause == "no-consumer", error
+    assert len(explained) <= 5, "with the one for the listener"
 
 
 def test_a_wait_is_told_once_it_has_lasted_and_its_end_always() -> None:

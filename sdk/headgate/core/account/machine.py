@@ -7,6 +7,7 @@ caller's monotonic clock.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from headgate.core.account.calls import Acquire, Call, CountDrops, Create, Credit, Explain, Leave, Publish, Reap, Totals
@@ -216,6 +217,11 @@ class Account:
         else:
             self._used_before = line.used, line.used_m
         return self._give_back
+
+    def hear_first(self) -> None:
+        """Take in that the first of those who wait here is first in line now."""
+        self.last = replace(self.last, place=1)
+        self._effects.refill(None)
 
     def hear_removed(self) -> None:
         """Take in that the destination was removed on purpose."""
@@ -617,8 +623,7 @@ class Account:
         EXPIRED, FENCED, OVERUSE         another account has its place, or none: begin anew, with nothing in hand
         ===============================  =====================================================================
         """
-        code = answer.code
-        if code in ("OK", "DUPLICATE"):
+        if (code := answer.code) in ("OK", "DUPLICATE"):
             if code == "OK" or answer.granted:
                 self._opened_as(answer, asked_at, now)
         elif code == "TOO_LARGE":
