@@ -1,10 +1,12 @@
 """Ends waits where nothing was stored, with errors that say why, with their facts. No calls are made here."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Final
 
 from headgate.core.account.machine import Account
+from headgate.core.account.waiters import SILENT, SLOW
 from headgate.core.deadlock import Deadlock
 from headgate.core.outbox import Outgoing
 from headgate.credit.confirmations import Confirmations
@@ -61,7 +63,8 @@ class Failures:
 
     def full(self, item: Outgoing, now: float) -> None:
         """Say that there is no room, or that Redis does not answer."""
-        self._fail(item, self._lost(unknown=False) if self.account.lost_since is not None else self._full(item, now))
+        lost = self.account.lost_since is not None
+        self._fail(item, self._lost(item, unknown=False) if lost else self._full(item, now))
 
     def timeout(self, item: Outgoing, now: float) -> None:
         """Say that there was no room in time."""
@@ -83,7 +86,7 @@ class Failures:
 
     def lost(self, item: Outgoing, *, unknown: bool) -> None:
         """Say that Redis did not answer in time."""
-        tell(item, self._lost(unknown=unknown))
+        tell(item, self._lost(item, unknown=unknown))
 
     def too_large(self, item: Outgoing, limit: int, pool: str = "") -> None:
         """Say that it can never fit."""
@@ -111,19 +114,19 @@ class Failures:
 
     def why(self, item: Outgoing) -> Explanation | None:
         """Return why there is no credit for a message, as last seen; None when that is not known."""
-        if (since := self.account.lost_since) is not None:
-            return unreachable(self._name, self._session, self._loop.time() - since, self.trouble)
+        held_up = item.paid and not self.account.waiters.rate_at  # by Redis alone, however short a time
+        if (silence := self._silence(SLOW if held_up else math.inf)) is not None:
+            return silence
         if self.gate and self.durable_writes is not None and (why := self.durable_writes.reason):
             return unsafe(self._name, self._session, why)
         in_hand = 0 if item.paid else max(0, self.account.credit.in_hand)
-        return self._observer.why(item.size - in_hand, paid=item.paid, durable=item.durable)
+        seen = self._observer.why(item.size - in_hand, paid=item.paid, durable=item.durable)
+        return seen or self._silence(SILENT)
 
     def reason(self, item: Outgoing | None = None) -> str:
         """Say why there is no credit, for that message, as far as is known without asking."""
-        if (since := self.account.lost_since) is not None:
-            if isinstance(self.trouble, AccessDenied):
-                return str(self.trouble)
-            return unreachable("", "", self._loop.time() - since, self.trouble).reason
+        if (silence := self._silence(math.inf)) is not None:
+            return str(self.trouble) if isinstance(self.trouble, AccessDenied) else silence.reason
         if self.writer is not None and self.writer.store and (why := self.writer.reason):
             explanation = self.why(item) if item is not None and self.writer.crowded else None
             return explanation.reason if explanation else why
@@ -132,6 +135,12 @@ class Failures:
         if self.account.last.place:
             return f"the destination is full; {self.account.last.blocked} session(s) wait"
         return self._confirmations.reason or (self.durable_writes.reason if self.durable_writes is not None else "")
+
+    def _silence(self, slow: float) -> Explanation | None:
+        """Return that Redis does not answer, or has not for that many seconds; None where it does."""
+        if (since := self.account.silent_since(now := self._loop.time(), slow)) is None:
+            return None
+        return unreachable(self._name, self._session, now - since, self.trouble)
 
     def _fail(self, item: Outgoing, error: HeadgateError) -> None:
         if self.unserved is not None and not item.paid and not item.done.done():
@@ -143,16 +152,16 @@ class Failures:
         reason, why = self.reason(item), self.why(item)
         return DestinationFull(self._name, item.size, reason, waited=waited, explanation=why, gate=self.gate)
 
-    def _lost(self, *, unknown: bool) -> HeadgateError:
+    def _lost(self, item: Outgoing, *, unknown: bool) -> HeadgateError:
         if isinstance(self.trouble, AccessDenied) and self.account.lost_since is not None:
             return self.trouble
         if unknown:
-            why = f" ({reason})" if (reason := self.reason()) else ""
+            why = f" ({reason})" if (reason := self.reason(item)) else ""
             return CoordinatorUnavailable(
                 f"no answer about a message to {self._name!r}{why}: it may have been stored; "
                 f"send it again only if twice is harmless"
             )
-        return CoordinatorUnavailable(f"a message to {self._name!r} was not sent: {self.reason() or 'closed'}")
+        return CoordinatorUnavailable(f"a message to {self._name!r} was not sent: {self.reason(item) or 'closed'}")
 
 
 def tell(item: Outgoing, error: HeadgateError) -> None:

@@ -88,7 +88,7 @@ class WaitTimer:
     def _see_to_them(self) -> None:
         self._timer, self.at = None, math.inf
         now = self._loop.time()
-        stuck, silent = (self._account.is_stuck(now, seconds) for seconds in (SLOW, SILENT))
+        stuck, silent = (self._account.silent_since(now, slow) is not None for slow in (SLOW, SILENT))
         first = self._waiters.see_to(now, stuck=stuck, silent=silent)
         self.notice(now, first)
         self.arrange()

@@ -148,9 +148,13 @@ def _delivers(mine: Holder, ready: int) -> tuple[Cause, str]:
 
 
 def unreachable(name: str, session: str, seconds: float, trouble: object) -> Explanation:
-    """Return the explanation of a wait for Redis itself, or for the right to use it."""
+    """Return the explanation of a wait for Redis itself, or for the right to use it.
+
+    Where a call has not failed yet there is no ``trouble`` to tell of.
+    """
     answered = isinstance(trouble, AccessDenied) or (isinstance(trouble, CoordinatorUnavailable) and trouble.answered)
-    text = f"Redis has {'refused it' if answered else 'not answered'} for {rounded(seconds)} s: {trouble}"
+    why = f": {trouble}" if trouble else ""
+    text = f"Redis has {'refused it' if answered else 'not answered'} for {rounded(seconds)} s{why}"
     remedy = "see to what it says" if answered else "see that Redis is reachable from here"
     return Explanation(name, "", "unknown", "redis-unavailable", text, remedy=remedy, session=session)
 

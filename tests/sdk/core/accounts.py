@@ -282,7 +282,7 @@ class World:
         call: Call | None = None
         for _ in range(100):
             if account.waiters.attend_at <= self.now:
-                stuck, silent = (account.is_stuck(self.now, seconds) for seconds in (SLOW, SILENT))
+                stuck, silent = (account.silent_since(self.now, slow) is not None for slow in (SLOW, SILENT))
                 account.waiters.see_to(self.now, stuck=stuck, silent=silent)
             if (flight := session.under_way) is not None:
                 if flight.at > self.now:

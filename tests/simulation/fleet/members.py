@@ -210,7 +210,8 @@ class Sender:
 
     def _see_to(self, now: float) -> None:
         account = self.account
-        account.waiters.see_to(now, stuck=account.is_stuck(now, SLOW), silent=account.is_stuck(now, SILENT))
+        stuck, silent = (account.silent_since(now, slow) is not None for slow in (SLOW, SILENT))
+        account.waiters.see_to(now, stuck=stuck, silent=silent)
 
     def _sleep(self, until: float) -> None:
         if until < self.timer_at and until < math.inf:

@@ -91,9 +91,8 @@ class Account:
         self.resumed: int | None = 0 if resumes else None
         if resumes:
             credit.inc = incarnation()
-        self.stored_at = -math.inf
+        self.stored_at, self.call_since = -math.inf, 0.0
         self.lost_since: float | None = None
-        self.call_since = 0.0
         self._name, self._session = name, session
         self._idle = idle
         self._destination, self._ends, self._effects = destination, ends, effects
@@ -254,9 +253,9 @@ class Account:
         """Return whether Redis was asked for a message, and there was no room."""
         return item is self._asked_for and self.last.place > 0 and not self.call_since
 
-    def is_stuck(self, now: float, slow: float) -> bool:
-        """Return whether Redis does not answer, or has not for that many seconds."""
-        return self.lost_since is not None or 0 < self.call_since < now - slow
+    def silent_since(self, now: float, slow: float) -> float | None:
+        """Return since when Redis does not answer, or has not for that many seconds; None where it does."""
+        return self.call_since if self.lost_since is None and 0 < self.call_since < now - slow else self.lost_since
 
     def sent(self, now: float) -> int:
         """Return the number of the last message with a receipt; 0 where Redis may have forgotten it rightly."""
