@@ -40,7 +40,7 @@ local function share_out(caller, own)
   local waiting, weights, bytes = {}, 0, p.limit - p.granted
   for _, member in ipairs(redis.call('ZRANGE', K_LINE, 0, -1)) do
     local m = member == caller and own or read_member(member)
-    if m.known and not lacks_all(m) and now_ms - m.seen <= STALE_MEMBER_MS then
+    if m.known and not lacks_all(m) and not is_stale(m) then
       waiting[#waiting + 1], weights, bytes = { member, m }, weights + m.weight, bytes + m.granted - m.returned
     end
   end

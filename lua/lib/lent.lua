@@ -41,7 +41,7 @@ end
 -- Who draws pools in the order of their names and is let finish can wait for nobody who waits for it.
 local function held_for_first(pool, slice)
   local size = first_lacks(pool)
-  if now_ms - slice.drawn >= HELD_MS or slice_left(d, slice) < used_of(pool) + size then
+  if math.abs(now_ms - slice.drawn) >= HELD_MS or slice_left(d, slice) < used_of(pool) + size then
     return 0
   end
   for _, name in ipairs(d.pools or {}) do

@@ -7,7 +7,7 @@
 --- @include "lib/member"
 -- A limit shared by destinations in other slots: what each was granted and gave back, in totals, and who waits for more.
 local MAX_SERVED = 16
-local STALE_MEMBER_MS = 3000 -- nobody asked for it any more, so those behind it need not wait
+local STALE_MEMBER_MS = 3000
 local CHUNK_BYTES = 262144 -- handed out beyond the need while nobody waits, so that a busy member seldom asks
 local p
 local served = {}

@@ -42,6 +42,11 @@ local function tell_first(before, caller)
   end
 end
 
+-- Nobody asked for it any more, so those behind it need not wait; nor for as long as the clock was set back.
+local function is_stale(m)
+  return math.abs(now_ms - m.seen) > STALE_MEMBER_MS
+end
+
 -- Have one leave the line with what it drew. The caller of the script delivers that.
 local function leave_served(member, m, caller)
   redis.call('ZREM', K_LINE, member)
@@ -64,7 +69,7 @@ local function serve_line(caller, own)
       return
     end
     local m = member == caller and own or read_member(member)
-    if not m.known or beyond_limit(m) or (member ~= caller and now_ms - m.seen > STALE_MEMBER_MS) then
+    if not m.known or beyond_limit(m) or (member ~= caller and is_stale(m)) then
       redis.call('ZREM', K_LINE, member) -- who still waits asks again
     elseif may_be_served(m) then
       draw(m, math.max(0, m.need - m.granted))

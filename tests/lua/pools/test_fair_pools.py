@@ -155,7 +155,7 @@ async def slices(world: PoolWorld, limit: int) -> AsyncIterator[SlicedWorld]:
 
 
 async def test_a_slice_that_comes_late_soon_has_its_share(world: PoolWorld) -> None:
-    """Mutants: others owe a message at a time; a slice that would have all with one message more is first."""
+    """Mutant: others owe a message at a time."""
     async with slices(world, 10_000) as sliced:
         assert await rounds(sliced, "orders", "orders%.1", 10_000) <= 12
 
@@ -185,6 +185,17 @@ async def hold(world: PoolWorld, **sizes: int) -> None:
     for name, size in sizes.items():
         assert await draw(world, name, size) == 0
         await draw(world, name, 0, held=size)
+
+
+@pytest.mark.parametrize(("size", "place"), [(40, 1), (41, 2)])
+async def test_a_slice_goes_before_all_others_for_a_message_above_the_limit_alone(
+    world: PoolWorld, size: int, place: int
+) -> None:
+    """Mutant: a slice that would have all with one message more is first."""
+    async with slices(world, 100) as sliced:
+        await hold(sliced, **{"orders": 60, "orders%.1": 40})
+        assert await draw(sliced, "orders", size) == 1
+        assert await draw(sliced, "orders%.1", 20) == place
 
 
 async def test_the_one_that_holds_least_is_first_whoever_came_before(world: PoolWorld) -> None:

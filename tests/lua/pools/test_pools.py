@@ -231,14 +231,17 @@ async def test_what_was_given_back_before_a_loss_and_is_lent_to_another_is_not_u
     world.server.run = None
 
 
-async def test_a_member_that_nobody_asks_for_any_more_does_not_hold_up_the_line(world: PoolWorld) -> None:
-    """Mutant: the line never forgets."""
+@pytest.mark.parametrize("passes_ms", [3001, -3_600_000])
+async def test_a_member_that_nobody_asks_for_any_more_does_not_hold_up_the_line(
+    world: PoolWorld, passes_ms: int
+) -> None:
+    """Mutants: the line never forgets, or not before a clock that was set back has caught up."""
     await world.open()
     await held(world, a=80)
     await world.producers["b"].ask(need=50)
     await world.producers["c"].ask(need=10)
     await world.run("b")
-    await world.clock(3001)
+    await world.clock(passes_ms)
     await world.producers["c"].renew()
     await world.producers["c"].ask(need=10)
     assert (await world.run("c")).lacks <= 0
