@@ -12,7 +12,7 @@
   ARGV[5..] op, id, key, amounts, ttl_ms, wait_ms  up to 128 of 'admit', 'settle', 'release', 'renew', 'claim' or 'sample'; hold; '*' or name; amounts; ttl; ms
                               `amounts` are <limit>=<number>,... or '-'; `wait_ms` 0: refused where it cannot be held now.
                               'sample' has <ok, us, squares, over, late, busy, ignored>=<number>,...: how holds ended
-  Returns {code, epoch, answer, ...}; for each operation 'held', 'wait <us> <limit> <all|key>', 'late <us or -> <limit> <all|key>', 'hopeless <us> <limit> <all|key>', 'shed <band> <thousandths> <limit> <all|key>',
+  Returns {code, epoch, answer, ...}; for each operation 'held', 'wait <us> <limit> <all|key>' (to ask again then; above a second: when there is room at the soonest), 'late <us or -> <limit> <all|key>', 'hopeless <us> <limit> <all|key>', 'shed <band> <thousandths> <limit> <all|key>',
            'never <most> <limit> <all|key>', 'moved' (the key is pinned to another slice), 'parts' (its part of limits of all keys is to be taken, or renewed, at the first slice; for the first '&' says that it is), 'limit <name>', 'key', 'keys', 'holds', 'ok', 'again' or 'gone'. Without
            operations ms until a lease ends, or 0 to call again at once
   Codes    OK, STALE (a newer call was here), UNKNOWN, KIND (the kind follows)
@@ -27,7 +27,7 @@ local frees, reply, receipt, waiting, lapsed = seq == 0, {}, { ARGV[3] }, {}, 0
 local function tell_waiter(id)
   local h = read_hold(id)
   if not h or h.state == 'H' then return h and 'held' or 'gone' end
-  local _, limit, whose = what_binds(h.key, h.amounts)
+  local soonest, limit, whose = what_binds(h.key, h.amounts)
   limit, whose = limit or behind[id] or 'line', whose or 'all'
   if joined[id] then
     note('waits', id, of_ledger(h.key), limit, whose, for_ledger(without_band(h.amounts)))
@@ -35,7 +35,8 @@ local function tell_waiter(id)
       note('band', id, band_of(h.amounts))
     end
   end
-  return table.concat({ 'wait', int(due[id] or until_lease_us()), limit, whose }, ' ')
+  soonest = soonest and soonest > POLL_US and soonest -- were nobody before it; what is sooner than a poll would be asked for
+  return table.concat({ 'wait', int(due[id] or soonest or until_lease_us()), limit, whose }, ' ')
 end
 
 -- Decides an operation, and those after it that are decided together with it.

@@ -46,7 +46,8 @@ class CreditTimeout(HeadgateError, TimeoutError):
         size: bytes that were asked for.
         place: place in the line at the last answer; 0 when not in line.
         explanation: why, as :meth:`Client.explain` says it; None when Redis could not be asked.
-        retry_after: seconds until it could be had, if nobody else comes; None where nobody knows.
+        retry_after: seconds until it could be had, if nobody else comes; at a limiter, at the soonest, for others may
+            stand before it. None where nobody knows.
         limit: of a limiter, the name of the limit that binds; of a gate ``bytes``, ``calls`` or ``hold_off``, of a
             bucket ``rate`` or ``hold_off``; empty elsewhere, and where it is not known.
         rule: of a limiter, ``all`` for the limit of all callers together, ``key`` for that of one key; empty elsewhere.

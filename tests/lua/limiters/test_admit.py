@@ -203,6 +203,17 @@ async def test_a_quota_begins_anew_at_its_own_midnight(limiter: Limiter) -> None
     assert await limiter.taken("mails") == 4
 
 
+async def test_who_stands_behind_others_hears_when_it_could_be_at_the_soonest(limiter: Limiter) -> None:
+    """Mutants: it hears that nobody knows; or it is to ask when it could be, were it alone, each time."""
+    limiter.now = 1_792_879_200_000 - 60_000
+    await limiter.create("mails quota 10 day 0;tokens rate 10 10", zone="0 7200 1792890000 3600")
+    assert await limiter.admit("ann.1", "mails=10,tokens=10") == "held"
+    for hold in ("ann.2", "bob.1", "cid.1"):
+        assert await limiter.admit(hold, "mails=1", wait_ms=90_000) == "wait 60000000 mails all"
+    assert await limiter.admit("dan.1", "tokens=5", wait_ms=90_000) == "wait 500000 tokens all"
+    assert await limiter.admit("eve.1", "tokens=5", wait_ms=90_000) == "wait 1000000 tokens all"
+
+
 @pytest.mark.parametrize(
     ("window", "minutes", "hours"), [("hour", 0, 1), ("week", 480, 0), ("month", 0, 0), ("day", 90, 0)]
 )
