@@ -2,6 +2,7 @@
 --- @include "lib/room"
 --- @include "lib/wake"
 --- @include "lib/line"
+--- @include "lib/recall"
 -- The line of those who wait for credit: served in turn, by whichever script frees room.
 local MAX_HAND_OVERS = 64
 local STALE_WAITER_MS = 3000
@@ -51,28 +52,6 @@ local function hand_over(caller, caller_record)
   end
 end
 
-local function is_above()
-  return d.pending_bytes + d.leased_bytes > d.limit_bytes or d.pending_messages + d.leased_messages > d.limit_messages
-end
-
--- Of what a slice has, or of the limit, holders keep their shares. What is owed to a pool others wait for elsewhere. Permits are
--- taken up again and again, so they are shared as the slice has them: else who has one keeps it.
-local function kept_of(slice, limit)
-  return (d.owes or d.kind == 'gate' and slice < MOST_COUNTED) and math.min(slice, limit) or limit
-end
-
--- Holders give back what they do not use, and what exceeds this times their weight: nothing may stay where it was stopped,
--- and above the limit no more than is left of it beside what is stored.
-local function recall()
-  local most = d.stopped and 0 or 2 ^ 52 -- unlimited
-  local bytes, messages = kept_of(d.slice_bytes, d.limit_bytes), kept_of(d.slice_messages, d.limit_messages)
-  if is_above() then
-    bytes, messages = math.max(0, bytes - d.pending_bytes), math.max(0, messages - d.pending_messages)
-  end
-  wake_all('recall ' .. int(math.min(share(shadow_most('bytes', bytes), 1), most)) .. ' '
-    .. int(math.min(share(shadow_most('messages', messages), 1), most)) .. ' ' .. int(d.epoch) .. (d.owes and ' owed' or ''))
-end
-
 -- Ask for the caller: at once when nobody waits and it fits, else in line. Then serve the line.
 local function ask(sid, s)
   local blocked = s.need > s.granted or s.need_m > s.granted_m
@@ -94,7 +73,7 @@ local function ask(sid, s)
     grant(sid, s) -- all were served, and there may be something left for the caller
   elseif math.abs(now_ms - d.recall_ms) >= 200 then
     d.recall_ms = now_ms -- holders of idle credit are asked for it at most five times a second
-    recall()
+    recall(sid, s)
   else
     d.recall_due = 200 - math.abs(now_ms - d.recall_ms) -- the caller asks again then, for its holders were not asked
   end
@@ -112,6 +91,8 @@ local function credit_reply(code, sid, s)
   if place == 1 then
     local first = redis.call('ZRANGE', K_LEASES, 0, 0, 'WITHSCORES')[2]
     again = math.max(50, math.min(again, first and first - now_ms + 1 or again, d.recall_due or again))
+  elseif d.kind == 'gate' and d.recall_due and s.since >= d.recall_ms then
+    again = math.max(50, math.min(again, d.recall_due)) -- holders heard what they may keep before it came
   end
   return { code, d.epoch, s.granted, s.granted_m, place, d.blocked, again }
 end

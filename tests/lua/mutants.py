@@ -65,6 +65,8 @@ _SHARE = "test_sliced_queues::test_a_session_keeps_no_more_in_hand_than_its_shar
 _PLACED = "test_sliced_queues::test_sessions_are_placed_in_turn"
 _POOLS, _SLICES, _FAIR = "test_pools", "test_slices", "test_fair_pools"
 _MESSAGES = "test_sliced_messages"
+_P7 = "test_p7_fairness"
+_LEAVES_ROOM = f"{_P7}::test_holders_of_permits_leave_room_for_a_waiter_that_needs_more_than_its_share"
 _SLICED_MESSAGES: Final = (
     ("P1", "lib/rules", "(read.messages_pool or '')", "''",
      f"{_MESSAGES}::test_nobody_takes_a_slice_out_of_it_who_leaves_the_limit"),
@@ -86,10 +88,20 @@ _SLICED_MESSAGES: Final = (
      f"{_MESSAGES}::test_what_is_lacking_is_counted_in_messages"),
     ("P6", "lib/lent", ", d.leased_messages\n", "\n",
      f"{_MESSAGES}::test_holders_are_told_how_many_messages_are_owed"),
-    ("P6", "lib/credit", "(d.owes or d.kind == 'gate' and", "(d.kind == 'gate' and",
+    ("P6", "lib/recall", "(d.owes or d.kind == 'gate' and", "(d.kind == 'gate' and",
      f"{_MESSAGES}::test_holders_are_told_how_many_messages_are_owed"),
-    ("P7", "lib/credit", "(d.owes or d.kind == 'gate' and slice < MOST_COUNTED)", "d.owes",
+    ("P7", "lib/recall", "(d.owes or d.kind == 'gate' and slice < MOST_COUNTED)", "d.owes",
      f"{_MESSAGES}::test_holders_of_permits_are_told_their_share_of_what_the_slice_has"),
+    ("P7", "lib/recall", "d.kind == 'gate' and redis.call('ZRANGE'", "false and redis.call('ZRANGE'", _LEAVES_ROOM),
+    ("P7", "lib/recall", "sid == caller and caller_record or ", "", _LEAVES_ROOM),
+    ("P7", "lib/recall", "0, MOST_FIRST - 1)", "0, 0)", _LEAVES_ROOM),
+    ("P7", "lib/recall", "if s and held(s) == 0 then", "if s then", _LEAVES_ROOM),
+    ("P6", "lib/credit", "elseif d.kind == 'gate' and d.recall_due", "elseif false and d.recall_due",
+     f"{_P7}::test_waiters_at_a_gate_that_came_after_a_recall_have_another"),
+    ("P6", "lib/credit", " and s.since >= d.recall_ms then", " then",
+     f"{_P7}::test_waiters_at_a_gate_that_came_after_a_recall_have_another"),
+    ("P6", "lib/credit", "elseif d.kind == 'gate' and d.recall_due", "elseif d.recall_due",
+     f"{_P7}::test_waiters_at_a_queue_ask_no_sooner_for_that"),
     ("P1", "lib/covered", "math.min(d.limit_messages, d.pool_messages)", "d.limit_messages",
      f"{_MESSAGES}::test_credit_of_before_the_limit_was_lent_is_covered_by_what_was_lent"),
     ("P7", "lib/room", "d.limit_messages) / slices, s.weight)", "d.limit_messages), s.weight)",
@@ -377,7 +389,7 @@ MUTANTS: Final = tuple(
          f"{_ACTIVE}::test_credit_of_before_a_lower_limit_pays_for_nothing_above_it"),
         ("P1", "lib/brought", "if not paid or puts.above then", "if not paid then",
          f"{_LINKS}::test_credit_of_before_a_lower_limit_pays_for_nothing_above_it"),
-        ("P1", "lib/credit", "  if is_above() then\n    bytes, messages", "  if false then\n    bytes, messages",
+        ("P1", "lib/recall", "  if is_above() then\n    bytes, messages", "  if false then\n    bytes, messages",
          f"{_P6}::test_holders_are_asked_for_what_a_limit_that_begins_to_bind_does_not_cover"),
         ("P1", "attach", "  if is_above() then", "  if false then",
          f"{_P6}::test_holders_are_asked_for_what_a_limit_that_begins_to_bind_does_not_cover"),
@@ -682,7 +694,7 @@ MUTANTS: Final = tuple(
          f"{_POOLS}::test_a_grant_of_before_the_pool_was_lost_comes_too_late"),
         ("P1", "slice", "math.min(math.max(most, slice.owed), free)", "math.max(most, slice.owed)",
          f"{_POOLS}::test_no_order_of_steps_makes_the_slices_exceed_the_limit"),
-        ("P6", "lib/credit", "d.owes and ' owed' or ''", "''",
+        ("P6", "lib/recall", "d.owes and ' owed' or ''", "''",
          f"{_SLICES}::test_holders_learn_whether_others_wait_elsewhere"),
         ("P6", "lib/rules", "slice.owed > slice.returned\n", "false\n",
          f"{_SLICES}::test_holders_learn_whether_others_wait_elsewhere"),

@@ -19,7 +19,7 @@ _ANEW = f"{_T}::test_other_shadow_limits_are_counted_anew_and_none_costs_nothing
 
 SHADOWS: Final = (
     ("P10", "apply", " or (d.kind == 'gate' and d.shadow) then recall()", " then recall()", _COMES),
-    ("P10", "lib/credit", "share(shadow_most('bytes', bytes), 1)", "share(bytes, 1)", _COMES),
+    ("P10", "lib/recall", "most_kept(shadow_most('bytes', bytes)", "most_kept(bytes", _COMES),
     ("P8", "lib/shadow", "        charge(limit, levels, amount[3])", "", _FORMS),
     ("P10", "lib/shadow", "if wait ~= 0 then", "if true then", _FORMS),
     ("P10", "lib/shadow", "    would_wait[1] = would_wait[1] + 1", "", _FORMS),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.lua.place import Consumer, Place, Producer
+from tests.lua.promises.hearing import Ear
 from tests.support.extent import WHOLE
 
 pytestmark = pytest.mark.one_server
@@ -154,3 +155,52 @@ async def test_newcomers_do_not_starve_who_was_served_before(place: Place) -> No
             await newcomer.publish(50)
     else:
         raise AssertionError("ann waits for ever")
+
+
+async def test_holders_of_permits_leave_room_for_a_waiter_that_needs_more_than_its_share(place: Place) -> None:
+    """Mutants: they keep their shares; only the first, or the caller, is seen; or one that holds something too."""
+    await place.create("gate", limit=100)
+    for name in ("ann", "bob", "cid"):
+        await place.producer(name).ask(need=25)
+    big, dan = place.producer("big"), place.producer("dan")
+
+    async with Ear.at(place) as ear:
+
+        async def kept() -> list[str]:
+            await place.wait(200)
+            return [words.split()[1] for _, words in await ear.heard() if words.startswith("recall")]
+
+        assert (await dan.ask(need=30)).place == 1
+        assert await kept() == [str((100 - 30) // 3)]
+        assert (await big.ask(need=60)).place == 2
+        assert await kept() == [str((100 - 60) // 4)]
+        await dan.ask(need=30)
+        assert await kept() == [str((100 - 60) // 4)], "one that is behind it"
+        await big.ask()
+        assert await kept() == [str((100 - 30) // 4)], "and goes"
+        ann = place.producer("ann", granted=25, granted_m=8, epoch=big.epoch)
+        assert (await ann.ask(need=90)).place == 2
+        assert await kept() == [str((100 - 30) // 4)], "one that has something may wait until that is back"
+
+
+async def test_waiters_at_a_gate_that_came_after_a_recall_have_another(place: Place) -> None:
+    """Holders of permits were told what each may keep before they came. Mutant: only the first asks in time."""
+    await place.create("gate", limit=100)
+    await place.producer("ann").ask(need=100)
+    assert (await place.producer("bob").ask(need=10)).again_ms == 1000
+    await place.wait(50)
+    cid = place.producer("cid")
+    assert (await cid.ask(need=10)).again_ms == 150
+    await place.wait(150)
+    async with Ear.at(place) as ear:
+        assert (await cid.ask(need=10)).again_ms == 1000
+        assert [words for _, words in await ear.heard()] == [f"recall {100 // 3} {1 << 52} {cid.epoch}"]
+    await place.wait(50)
+    assert (await cid.ask(need=10)).again_ms == 1000, "they know of it"
+
+
+async def test_waiters_at_a_queue_ask_no_sooner_for_that(place: Place) -> None:
+    """What producers have in hand is used up. Mutant: all who come after a recall ask again in time."""
+    await place.full(100)
+    await place.producer("bob").ask(need=10)
+    assert (await place.producer("cid").ask(need=10)).again_ms == 1000

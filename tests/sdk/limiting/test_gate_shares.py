@@ -49,6 +49,29 @@ async def test_who_is_always_busy_gives_others_their_share(
         assert await field(client, "api", "peak_bytes") <= limit["limit"]
 
 
+async def test_those_who_take_small_permits_again_at_once_keep_no_large_one_out(client: headgate.Client) -> None:
+    """Three take a quarter of the limit each, which is their share; the fourth needs more than that leaves."""
+    await client.apply("api", kind="gate", limit=100)
+    admitted = dict.fromkeys(range(4), 0)
+
+    async def hold(number: int, size: int) -> None:
+        gate = await client.session().gate("api")
+        while True:
+            async with gate.admit(size, timeout=60):
+                admitted[number] += size
+                await asyncio.sleep(0.005)
+
+    holders = [asyncio.create_task(hold(number, size)) for number, size in enumerate((25, 25, 25, 60))]
+    await wait_until(lambda: admitted[3] >= 60, timeout=GUARD, description="the large one is admitted")
+    before = dict(admitted)
+    await wait_until(lambda: admitted[3] >= 900, timeout=GUARD, description="it is admitted again and again")
+    for holder in holders:
+        holder.cancel()
+    await asyncio.gather(*holders, return_exceptions=True)
+    parts = [admitted[number] - before[number] for number in admitted]
+    assert max(parts) < 3 * min(parts), parts
+
+
 def test_threads_that_are_always_busy_give_others_their_share(redis_url: str, cleanup_namespace: str) -> None:
     with (
         headgate.sync.connect(redis_url, namespace=cleanup_namespace) as client,
