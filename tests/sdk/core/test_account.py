@@ -325,6 +325,27 @@ def test_who_waits_for_permits_beside_others_hands_on_what_comes_back(
     assert state.owes == (place == blocked == 2 and not holds_messages)
 
 
+def test_a_recall_outlives_an_answer_from_before_it() -> None:
+    """Whoever it is of was not in line yet. Else permits are taken up again, and others wait until the next."""
+    ann = Session("ann", World(), 1000, holds_messages=False)
+    state = ann.account
+
+    def ask() -> Acquire:
+        state.want()
+        call = state.call(1000.0)
+        assert isinstance(call, Acquire)
+        return call
+
+    state.hear(ask(), Credit("OK", 1, 800, 8), 1000.0)
+    assert state.credit.take(800)
+    call = ask()
+    state.hear_recall(500, 5)
+    state.hear(call, Credit("OK", 1, 800, 8), 1000.0)
+    assert state.owes
+    state.hear(ask(), Credit("OK", 1, 800, 8), 1000.0)
+    assert not state.owes, "nobody waits any more"
+
+
 def test_what_goes_back_in_a_new_epoch_is_claimed_first() -> None:
     """Else nobody could tell it from what was given back, and granted to others, at a server that is gone."""
     ann = paid(world := World())

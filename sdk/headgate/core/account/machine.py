@@ -59,7 +59,7 @@ class Account:
     """
 
     __slots__ = (
-        "_ask_at", "_asked_for", "_claim", "_destination", "_effects", "_ends", "_ensure", "_give_back",
+        "_ask_at", "_asked_for", "_claim", "_destination", "_effects", "_ends", "_ensure", "_give_back", "_heard",
         "_holds_messages", "_idle", "_incarnation", "_messages_per_byte", "_name", "_opened", "_owed",
         "_pools_asked_at", "_quiet_at", "_removed", "_session", "_share", "_sweeps", "_used_at", "_used_before",
         "_uses_seen", "_wanted", "_weighs", "call_since", "consumers", "credit", "exceeded", "last", "lease",
@@ -103,7 +103,7 @@ class Account:
         """Whether it ever was opened: until then somebody waits for that, and a refusal is asked about at once."""
         self._ensure = self._claim = self._owed = False
         self._ask_at = 0.0
-        self._give_back = self._wanted = self._removed = False
+        self._give_back = self._wanted = self._removed = self._heard = False
         self._share = self._used_before = (0, 0)
         self._used_at, self._uses_seen = 0.0, 0
         self._pools_asked_at = math.inf  # until they are, for those that wait now
@@ -210,7 +210,7 @@ class Account:
         if self.open and epoch not in (None, line.epoch):
             self._claim = self._give_back = True
             return True
-        self.recalled = True
+        self.recalled = self._heard = True
         if line.granted > line.spent or line.granted_m > line.spent_m:
             self._give_back = True
         else:
@@ -292,7 +292,7 @@ class Account:
         while (call := self._next(now)) is True:
             pass
         if call is not None:
-            self.call_since = now
+            self.call_since, self._heard = now, False  # its answer may be older than a recall from now on
         return call or None
 
     def _next(self, now: float) -> "Call | bool | None":
@@ -650,7 +650,7 @@ class Account:
         self.open = True
         before, self.last = self.last, answer
         in_line = answer.place > 0 and not self._holds_messages  # permits that are taken up again call nobody
-        self.recalled = (self.recalled or self._give_back or in_line) and answer.blocked > 0
+        self.recalled = (self.recalled or self._give_back or in_line) and (answer.blocked > 0 or self._heard)
         self._owed = self._owed and self.recalled
         if answer.code == "OK":  # a batch that is stored already renews nothing
             self.lease.renewed(asked_at)  # from before the call: Redis counted from some moment during it
