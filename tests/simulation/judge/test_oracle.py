@@ -132,6 +132,21 @@ def test_a_lease_is_cut_after_the_clock_was_set_back_however_long_somebody_waits
     assert oracle.broken, "one TTL and a second after that, and what it takes to notice"
 
 
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_lease_is_cut_for_whoever_waits_and_lives(oracle: Oracle, lives: bool) -> None:
+    oracle.saw(call(HERE, {"dead": 64, "s": 0}))
+    oracle.clock_set(-2 * TTL)
+    oracle.died |= {"dead": oracle.loop.now} | ({} if lives else {"s": oracle.loop.now})
+    waits = call(HERE, {"dead": 64, "s": 0}, waits="s")
+    oracle.saw(waits)
+    oracle.loop.now += TTL + 1.5 + POLL
+    oracle.saw(waits)
+    assert [broken[:2] for broken in oracle.broken] == (["P4"] if lives else [])
+    oracle.loop.now += 2 * TTL
+    oracle.saw(waits)
+    assert oracle.broken, "nothing is held for longer than the clock was set back"
+
+
 @pytest.mark.parametrize("is_lost", [True, False])
 def test_a_message_comes_again_to_who_had_it_by_a_delivery_that_was_lost(oracle: Oracle, is_lost: bool) -> None:
     oracle.saw(call(HERE, {"s": 0, "t": 0}, "m1"))
