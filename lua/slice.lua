@@ -72,7 +72,7 @@ end
 if target > 0 then
   reap() -- perhaps nobody calls here any more, and what others wait for is of the dead, or over
 end
-local before, known = totals_of(slice), slice.epoch
+local before, known, owed = totals_of(slice), slice.epoch, slice.owed
 heed_full(pool, tonumber(ARGV[at + 1] or 0), pool_epoch > slice.pool)
 slice.pool = math.max(slice.pool, pool_epoch)
 if epoch > 0 then
@@ -99,6 +99,7 @@ if slice.epoch == d.epoch then
   if debt ~= 'ticket' then
     slice.returned = math.max(slice.returned, math.min(math.max(most, slice.owed), free))
   end
+  slice.returned = member and is_too_little(pool, slice) and slice.granted or slice.returned
 end
 slice.owed = math.max(slice.owed, slice.returned)
 if slice.above <= slice.returned then
@@ -123,7 +124,8 @@ end
 hand_over()
 d.owes = idle or slice.owed > slice.returned
 local _, leased = used_of(pool)
-if d.owes and leased > 0 and (idle or math.abs(now_ms - d.recall_ms) >= 200) then
+-- Else who waits elsewhere hears of permits at its next look.
+if d.owes and leased > 0 and (idle or (d.kind == 'gate' and slice.owed > owed) or math.abs(now_ms - d.recall_ms) >= 200) then
   d.recall_ms = now_ms -- others wait for what is idle in the hands of holders here
   recall()
 end

@@ -65,6 +65,8 @@ _SHARE = "test_sliced_queues::test_a_session_keeps_no_more_in_hand_than_its_shar
 _PLACED = "test_sliced_queues::test_sessions_are_placed_in_turn"
 _POOLS, _SLICES, _FAIR = "test_pools", "test_slices", "test_fair_pools"
 _MESSAGES = "test_sliced_messages"
+_GIVES_ALL = f"{_MESSAGES}::test_a_slice_that_uses_nothing_gives_all_back_where_its_first_needs_more"
+_HEAR_AT_ONCE = f"{_MESSAGES}::test_holders_of_permits_hear_at_once_that_a_slice_owes_more"
 _P7 = "test_p7_fairness"
 _LEAVES_ROOM = f"{_P7}::test_holders_of_permits_leave_room_for_a_waiter_that_needs_more_than_its_share"
 _SLICED_MESSAGES: Final = (
@@ -102,6 +104,13 @@ _SLICED_MESSAGES: Final = (
      f"{_P7}::test_waiters_at_a_gate_that_came_after_a_recall_have_another"),
     ("P6", "lib/credit", "elseif d.kind == 'gate' and d.recall_due", "elseif d.recall_due",
      f"{_P7}::test_waiters_at_a_queue_ask_no_sooner_for_that"),
+    ("P7", "slice", "member and is_too_little(pool, slice)", "false", _GIVES_ALL),
+    ("P7", "lib/lent", "d.kind == 'gate' and is_own(pool)", "is_own(pool)", _GIVES_ALL),
+    ("P1", "lib/lent", " and used_of(pool) == 0 and first_lacks", " and first_lacks", _GIVES_ALL),
+    ("P7", "lib/lent", "first_lacks(pool) > slice.granted - slice.returned", "true", _GIVES_ALL),
+    ("P6", "slice", "(d.kind == 'gate' and slice.owed > owed)", "false", _HEAR_AT_ONCE),
+    ("P6", "slice", "(d.kind == 'gate' and slice.owed > owed)", "slice.owed > owed", _HEAR_AT_ONCE),
+    ("P6", "slice", "d.kind == 'gate' and slice.owed > owed", "d.kind == 'gate'", _HEAR_AT_ONCE),
     ("P1", "lib/covered", "math.min(d.limit_messages, d.pool_messages)", "d.limit_messages",
      f"{_MESSAGES}::test_credit_of_before_the_limit_was_lent_is_covered_by_what_was_lent"),
     ("P7", "lib/room", "d.limit_messages) / slices, s.weight)", "d.limit_messages), s.weight)",
@@ -698,7 +707,7 @@ MUTANTS: Final = tuple(
          f"{_SLICES}::test_holders_learn_whether_others_wait_elsewhere"),
         ("P6", "lib/rules", "slice.owed > slice.returned\n", "false\n",
          f"{_SLICES}::test_holders_learn_whether_others_wait_elsewhere"),
-        ("P6", "slice", "(idle or math.abs(now_ms - d.recall_ms) >= 200)", "math.abs(now_ms - d.recall_ms) >= 200",
+        ("P6", "slice", "(idle or (d.kind == 'gate'", "((d.kind == 'gate'",
          f"{_SLICES}::test_sessions_give_back_what_is_idle_also_where_nothing_is_owed"),
         ("P4", "slice", "if target > 0 then\n  reap", "if false then\n  reap",
          f"{_SLICES}::test_what_the_dead_hold_goes_back_where_nobody_calls_any_more"),

@@ -187,3 +187,48 @@ async def test_holders_of_permits_are_told_their_share_of_what_the_slice_has(pla
         assert (await bob.ask(need=1)).place == 1
         recalls = [words for _, words in await ear.heard() if words.startswith("recall")]
     assert [words.split()[2] for words in recalls] == ["2"]
+
+
+@pytest.mark.parametrize("kind", ["gate", "queue"])
+async def test_a_slice_that_uses_nothing_gives_all_back_where_its_first_needs_more(place: Place, kind: str) -> None:
+    """So it stands in the pool's line as one that has nothing: others take their permits again, and keep their level.
+
+    Mutants: it keeps that; or gives back while something is used; or so does a queue, from which messages go.
+    """
+    await place.create(kind, limit=100, slices="4")
+    await lend(place, 25, of="0")
+    ann, bob = place.producer("ann"), place.producer("bob")
+    await bob.ask(need=10)
+
+    async def seen() -> tuple[int, int]:
+        slice_ = await PoolStore(place.server).slice(place.address, f"{place.address.name}%.0")
+        return slice_.returned, slice_.lacks
+
+    assert (await ann.ask(need=20)).place == 1
+    await bob.give_back(10)
+    assert (await ann.renew()).granted == 20
+    await ann.give_back(20)
+    assert await seen() == (0, 0), "it is enough"
+    await bob.ask(need=10)
+    await ann.ask(need=60)
+    assert await seen() == (0, 45)
+    await bob.give_back(10)
+    assert await seen() == ((25, 60) if kind == "gate" else (0, 35))
+
+
+@pytest.mark.parametrize("kind", ["gate", "queue"])
+async def test_holders_of_permits_hear_at_once_that_a_slice_owes_more(place: Place, kind: str) -> None:
+    """Whoever waits elsewhere looks again half a second later. Mutants: 0.2 s after the last; each time it owes."""
+    await place.create(kind, limit=100, slices="4")
+    await lend(place, 40, of="0")
+    await place.producer("ann").ask(need=40)
+    async with Ear.at(place) as ear:
+        epoch = (await place.producer("bob").ask(need=10)).epoch
+        for owed, heard in ((20, kind == "gate"), (20, False), (30, kind == "gate")):
+            await ear.heard()
+            pool = f"{place.address.name}%.0"
+            share = Share(place.address.name, epoch, 40, 0)
+            await PoolStore(place.server).slice(
+                place.address, pool, share=share, pool_epoch=epoch, target=owed, debt="owe"
+            )
+            assert any(words.endswith(" owed") for _, words in await ear.heard()) == heard

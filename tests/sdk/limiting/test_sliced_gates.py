@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -184,17 +185,30 @@ async def test_no_kill_of_who_holds_permits_overdraws_the_limit_nor_keeps_anythi
 
 
 @pytest.mark.one_server
-async def test_a_session_that_takes_its_permit_again_at_once_keeps_nobody_waiting(client: headgate.Client) -> None:
-    """Mutant: what each may keep is its share of the whole limit, and not of what its slice has."""
-    await client.apply("calls", kind="gate", limit_messages=4, slices=4)
+@pytest.mark.parametrize(
+    ("settings", "sizes"),
+    [({"limit_messages": 4}, (1,) * 6), ({"limit": 120}, (25,) * 6), ({"limit": 100}, (25, 25, 25, 60))],
+)
+async def test_sessions_that_take_their_permits_again_at_once_keep_nobody_waiting(
+    client: headgate.Client, settings: dict[str, Any], sizes: tuple[int, ...]
+) -> None:
+    """Mutants: each keeps its share of the whole limit, not of what its slice has; a slice keeps what is too little."""
+    await client.apply("calls", kind="gate", slices=4, **settings)
     admitted = Counter[int]()
 
     async def work(number: int) -> None:
         gate = await client.session().gate("calls")
-        while admitted.total() < 360:
-            async with gate.admit(timeout=60):
+        while True:
+            async with gate.admit(sizes[number], timeout=60):
                 admitted[number] += 1
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.01)
 
-    await asyncio.gather(*map(work, range(6)))
-    assert min(admitted[number] for number in range(6)) > 10
+    workers = [asyncio.create_task(work(number)) for number in range(len(sizes))]
+    for _ in range(2):  # in the first, credit goes to all slices
+        admitted.clear()
+        await wait_until(lambda: min(admitted[number] for number in range(len(sizes))) >= 8, timeout=GUARD)
+    for worker in workers:
+        worker.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
+    if len(set(sizes)) == 1:  # two slices have two sessions each, and as many permits as those with one
+        assert max(admitted.values()) < 8 * min(admitted.values()), admitted
