@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import time
+import types
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -12,6 +14,7 @@ from tests.simulation.history import History
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.server import Backing
 from tests.simulation.telling import line_of, story_of, told
+from tests.simulation.world import World, of_this_world
 from tests.support.extent import WHOLE, for_long
 
 SEEDS = {
@@ -95,6 +98,16 @@ def test_a_seed_is_one_history_in_each_process(backing: Backing) -> None:
     )  # fmt: skip
     here = [line_of(told(backing, scene, seed), scene) for scene, seed in wanted]
     assert here == other.stdout.splitlines()[::-1]
+
+
+def test_a_module_with_a_clock_of_its_own_is_refused(backing: Backing, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("headgate.clocked")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    module.__dict__["now"] = time.perf_counter
+    world = World(backing, 0, servers="alone")
+    with pytest.raises(AssertionError, match=r"headgate\.clocked\.now"), of_this_world(world):
+        pass
+    world.loop.close()
 
 
 def found(backing: Backing, mutant: Mutant) -> History:

@@ -25,6 +25,12 @@ from tests.simulation.server import DAY, Backing, Rewrite
 PRODUCT: Final = ("headgate", "headgate_coordinator", "tenacity")
 STORAGE: Final = 0.02
 """Seconds that an operation of a storage takes, on the average."""
+NEVER_ALONE: Final = (
+    *("time", "time_ns", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "thread_time", "sleep"),
+    *("getpid", "gethostname", "urandom", "uuid1", "uuid4", "token_hex", "token_bytes", "token_urlsafe", "randbelow"),
+    *("random", "uniform", "randrange", "randint", "choice", "shuffle", "sample"),
+)
+"""Functions that know the real time, or a real secret, and that no module of the product may have by their names."""
 KINDS: Final[dict[str, type[Deployment]]] = {
     "alone": Deployment,
     "sentinels": Watched,
@@ -145,11 +151,21 @@ def _product(names: Iterable[str]) -> list[types.ModuleType]:
 @functools.cache
 def _places(known: frozenset[str]) -> list[tuple[types.ModuleType, str, str]]:
     """Return where modules have what a world has of its own, and what that is."""
+    import os
     import random
     import secrets
     import socket
     import time
+    import uuid
 
+    modules = (time, os, uuid, secrets, random, socket)
+    real = {id(getattr(module, name)) for module in modules for name in NEVER_ALONE if hasattr(module, name)}
+    strays = [
+        f"{one.__name__}.{name}" for one in _product(known) for name, what in vars(one).items() if id(what) in real
+    ]
+    assert not strays, (
+        f"{strays} would be those of the real world: import the module that has them, which worlds replace"
+    )
     own = {id(time): "time", id(time.monotonic): "monotonic", id(secrets): "secrets", id(random): "random"}
     own[id(socket)] = "socket"
     places = [
