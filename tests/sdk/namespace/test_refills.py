@@ -1,14 +1,16 @@
 """A refill looks again as slices announce that it is worth while, and hardly without."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from headgate.namespace.pool_refills import ALL, Refills
 from headgate.redis.backend import AGAIN, Listener, Words
 from headgate.redis.keys import Address
+from tests.simulation.loop import VirtualLoop
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.one_server
@@ -203,3 +205,56 @@ async def test_another_is_first_where_one_was(waiter: tuple[Waiter, Refills]) ->
     one.announcing.tell(CHANNEL, ["first", MEMBER])
     one.announcing.tell(CHANNEL, ["free"])
     assert await one.looks_again()
+
+
+def steps_at(
+    one: Waiter, name: str, place: int, *, hints: Sequence[float] = (), asks: Sequence[float] = ()
+) -> list[float]:
+    """Return when a refill takes its steps, in seconds of virtual time from its first on, 0.6 s of them.
+
+    Args:
+        one: the waiter; ``announcing`` is heard where it stands in the line of a pool of slices.
+        name: the pool.
+        place: in its line.
+        hints: when it is announced that it is first.
+        asks: when somebody there asks who does not wait.
+    """
+    loop, address, at = VirtualLoop(), Address.of("shop", "orders#1"), list[float]()
+
+    async def step(*to: Any) -> bool:
+        at.append(round(loop.time() - began, 3))
+        return await one.step(*to)
+
+    async def run() -> None:
+        refills = Refills("shop", one.announcing, step, one.places)
+        one.places[MEMBER, name] = place
+        refills.begin(address, name, lambda *_: None, None)
+        for when in hints:
+            loop.call_later(when, one.announcing.tell, CHANNEL, ["first", MEMBER])
+        for when in asks:
+            loop.call_later(when, refills.begin, address, name, lambda *_: None, lambda: None)
+        await asyncio.sleep(0.6)
+        await refills.close()
+
+    began = loop.time()
+    try:
+        loop.run_until_complete(run())
+    finally:
+        loop.bury()
+    return at
+
+
+def test_it_pauses_longer_and_longer_until_slices_say_what_is_worth_a_step() -> None:
+    """Mutants: no pause; one that does not grow, or grows for ever; that of slices for others, or the other way."""
+    assert steps_at(Waiter(), "memory", 1) == [0.0, 0.02, 0.06, 0.14, 0.3, 0.5]
+    assert steps_at(Waiter(all_asked=False), POOL, 0) == [0.0, 0.02, 0.06, 0.14, 0.3, 0.5], "in no line"
+    first = steps_at(Waiter(all_asked=False), POOL, 1)
+    assert first == pytest.approx([0.0, *(0.02 + 0.04 * number for number in range(15))]), "not all were asked yet"
+
+
+def test_one_step_is_for_all_that_slices_say_in_a_moment() -> None:
+    """Mutants: each is worth a step; the moment begins anew with each; those that do not wait wait for it too."""
+    first = steps_at(Waiter(), POOL, 2)
+    heard = steps_at(Waiter(), POOL, 2, hints=[0.2, 0.21, 0.23])
+    assert heard == [*first, 0.24]
+    assert steps_at(Waiter(), POOL, 2, asks=[0.2]) == [*first, 0.2]
