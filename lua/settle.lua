@@ -116,8 +116,8 @@ elseif fetch > c.fetches then -- an older one that comes late would deliver to n
     out, counts, delivered_b, again_ms, beside = deliver_to(cid, c, tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9]))
   end
   c.fetches = fetch
-elseif fetch == 0 and tonumber(ARGV[6]) > 0 and d.kind == 'queue' then
-  wake_hungry(1)
+elseif fetch == 0 and tonumber(ARGV[6]) > 0 then
+  wake_hungry(1, c.sub)
 end
 give_promoted_back(c.sub)
 if freed > 0 or reaped or d.expired then

@@ -46,6 +46,9 @@ local function set_window(cid, c, window)
   local change = (window ~= PAUSED and 1 or 0) - (c.window and c.window ~= PAUSED and 1 or 0)
   c.window = window
   save_consumer(cid, c)
+  if window == PAUSED then
+    redis.call('ZREM', K_HUNGRY, cid) -- it would be woken in the place of one that has room
+  end
   if change ~= 0 then
     local active = redis.call('HINCRBY', K_DESTINATION, 'active', change)
     if d.rules ~= '' then

@@ -51,7 +51,7 @@ local function deliver(cid, c, max_messages, max_bytes, waits, whole)
   end
   if again_ms == 0 and #out / 2 < max_messages then
     d.tickets = d.tickets + 1
-    local ahead = c.sub ~= 'queue' and 2 * AHEAD or waits > 0 and AHEAD or 0 -- a copy is not to be had from others
+    local ahead = d.kind == 'queue' and c.sub ~= 'queue' and 2 * AHEAD or waits > 0 and AHEAD or 0 -- a copy is not to be had from others
     local behind = d.of_slices and BEHIND * (c.delivered - c.settled) or 0
     redis.call('ZADD', K_HUNGRY, 'LT', int(d.tickets - ahead + behind), cid)
   else

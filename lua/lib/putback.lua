@@ -17,7 +17,7 @@ local function give_back(sub, ids)
   else
     d.returned = d.returned + #ids
   end
-  wake_hungry(#ids)
+  wake_hungry(#ids, sub)
 end
 
 -- What is due, and was kept for a fetch that does not take it.

@@ -30,7 +30,7 @@ local function none_to_retry(sub, ids, attempts, after)
   set_aside(sub, early)
   wait_until(members, dues)
   if d.next_due ~= first and #early > 0 then
-    wake_hungry(1) -- who looks, and hears when to look again
+    wake_hungry(1, sub) -- who looks, and hears when to look again
   end
   return now
 end

@@ -12,11 +12,30 @@ local function session_of(cid)
   return string.match(cid, '^(.*)%.%d+$')
 end
 
+local MOST_HUNGRY = 128 -- of a topic that are looked at
 -- Wake as many hungry consumers of a queue as there are messages, at most 16, and the links that copy each, which come
--- first among them; a topic tells everybody at once.
-local function wake_hungry(messages)
+-- first among them. Of a topic as many of each subscription, or of `sub` alone: where none is shared, or too many are hungry to look at
+-- each, one word is for all.
+local function wake_hungry(messages, sub)
+  local function wake_some()
+    local hungry, woken = redis.call('ZRANGE', K_HUNGRY, 0, MOST_HUNGRY), {}
+    if #hungry > MOST_HUNGRY then
+      return false
+    end
+    for i, record in ipairs(hungry[1] and redis.call('HMGET', K_CONSUMERS, unpack(hungry)) or {}) do
+      local of = string.match(record or '', '^sub=(%S+)') or ''
+      local before = woken[of] or 0
+      if before < messages and (not sub or of == sub) then
+        woken[of] = before + 1
+        redis.call('ZREM', K_HUNGRY, hungry[i])
+        wake(session_of(hungry[i]), 'ready', hungry[i])
+      end
+    end
+    return true
+  end
+
   if d.kind == 'topic' then
-    if redis.call('DEL', K_HUNGRY) == 1 then
+    if not (d.consumers > d.subscriptions and wake_some()) and redis.call('DEL', K_HUNGRY) == 1 then
       wake_all('ready')
     end
     return

@@ -92,7 +92,7 @@ LATER: Final = (
     (
         "P8",
         "lib/retry",
-        "    wake_hungry(1)",
+        "    wake_hungry(1, sub)",
         "    wake_hungry(0)",
         f"{_T}::test_who_waits_is_woken_when_the_next_is_due_sooner",
     ),

@@ -272,6 +272,63 @@ async def test_a_message_wakes_as_many_consumers_as_it_feeds(place: Place, ear: 
     assert await ear.heard() == [("c2", "ready c2.1")]
 
 
+async def test_a_message_of_a_topic_wakes_one_consumer_of_each_subscription(place: Place, ear: Ear) -> None:
+    """Mutants: it wakes all; one of all; others for what comes back to one; not first where somebody waits."""
+    await place.create("topic")
+    red, blue = await place.consumer("red0", "red"), await place.consumer("blue0", "blue")
+    ann = place.producer("ann")
+    await ann.ask(window=100)
+    for consumer in (red, blue):
+        await consumer.fetch()
+    await ear.heard()
+    await ann.publish(10)
+    assert await ear.heard() == [("", "ready")], "one word is for all where nobody shares"
+    more = [await place.consumer(f"red{number}", "red") for number in (1, 2, 3)]
+    for consumer in (red, blue, *more):
+        await consumer.fetch()
+    await ear.heard()
+    await ann.publish(10)
+    assert sorted(await ear.heard()) == [("blue0", "ready blue0.1"), ("red0", "ready red0.1")]
+    ids = await red.fetch(1)
+    await blue.fetch()
+    await red.call(released=ids)
+    assert await ear.heard() == [("red1", "ready red1.1")]
+    await more[0].call(max_messages=1)
+    assert await ear.heard() == [("red2", "ready red2.1")], "who was woken and has no room says so"
+    assert await red.fetch() == ids
+    await more[1].call(fetch=2, max_messages=9, max_bytes=99, waits=1)
+    await ear.heard()
+    await ann.publish(10)
+    assert sorted(await ear.heard()) == [("blue0", "ready blue0.1"), ("red2", "ready red2.1")], "somebody waits there"
+
+
+async def test_where_very_many_of_a_topic_are_hungry_one_word_is_for_all(place: Place, ear: Ear) -> None:
+    """Mutant: they are told one by one, each by a call of its own."""
+    await place.create("topic")
+    for number in range(129):
+        await (await place.consumer(f"c{number}", "red")).fetch()
+    ann = place.producer("ann")
+    await ann.ask(window=100)
+    await ear.heard()
+    await ann.publish(10)
+    assert await ear.heard() == [("", "ready")]
+
+
+async def test_who_is_paused_is_not_woken_in_the_place_of_others(place: Place, ear: Ear) -> None:
+    """Mutant: it stays hungry."""
+    await place.create()
+    for name in ("bob", "cid"):
+        await (await place.consumer(name)).fetch()
+    await place.store.attach(
+        place.address, "bob", number=1, subscription="queue", durable=True, window="paused", ttl_ms=TTL_MS
+    )
+    ann = place.producer("ann")
+    await ann.ask(window=100)
+    await ear.heard()
+    await ann.publish(10)
+    assert await ear.heard() == [("cid", "ready cid.1")]
+
+
 async def test_what_comes_back_wakes_a_hungry_consumer(place: Place, ear: Ear) -> None:
     """Mutant: `put_back` wakes nobody."""
     await place.create()
