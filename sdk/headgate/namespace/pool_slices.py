@@ -217,7 +217,8 @@ class Pools:
         """
         pool_epoch = drawn.pool_epoch
         shares = [share for share in await self.store.members(pool) if share.held > 0 and share.member != first.member]
-        members = sorted(shares, key=lambda share: -share.held / share.weight)
+        # Of equals the next after the first: else who is asked is always the same one, and gets less than all others.
+        members = sorted(shares, key=lambda one: (-one.held / one.weight, one.member < first.member, one.member))
         near = [share for share in members if not share.site]  # sites read in their letters what is lacking
         if (got := await self._ask_some(pool, near, pool_epoch, lacks, asked)) >= lacks:
             return
