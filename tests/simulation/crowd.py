@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.drawing import Event
+from tests.simulation.judge.rates import IN_A_CROWD, Rates
 from tests.simulation.judge.tokens import body_of, value_of
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ ONE_IN: Final = 50
 """Of so many histories one ends with a crowd, for it takes as long as several without."""
 FIRST: Final = 2
 """Seed of the first of them."""
-RULES: Final = frozenset({"", "large", "level", "ticket", "turns"})
-"""Rules under which parts are even over a few seconds: a rate lets too few messages through for that."""
 SENDERS: Final = 5
 AT_ONCE: Final = (8, 4, 8)
 """Messages that each of them has under way, in one crowd after the other."""
@@ -34,10 +33,13 @@ WATCHED: Final = 3.0
 EVEN: Final = 0.95
 """Jain's index of what all get, at the least: 1 where they get the same, a fifth where one gets all."""
 
+LEAST: Final = 0.2
+"""The part of an even share that each has of a rate, at the least."""
+
 
 def comes(scene: "Scene", seed: int) -> bool:
     """Return whether a crowd comes at the end of a history."""
-    return scene.rule in RULES and not scene.holds and scene.servers != "sites" and seed % ONE_IN == FIRST
+    return not scene.holds and scene.servers != "sites" and seed % ONE_IN == FIRST
 
 
 class Crowd:
@@ -58,6 +60,10 @@ class Crowd:
         """Fill the queue, for which another application sets a limit, until it is seen who gets what."""
         history = self._history
         await history.world.spawn(other.process, other.job(Event(0.0, "limit", much=LIMIT), next(history.more)))
+        if isinstance(history.oracle, Rates):
+            faster = {"send_rate": f"{IN_A_CROWD.rate:g}/s", "send_burst": IN_A_CROWD.burst}
+            await history.world.spawn(other.process, other.client.apply(self._place, **faster))
+            history.oracle.hurries()
         history.takes = WORKS
         processes = [history.world.process(f"crowd{number}") for number in range(SENDERS)]
         senders = [
@@ -70,12 +76,17 @@ class Crowd:
         await asyncio.wait(senders)
         for one in senders:
             one.result()
+        if why := self._uneven():
+            history.oracle.breaks("P7", f"of senders that all wait, {self.stored} were stored, {why}")
+
+    def _uneven(self) -> str:
+        """Return what is wrong with the parts; those that wait for a rate have no line, and no weights."""
+        if isinstance(self._history.oracle, Rates):
+            least = LEAST * sum(self.stored) / SENDERS
+            return f"where {least:.1f} are the least" if min(self.stored) < least else ""
         parts = [count / weight for count, weight in zip(self.stored, self._weights, strict=True)]
         even = sum(parts) ** 2 / (SENDERS * sum(part**2 for part in parts))
-        if even < EVEN:
-            history.oracle.breaks(
-                "P7", f"of senders of weights {self._weights} that all wait, {self.stored} were stored"
-            )
+        return f"by weights {self._weights}" if even < EVEN else ""
 
     async def _send(self, number: int, process: Any) -> None:
         async with self._history.client("") as client:

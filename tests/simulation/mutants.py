@@ -258,4 +258,8 @@ MUTANTS: Final = (
         "slices are fetched from as much as they have", "P7", 2, scene="cluster",
         script=_everywhere("return left > 0 and beside", "return false and beside"),
     ),
+    Mutant(
+        "slices at which somebody waits take turns at a rate", "P7", 2, scene="rates of a cluster",
+        script=_in("rate_lend", ("and one.served < m.served and", "and one.served > m.served and")),
+    ),
 )  # fmt: skip

@@ -11,6 +11,8 @@ RECOVERS: Final = 2.0
 """Seconds after a fault in which somebody may not have heard of messages yet, or of consumers."""
 LEASE: Final = 4.0
 """Seconds after which one that died is not there any more, where the clock of leases is not set back."""
+READS: Final = 0.3
+"""Seconds in which a storage has surely been read: fifteen times what that takes on the average."""
 OUTLIVED: Final = ("kill", "hang")
 """Events after which a server may take one that is dead for one that waits."""
 HARMLESS: Final = ("send", "forward", "admit", "limit")
@@ -26,6 +28,8 @@ class Idling:
         self._lease = LEASE
         self._waits: dict[tuple[str, Process], float] = {}
         """Destination and consumer there -> since when its application has waited for a message."""
+        self._reads: dict[tuple[str, Process], float] = {}
+        """Likewise -> until when it may be busy with what it has to read from a storage."""
         self._ready: dict[str, dict[str, float]] = {}
         """Destination -> slices of it with messages that nobody has, and since when."""
 
@@ -52,12 +56,17 @@ class Idling:
         """Note that it has something to do, or has no consumer."""
         self._waits.pop((place, process), None)
 
+    def reads(self, place: str, process: Process) -> None:
+        """Note that a consumer was given what it has to read from a storage."""
+        self._reads[place, process] = self._loop.now + READS
+
     def saw(self, place: str, name: str, sight: Sight | None) -> str:
         """Take in what lies at a slice from now on; returns who had waited for too long beside a message till then."""
         idle, ready = "", self._ready.setdefault(place, {})
         for (where, process), since in self._waits.items():
             for one, begun in ready.items() if where == place and not process.dead else ():
-                if self._loop.now > max(since, begun, self._recovers_until) + WITHIN:
+                busy_until = max(self._recovers_until, self._reads.get((where, process), 0.0))
+                if self._loop.now > max(since, begun, busy_until) + WITHIN:
                     waited = self._loop.now - max(since, begun)
                     idle = f"{process} waits {waited:.3f} s beside a message at {one} that nobody has"
         if sight and len(sight.stored) > sight.in_hand:

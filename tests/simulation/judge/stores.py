@@ -5,9 +5,10 @@ from typing import Final
 import fsspec
 
 from headgate.core.segment import Reference, is_reference
-from tests.simulation.judge.oracle import Oracle
+from tests.simulation.judge.oracle import Oracle, place_of
 from tests.simulation.judge.tokens import token_in
 from tests.simulation.loop import VirtualLoop
+from tests.simulation.server import Call
 
 STORE: Final = "disk"
 ROOT: Final = "/sim"
@@ -23,6 +24,16 @@ class Stores(Oracle):
         self._files = fsspec.filesystem("memory")
         self._files.store.clear()
         self._tokens: dict[tuple[str, bytes], str] = {}
+
+    def saw(self, call: Call) -> None:
+        """Judge one script; whoever is given a reference has to read what it stands for."""
+        super().saw(call)
+        given = (
+            call.reply[3] if call.script == "settle" and isinstance(call.reply, list) and len(call.reply) > 4 else ()
+        )
+        owner = self.owners.get(call.words[2 + int(call.words[0])].decode()) if given else None
+        if owner and any(map(is_reference, given[1::2])):
+            self.idling.reads(place_of(call.words[1].decode()), owner)
 
     def _token(self, name: str, stored: bytes) -> str:
         if not is_reference(stored):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulation.judge.idling import LEASE, RECOVERS, WITHIN, Idling
+from tests.simulation.judge.idling import LEASE, READS, RECOVERS, WITHIN, Idling
 from tests.simulation.judge.sight import Sight
 from tests.simulation.loop import Process, VirtualLoop
 
@@ -39,3 +39,15 @@ def test_whoever_is_dead_waits_beside_nothing(loop: VirtualLoop) -> None:
     process.dead = True
     loop.now += WITHIN + 0.01
     assert idling.saw("q", HERE, READY) == ""
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_whoever_reads_from_a_storage_is_beside_a_message_meanwhile(loop: VirtualLoop, other: bool) -> None:
+    idling, process = Idling(loop), Process("p")
+    idling.waits("q", process)
+    idling.saw("q", HERE, READY)
+    idling.reads("q", Process("other") if other else process)
+    loop.now += READS + WITHIN - 0.01
+    assert bool(idling.saw("q", HERE, READY)) == other
+    loop.now += 0.02
+    assert idling.saw("q", HERE, READY)

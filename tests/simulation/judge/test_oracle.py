@@ -5,7 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from headgate.core.segment import MARK
+from tests.simulation.judge.idling import WITHIN
 from tests.simulation.judge.oracle import DRAWS, IN_FORCE, POLL, TTL, Oracle
+from tests.simulation.judge.stores import Stores
 from tests.simulation.judge.tokens import body_of
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.server import AGAIN, Call
@@ -179,3 +182,17 @@ def test_what_one_loss_brought_back_is_excused_after_another_one_too(oracle: Ora
     assert oracle.broken == []
     oracle.saw(call(OTHER, {"t": 101}))
     assert oracle.broken[0].startswith("P1")
+
+
+@pytest.mark.parametrize("body", [MARK + b"disk/s-1 0 27 00000000", body_of("m2", 37)])
+def test_a_consumer_that_is_given_a_reference_has_to_read_it(body: bytes) -> None:
+    loop = VirtualLoop()
+    oracle = Stores(loop)
+    process = oracle.owners["t"] = Process("p")
+    oracle.idling.waits("q", process)
+    gives = call(HERE, {"t": 0}, "m1", script="settle")
+    oracle.saw(replace(gives, words=[*gives.words, b"", b"t"], reply=[b"OK", b"1", b"0", [b"2-0", body], []]))
+    loop.now += 2 * WITHIN
+    oracle.saw(call(HERE, {"t": 0}, "m1"))
+    assert [broken[:4] for broken in oracle.broken] == ([] if body.startswith(MARK) else ["idle"])
+    loop.close()
