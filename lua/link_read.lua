@@ -17,7 +17,7 @@
                                        between: accepted once nothing is left up to the mark; '-' for none
   Returns {code, epoch, released, again_ms, {id, ttl_ms, path, body, ...}, need, want}; again_ms: when there will be more, 0 when that
            is not known; ttl_ms: to the message's end, 'never' for none, and '+<ms>' behind it until it is due, where it is not; path: places that it came through; need, want: as of settle
-  Codes    OK, MORE (some up to the mark are left: call again), UNKNOWN, CLOSED (open it first), FENCED (a later lease; its
+  Codes    OK, MORE (some up to the mark, or to `after`, are left: call again), UNKNOWN, CLOSED (open it first), FENCED (a later lease; its
            number follows epoch), BORN (another destination of this name; its number follows epoch)
 ]]
 --- @include "lib/orphans"
@@ -25,9 +25,11 @@
 --- @include "lib/renumber"
 --- @include "lib/link"
 --- @include "lib/held_beyond"
+--- @include "lib/in_hand"
 local link, fence, mark, after = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local most, most_b = math.min(tonumber(ARGV[7]), MAX_DELIVERED), tonumber(ARGV[8])
 local cid = link .. '.1'
+local BACK_BYTES = 1048576 -- of those that came back, in one call
 local BESIDE_MS = 1000 -- others hold what it waits for: it does not rest for longer, as it would at an empty source
 
 if not load_destination(ARGV[1], 0) then
@@ -63,34 +65,21 @@ if most > 0 and (d.returned > 0 or d.fair) and c.sub == 'queue' then -- who read
   renumber_returned(c.sub, l.taken)
 end
 
-local function in_hand()
-  local reply = redis.call('XREADGROUP', 'GROUP', c.sub, cid, 'COUNT', int(most), 'STREAMS', K_MESSAGES,
-    int(after) .. ANY_SIZE)
-  return reply and reply[1] and reply[1][2] or {}
-end
-
-local function within_bytes(entries)
-  local wanted, bytes = {}, 0
-  for i, entry in ipairs(entries) do
-    local size = size_of(entry[1])
-    if not entry[2] or (i > 1 and bytes + size > most_b) then
-      break
-    end
-    wanted[i], bytes = entry, bytes + size
-  end
-  return wanted, bytes
-end
-
 local entries, delivered, delivered_b, again_ms = {}, 0, 0, 0
 if most > 0 then
-  local hand, bytes = in_hand(), 0
-  entries, bytes = within_bytes(hand)
+  local hand, bytes = in_hand(c.sub, cid, after, most), 0
+  entries, bytes = within_bytes(hand, most_b)
   if #entries == 0 or (#entries < most and bytes < most_b) then
     local before, fresh = c.delivered, {}
     c.after = d.fair and c.sub == 'queue' and int(l.taken) .. ANY_SIZE or nil
     local _, _, new_b, due_ms = deliver(cid, c, most - #entries, most_b - bytes, 1, fresh)
+    local back = #fresh > 0 and tonumber(string.match(fresh[#fresh][1], '^%d+')) <= after
+    if back then -- a failover brought back what the target has: perhaps much, which the next calls let go of
+      local _, _, more_b = deliver(cid, c, MAX_DELIVERED, BACK_BYTES, 1, {})
+      code, new_b = 'MORE', new_b + more_b
+    end
     delivered, delivered_b, again_ms = c.delivered - before, new_b, due_ms
-    entries = within_bytes(#hand == 0 and fresh or in_hand())
+    entries = within_bytes(#hand == 0 and not back and fresh or in_hand(c.sub, cid, after, most), most_b)
     l.taken = math.max(l.taken, tonumber(string.match(c.after or '0', '^%d+')))
     if #entries == 0 and again_ms == 0 and is_beside(c) then
       seek(c)

@@ -284,7 +284,8 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/aside": "for i, id in ipairs(ids) do|for _, id in ipairs(ids) do|for _, entry in ipairs(entries) do"
         "|for i, score in ipairs(#ids > 0 and redis.call('ZMSCORE', K_LATER, unpack(ids)) or {}) do",
         "lib/promote": "for i = 1, #due, 2 do",
-        "link_read": "for i, entry in ipairs(entries) do|for _, entry in ipairs(entries) do",
+        "lib/in_hand": "for i, entry in ipairs(entries) do",
+        "link_read": "for _, entry in ipairs(entries) do",
         "lib/wake": "for i, record in ipairs(hungry[1] and redis.call('HMGET', K_CONSUMERS, unpack(hungry)) or {}) do"
         "|for i = 1, #popped, 2 do",
         "node": "for i = 1, #there, 2 do|for i = 1, #gone do",

@@ -381,6 +381,29 @@ async def test_a_source_that_forgot_how_far_a_link_got_hears_it_from_the_target(
     assert [(entry.seq, len(entry.body)) for entry in entries] == [(2, 12), (3, 11)]
 
 
+@pytest.mark.parametrize("size", [1, 4000])
+async def test_much_that_a_failover_brought_back_is_let_go_of_in_a_few_calls(
+    server: RewritingServer, namespace: str, size: int
+) -> None:
+    """The source is as it was before the link read 600 messages, which the target has: the link has no credit left."""
+    route = await Route.make(server, namespace, limit="9000000")
+    await route.source.change(limit_bytes="9000000")
+    ann = route.source.producer("ann")
+    for _ in range(75):
+        await ann.send(*[size] * 8)
+    await ann.send(7)
+    calls = 0
+    while not (answer := await route.read(mark=600, after=600, messages=1)).entries:
+        assert answer.code == "MORE", "it does not rest"
+        calls += 1
+        assert calls < 6
+    assert [entry.seq for entry in answer.entries] == [601]
+    assert (await route.read(mark=600, after=601, messages=1)).code == "OK"
+    assert (await route.source.look()).pending.messages == 1
+    await route.check()
+    await route.close()
+
+
 async def test_another_subscription_keeps_a_topics_message_after_the_link_let_it_go(topic_route: Route) -> None:
     route = topic_route
     red = await route.source.consumer("red", "red")
