@@ -24,8 +24,8 @@ FUNCTIONS: Final = frozenset({
 })  # fmt: skip
 """The scripts that are called for each message or admission, or for a batch of them: servers that have functions call
 these as such, for they need not make them anew each time."""
-_functions: Final[dict[str, "Script"]] = {}
-"""Those of them that were put together in this process, by sha."""
+_made: Final[dict[str, "Script"]] = {}
+"""All scripts that were put together in this process, by sha."""
 
 
 class ScriptError(Exception):
@@ -160,9 +160,9 @@ def script(name: str) -> Script:
     """Return one script by name."""
     source = lessen(expand(lua_root(), name))
     one = parse(name, enclose(source), checked=True)
-    if name not in FUNCTIONS:
-        return one
-    _functions[one.sha] = one = replace(one, library=library(one, source))
+    if name in FUNCTIONS:
+        one = replace(one, library=library(one, source))
+    _made[one.sha] = one
     return one
 
 
@@ -196,18 +196,14 @@ def script_names() -> tuple[str, ...]:
 
 
 def script_of(sha: str) -> Script | None:
-    """Return the script that EVALSHA calls so; None when it is none of these."""
-    return _scripts_by_sha().get(sha)
-
-
-def function_of(sha: str) -> Script | None:
-    """Return the script that EVALSHA calls so, if it may be called as a function too.
+    """Return the script that EVALSHA calls so; None when it is none of these.
 
     Nothing is put together for that: whoever knows a script's sha has it from the script.
     """
-    return _functions.get(sha)
+    return _made.get(sha)
 
 
-@cache
-def _scripts_by_sha() -> dict[str, Script]:
-    return {one.sha: one for one in map(script, script_names())}
+def function_of(sha: str) -> Script | None:
+    """Return the script that EVALSHA calls so, if it may be called as a function too."""
+    one = _made.get(sha)
+    return one if one is not None and one.library is not None else None

@@ -14,7 +14,7 @@ from headgate.redis import functions
 from headgate.redis.functions import MOST_LIBRARIES
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
-from headgate.redis.scripts import FUNCTIONS, function_of, script
+from headgate.redis.scripts import FUNCTIONS, function_of, script, script_of
 from headgate.redis.text.library import PREFIX, Library
 from headgate_coordinator.security.acl import acl_line
 from tests.support.servers import RedisServer, ServerBinary, newest_server, oldest_and_newest
@@ -313,3 +313,11 @@ def test_to_ask_whether_a_call_is_that_of_a_function_puts_no_script_together() -
     assert function_of("0" * 40) is None
     assert function_of(hot.sha) == hot
     assert script.cache_info().misses == 0
+
+
+def test_no_script_is_put_together_for_a_sha_alone() -> None:
+    """Mutant: all of them are, which keeps a process busy for half a second in the middle of its work."""
+    known = script("reap")
+    made = script.cache_info().currsize
+    assert (script_of(known.sha), function_of(known.sha), script_of("0" * 40)) == (known, None, None)
+    assert script.cache_info().currsize == made
