@@ -126,6 +126,8 @@ async def test_what_it_took_is_paid_back_before_anybody_goes_on(sliced: TicketWo
     await sliced.wait_at(waits_at, 20, "next")
     await sliced.steps(waits_at)
     assert sum(await sliced.levels()) == 130
+    await sliced.clock(4000)  # what others ask for is owed no longer, and this is
+    await sliced.wait_at(waits_at, 20, "next")
     await sliced.eat(FIRST, 1)  # 40 bytes: 30 of them are owed
     assert sum(await sliced.levels()) == 90
     for _ in range(2):
@@ -294,6 +296,7 @@ async def test_messages_are_limited_like_bytes(counted: MessagesWorld) -> None:
     assert codes == ["OK", "ABOVE", "ABOVE"]
     assert [await counted.used(place) for place in counted.places.values()] == [2, 1, 1]
     place = counted.places[FIRST]
+    await counted.clock(4000)
     place.sessions.add("last")
     await Counted(place, "last").ask(need=1)
     await counted.producers[FIRST].give_back(1)  # it is paid back with what comes free
