@@ -413,6 +413,8 @@ class Destination:
         if account is None or consumer is None or cid in self.orphans:
             return "EXPIRED", 0
         self._meet_run(ttl_ms)
+        if account.seen > self.now:
+            self._cut_leases()
         freed = self.housekeeping(sid, room=room if fetch > consumer.fetches else 0)
         sub = self.shelf.subscriptions[consumer.subscription]
         going = [seq for seq in accepted if sub.holders.get(seq) == cid]
@@ -533,13 +535,17 @@ class Destination:
 
     def reap(self) -> str:
         self._meet_run(0)
-        latest = self.now + self.longest_ttl
-        late = sorted(((a.lease_ends, sid) for sid, a in self.accounts.items() if a.lease_ends > latest), reverse=True)
-        for _, sid in late[:LEASES_A_CALL]:
-            self.accounts[sid].lease_ends = latest
+        self._cut_leases()
         if self.housekeeping():
             self.serve_line()
         return "OK"
+
+    def _cut_leases(self) -> None:
+        """Have none of the leases that end last end later than if its session had called now."""
+        latest = sorted(((a.lease_ends, sid) for sid, a in self.accounts.items()), reverse=True)
+        for _, sid in latest[:LEASES_A_CALL]:
+            account = self.accounts[sid]
+            account.lease_ends = min(account.lease_ends, self.now + account.ttl_ms * 6 // 10)
 
     def change(self, limit: Amount, rules: Rules) -> str:
         self._meet_run(0)
