@@ -56,7 +56,7 @@ c.settled, c.settled_b = c.settled + settled, c.settled_b + settled_b
 if #ids == MAX_DELIVERED then
   code, mark = 'MORE', tonumber(string.match(ids[#ids], '^(%d+)'))
 end
-local grows = mark > l.released
+local grows, read_to = mark > l.released, l.taken
 l.fence, l.released, l.taken = fence, math.max(l.released, mark), math.max(l.taken, after, mark)
 if ARGV[9] == 'ends' and code == 'OK' then -- else the next reader would get it after what was never read
   l.taken = l.released
@@ -71,7 +71,7 @@ if most > 0 then
   entries, bytes = within_bytes(hand, most_b)
   if #entries == 0 or (#entries < most and bytes < most_b) then
     local before, fresh = c.delivered, {}
-    c.after = d.fair and c.sub == 'queue' and int(l.taken) .. ANY_SIZE or nil
+    c.after = d.fair and c.sub == 'queue' and int(read_to) .. ANY_SIZE or nil
     local _, _, new_b, due_ms = deliver(cid, c, most - #entries, most_b - bytes, 1, fresh)
     local back = #fresh > 0 and tonumber(string.match(fresh[#fresh][1], '^%d+')) <= after
     if back then -- a failover brought back what the target has: perhaps much, which the next calls let go of
@@ -80,7 +80,8 @@ if most > 0 then
     end
     delivered, delivered_b, again_ms = c.delivered - before, new_b, due_ms
     entries = within_bytes(#hand == 0 and not back and fresh or in_hand(c.sub, cid, after, most), most_b)
-    l.taken = math.max(l.taken, tonumber(string.match(c.after or '0', '^%d+')))
+    local reached = tonumber(string.match(c.after or '0', '^%d+'))
+    l.taken = back and c.after and reached or math.max(l.taken, reached)
     if #entries == 0 and again_ms == 0 and is_beside(c) then
       seek(c)
       again_ms = BESIDE_MS

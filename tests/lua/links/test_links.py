@@ -382,12 +382,13 @@ async def test_a_source_that_forgot_how_far_a_link_got_hears_it_from_the_target(
 
 
 @pytest.mark.parametrize("size", [1, 4000])
+@pytest.mark.parametrize("fair_by", ["", "priority", "producer"])
 async def test_much_that_a_failover_brought_back_is_let_go_of_in_a_few_calls(
-    server: RewritingServer, namespace: str, size: int
+    server: RewritingServer, namespace: str, size: int, fair_by: str
 ) -> None:
     """The source is as it was before the link read 600 messages, which the target has: the link has no credit left."""
     route = await Route.make(server, namespace, limit="9000000")
-    await route.source.change(limit_bytes="9000000")
+    await route.source.change(limit_bytes="9000000", fair_by=fair_by)
     ann = route.source.producer("ann")
     for _ in range(75):
         await ann.send(*[size] * 8)
