@@ -735,6 +735,8 @@ MUTANTS: Final = tuple(
          f"{_SLICES}::test_who_was_granted_something_owes_nothing"),
         ("P7", "slice", "if slice.epoch == d.epoch then", "if epoch > 0 then",
          f"{_SLICES}::test_a_debt_is_paid_by_whoever_looks"),
+        ("P6", "lib/lent", "math.abs(now_ms - slice.drawn)", "now_ms - slice.drawn",
+         f"{_SLICES}::test_what_was_drawn_for_the_first_in_line_stays_for_a_second"),
         ("P7", "lib/lent", " or slice_left(d, slice) < used_of(pool) + size then", " then",
          f"{_SLICES}::test_a_slice_answers_as_the_model_does"),
         ("P7", "lib/slice", "if math.abs(now_ms - asked) >= OWED_MS then", "if false then",

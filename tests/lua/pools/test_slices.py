@@ -256,7 +256,8 @@ async def test_a_debt_that_nobody_asks_for_any_more_is_none(world: PoolWorld) ->
     assert (await world.producers["a"].ask(need=world.producers["a"].held + 20)).place == 0
 
 
-async def test_what_was_drawn_for_the_first_in_line_stays_for_a_second(world: PoolWorld) -> None:
+@pytest.mark.parametrize("ms", [1000, -1000], ids=["later", "set back"])
+async def test_what_was_drawn_for_the_first_in_line_stays_for_a_second(world: PoolWorld, ms: int) -> None:
     """Two pools: with the first in the alphabet in hand it cannot be robbed while it draws the second."""
     await world.open()
     await world.places["a"].change(pools="memory store")
@@ -268,7 +269,7 @@ async def test_what_was_drawn_for_the_first_in_line_stays_for_a_second(world: Po
     assert await world.pools.ask_back(world.pool, share, 0, share.held) == share.held - 60
     await world.producers["b"].ask(need=90)
     assert (await world.run("b")).lacks > 0
-    await world.clock(1000)
+    await world.clock(ms)
     share = (await world.store.members(world.pool))[0]
     assert await world.pools.ask_back(world.pool, share, 0, 60) == 60
     assert await world.slices() == {"a": 0, "b": 90, "c": 0}
