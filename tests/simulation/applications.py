@@ -13,7 +13,7 @@ from headgate.spool.stores import store_fields
 from headgate_coordinator.deadlock.detector import Detector
 from tests.simulation.deployments import HOME, PART, THERE
 from tests.simulation.drawing import PROCESSES, Event
-from tests.simulation.judge.oracle import TTL
+from tests.simulation.judge.lease import TTL
 from tests.simulation.judge.stores import LIMIT, ROOT, STORE
 from tests.simulation.judge.tokens import body_of, token_in, value_of
 from tests.simulation.sites import govern, least_of

@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.simulation.cluster import RESHARD
 from tests.simulation.judge.alone import LARGE
-from tests.simulation.judge.oracle import TTL
+from tests.simulation.judge.lease import TTL
 from tests.simulation.nodes import NODE_FAULTS
 from tests.simulation.shards import SHARD_FAULTS
 

@@ -17,8 +17,9 @@ from tests.simulation.drawing import FAULTS, OF_SERVERS, PROCESSES, SCENES, SITE
 from tests.simulation.holders import Holder
 from tests.simulation.judge.alone import Alone
 from tests.simulation.judge.holdings import Holdings
+from tests.simulation.judge.lease import TTL
 from tests.simulation.judge.levels import LEVEL, Levels
-from tests.simulation.judge.oracle import TTL, Oracle
+from tests.simulation.judge.oracle import Oracle
 from tests.simulation.judge.rates import RATE, Rates
 from tests.simulation.judge.stores import STORE, Stores
 from tests.simulation.judge.tickets import Tickets

@@ -11,7 +11,7 @@ from headgate_coordinator.pools.supervisor import PoolSupervisor
 from headgate_coordinator.security.policy_reach import PolicyReach
 from tests.simulation.deployments import HOME, PART, THERE
 from tests.simulation.drawing import SITE_CUT
-from tests.simulation.judge.oracle import TTL
+from tests.simulation.judge.lease import TTL
 from tests.simulation.nodes import Nodes
 from tests.simulation.world import World
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from headgate.options import SessionOptions
 from tests.simulation.drawing import SCENES
 from tests.simulation.history import History
 from tests.simulation.mutants import MUTANTS, Mutant
@@ -82,6 +83,27 @@ def test_promises_hold_whatever_fails(backing: Backing, scene: str, some: range)
 )
 def test_promises_hold_in_many_histories(backing: Backing, scene: str, some: range) -> None:
     judge(backing, scene, some)
+
+
+def judge_with_the_default_lease(counts: dict[str, int]) -> None:
+    """In a process of its own, for the lease is the same in all of its histories."""
+    wanted = [f"{scene}:0-{count - 1}" for scene, count in counts.items()]
+    other = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.telling", *wanted], stdout=subprocess.PIPE, text=True, timeout=3600,
+        check=False, env=os.environ | {"HEADGATE_HISTORY_TTL": str(SessionOptions().ttl)},
+    )  # fmt: skip
+    assert other.returncode == 0, other.stdout
+    assert other.stdout.count(" 0 red") == len(wanted)
+
+
+def test_promises_hold_with_the_default_lease() -> None:
+    judge_with_the_default_lease(dict.fromkeys(SEEDS, 4) if WHOLE else {"alone": 2})
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scene", IN_A_SOAK)
+def test_promises_hold_in_many_histories_with_the_default_lease(scene: str) -> None:
+    judge_with_the_default_lease({scene: max(20, for_long(IN_A_SOAK[scene]) // 20)})
 
 
 @pytest.mark.longest

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from tests.simulation.judge.oracle import TTL, Oracle, whole
+from tests.simulation.judge.lease import TTL
+from tests.simulation.judge.oracle import Oracle, whole
 from tests.simulation.judge.sight import Sight, size_of
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.server import AGAIN, Call

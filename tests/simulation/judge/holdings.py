@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import headgate
 from headgate.core.credit import USE_UNTIL
-from tests.simulation.judge.oracle import TTL, Oracle
+from tests.simulation.judge.lease import TTL
+from tests.simulation.judge.oracle import Oracle
 from tests.simulation.judge.sight import Sight
 from tests.simulation.judge.turns import HoldSight, Rule, Turns, read
 from tests.simulation.loop import Process, VirtualLoop

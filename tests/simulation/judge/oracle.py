@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from tests.simulation.judge.deliveries import Deliveries, Delivery
 from tests.simulation.judge.idling import Idling
+from tests.simulation.judge.lease import TTL
 from tests.simulation.judge.order import Order
 from tests.simulation.judge.sight import ASKS, Sight, credit_in, messages_in_hand, renews, size_of, tags_of
 from tests.simulation.judge.tokens import token_in
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.server import AGAIN, Call
 
-TTL: Final = 3.0
 POLL: Final = 2.0
 """Seconds for which the end of a pause may stay unnoticed, which no script brings."""
 DRAWS: Final = 6.0

@@ -7,7 +7,8 @@ import pytest
 
 from headgate.core.segment import MARK
 from tests.simulation.judge.idling import WITHIN
-from tests.simulation.judge.oracle import DRAWS, IN_FORCE, POLL, TTL, Oracle
+from tests.simulation.judge.lease import TTL
+from tests.simulation.judge.oracle import DRAWS, IN_FORCE, POLL, Oracle
 from tests.simulation.judge.stores import Stores
 from tests.simulation.judge.tokens import body_of
 from tests.simulation.loop import Process, VirtualLoop
