@@ -216,7 +216,7 @@ class CreditAccount:
         match words[0]:
             case "credit":
                 epoch, inc, granted, granted_m = map(int, words[1:5])
-                self.state.hear_grant(epoch, inc, granted, granted_m)
+                self.state.hear_grant(epoch, inc, granted, granted_m, self._loop.time())
             case "recall":
                 if self.closed or not self._recalled(words, owed=words[4:] == ["owed"]):
                     return
@@ -307,7 +307,7 @@ class CreditAccount:
 
     def freed(self) -> None:
         """Note that a permit was put back while somebody waits for it, here or elsewhere."""
-        self.state.freed()
+        self.state.freed(self._loop.time())
         self._calls.stir()
 
     def hand_on(self) -> None:
@@ -353,7 +353,7 @@ class CreditAccount:
 
     def assured(self) -> None:
         """Pay for those that wait with credit that could not be taken before."""
-        self.state.admit()
+        self.state.admit(self._loop.time())
         self._calls.stir()
 
     def give_up(self) -> None:

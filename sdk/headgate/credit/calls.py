@@ -146,7 +146,7 @@ class AccountCalls:
         """Make the call that is due now; without any, Redis is taken to answer until one is."""
         call = self.account.call(self._loop.time())
         if call is None:
-            self.account.answered()
+            self.account.answered(self._loop.time())
         else:
             await self.make(call)
 
@@ -342,7 +342,7 @@ class AccountCalls:
     def _raise(self, inc: int, granted: int, granted_m: int) -> None:
         line = self.account.credit
         if inc == line.inc and line.raise_to(granted, granted_m):
-            self.account.admit()
+            self.account.admit(self._loop.time())
             self.stir()
 
     def _beyond_pool(self, pool: str, limit: int) -> None:

@@ -207,7 +207,7 @@ class World:
                     self.deaf -= 1
                     continue
                 granted = account.granted
-                session.account.hear_grant(self.model.epoch, account.inc, granted.bytes, granted.messages)
+                session.account.hear_grant(self.model.epoch, account.inc, granted.bytes, granted.messages, self.now)
             elif self.model.line and session.name not in self.model.line:
                 share = self.model.share(1)
                 session.account.hear_recall(share.bytes, share.messages)
@@ -293,14 +293,14 @@ class World:
                     session.retry_at = self.now + 0.05
                 else:
                     account.hear(flight.call, flight.answer, self.now)
-                    account.answered()
+                    account.answered(self.now)
             if session.retry_at > self.now:
                 return
             call = None if session.begun else account.begin(self.now)
             session.begun = call is None
             call = call or account.call(self.now)
             if call is None:
-                account.answered()
+                account.answered(self.now)
                 if account.wake_at(self.now) > self.now:
                     return
                 continue

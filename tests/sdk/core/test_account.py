@@ -8,7 +8,7 @@ import pytest
 
 from headgate.core.account.calls import Acquire, Credit, Explain, Leave, Publish, Reap
 from headgate.core.when_full import FAIL
-from tests.sdk.core.accounts import FAULTS, LIMIT, Session, World, check, story
+from tests.sdk.core.accounts import FAULTS, LIMIT, TTL, Session, World, check, story
 
 LONG = 60.0
 """Simulated seconds in which everything has ended: leases, epochs and idling included."""
@@ -68,14 +68,14 @@ def test_what_a_gate_was_lent_for_one_call_that_gave_up_goes_back(recalled: bool
     line.most = 1000
     line.raise_to(3000, 10)
     assert line.take(3000)
-    assert not state.admit()
+    assert not state.admit(0.0)
     assert line.in_hand == line.returned == 0, "it is in use"
     state.recalled = recalled
     line.put_back(3000)
-    state.freed()
+    state.freed(0.0)
     assert (line.held, line.in_hand) == (0, 0)
     line.raise_to(4000, 10)
-    state.admit()
+    state.admit(0.0)
     assert line.in_hand == 1000, "within the limit it is kept"
 
 
@@ -89,7 +89,7 @@ def test_what_a_gate_was_lent_for_one_call_is_for_none_of_those_who_wait(first: 
     ann.give_up(gives_up)
     line.frozen = False  # its lease is not over
     line.raise_to(3000, 10)
-    assert state.admit() == (first > line.most)
+    assert state.admit(0.0) == (first > line.most)
     assert [other.done.done() for other in others] == [first > line.most, False]
     assert (line.in_hand, line.returned) == (0, 3000 - line.held)
 
@@ -228,6 +228,37 @@ def test_the_lease_is_that_of_the_call_which_redis_carried_out_and_not_of_its_re
     until = ann.account.lease.use_until
     ann.account.hear(call, answer, world.now + 2)
     assert ann.account.lease.use_until == until
+
+
+@pytest.mark.parametrize(
+    "how", ["a permit is put back", "a hint comes", "an answer is late", "Redis answers", "it calls"]
+)
+def test_a_gate_whose_lease_may_be_over_admits_nobody_before_redis_is_heard_from(how: str) -> None:
+    """Mutants: a process that was frozen admits whoever waits with what others have by now, as that happens."""
+    ann = Session("ann", World(), 100, holds_messages=False)
+    state, line = ann.account, ann.account.credit
+    waits = ann.send(100)
+    call = state.call(0.0)
+    assert isinstance(call, Acquire)
+    late = 0.9 * TTL
+    if how == "an answer is late":
+        state.hear(call, Credit("OK", granted=100, granted_m=10), late)
+    else:
+        state.hear(call, Credit("OK", place=1, blocked=1), 0.1)
+        if how == "a hint comes":
+            state.hear_grant(line.epoch, line.inc, 100, 10, late)
+        else:
+            line.raise_to(100, 10)
+        if how == "a permit is put back":
+            state.freed(late)
+        elif how == "Redis answers":
+            state.answered(late)
+    assert not waits.done.done()
+    renews = state.call(late)
+    assert isinstance(renews, Acquire)
+    assert not waits.done.done()
+    state.hear(renews, Credit("OK", granted=100, granted_m=10), late + 0.1)
+    assert waits.done.done(), "it is there still"
 
 
 def test_a_recall_gives_back_what_was_not_used_and_all_above_the_share() -> None:

@@ -6,6 +6,7 @@ import random
 import pytest
 
 import headgate
+import headgate.sync
 from headgate import Closed, CreditTimeout, InvalidValue, PolicyError
 from tests.sdk.observing import GUARD, counts, field, waiting
 from tests.support.faultproxy import FaultProxy
@@ -307,3 +308,22 @@ async def test_what_a_busy_session_has_in_hand_goes_down_to_a_shadow_limit_that_
             await wait_until(counted, timeout=GUARD, description="what went beyond it is counted")
         finally:
             working.cancel()
+
+
+async def test_a_process_that_was_frozen_admits_nobody_with_what_others_have_by_now(
+    client: headgate.Client, redis_url: str
+) -> None:
+    """Mutant: who waits there gets the permit that is put back, although its lease was over."""
+    await client.apply("gate", kind="gate", limit=1)
+    async with client.session("frozen", ttl=1) as session:
+        gate = await session.gate("gate")
+        permit = await gate.wait(1, GUARD)
+        waits = asyncio.create_task(gate.wait(1, GUARD))
+        await wait_until(lambda: waiting(client, "gate"), timeout=GUARD)
+        with headgate.sync.connect(redis_url, namespace=client.namespace) as threads, threads.session() as other:
+            with other.gate("gate").admit(timeout=GUARD):  # while nothing goes on here
+                permit.release()
+                for _ in range(20):
+                    await asyncio.sleep(0.01)
+                    assert not waits.done()
+            (await waits).release()

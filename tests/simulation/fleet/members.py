@@ -198,7 +198,7 @@ class Sender:
         if call is None:
             call = account.call(now)
         if call is None:
-            account.answered()
+            account.answered(now)
             call = account.call(now)
         if call is None:
             self._sleep(min(account.wake_at(now), waiters.attend_at))
@@ -247,7 +247,7 @@ class Sender:
         """Take a hint."""
         _, epoch, inc, amount = what
         if what[0] == "credit":
-            self.account.hear_grant(epoch, inc, amount.bytes, amount.messages)
+            self.account.hear_grant(epoch, inc, amount.bytes, amount.messages, self.node.time())
         elif not self.account.hear_recall(min(amount.bytes, 1 << 52), min(amount.messages, 1 << 52), epoch):
             return
         self.stir()

@@ -122,8 +122,7 @@ class Account:
     def come(self, item: Outgoing, now: float) -> bool:
         """Count in an unpaid message that was put in line, or admit a gate's caller if possible."""
         if not self._holds_messages:
-            if now > self.lease.use_until:
-                self.credit.frozen = True  # the lease may be over: first hear from Redis
+            self._doubt(now)
             if self.outbox.add(item):
                 return True
         waiters, first = self.waiters, len(self.outbox.waiting) == 1
@@ -151,8 +150,7 @@ class Account:
 
     def lacks(self, size: int, now: float) -> bool:
         """Note that ``size`` bytes were asked for and not there; returns whether the window is to be fetched."""
-        if not self.open or (now >= self._ask_at and self.credit.in_hand < size):
-            self._wanted = True
+        self._wanted = self._wanted or not self.open or (now >= self._ask_at and self.credit.in_hand < size)
         return self._wanted
 
     def resize(self, window: int, weight: int) -> bool:
@@ -173,21 +171,21 @@ class Account:
             self.waiters.stopped = self.credit.frozen = stopped
             self._give_back = self._give_back or stopped
             if not stopped:
-                self.admit()
+                self.admit(now)
         self._ask_at = 0.0
         self.waiters.stir()
 
-    def freed(self) -> None:
+    def freed(self, now: float) -> None:
         """Note that a permit was put back while somebody waits for it, here or elsewhere."""
         if self.waiters.stopped or (self.recalled and not self.alone_in_line):
             self._give_back = True
             self.credit.keep_within()
         else:
-            self.admit()
+            self.admit(now)
 
     # What hints say.
 
-    def hear_grant(self, epoch: int, inc: int, granted: int, granted_m: int) -> None:
+    def hear_grant(self, epoch: int, inc: int, granted: int, granted_m: int, now: float) -> None:
         """Take in credit that was granted while nobody asked."""
         line = self.credit
         if not self.open or (epoch, inc) != (line.epoch, line.inc):
@@ -195,7 +193,7 @@ class Account:
         if self._holds_messages:
             raised = line.raise_to(granted, granted_m)  # they go by the next call, before which they are paid
         elif raised := self._effects.granted(epoch, granted, granted_m):
-            self.admit()
+            self.admit(now)
         if raised:
             self._ask_at = 0.0  # served, so no longer in line: whoever comes next must ask
 
@@ -321,7 +319,7 @@ class Account:
         if self.open and self._destination.unreported and now >= self._destination.report_at:
             return CountDrops()
         # Credit may have come by a hint, or by hand of another thread: nobody asks for what is here.
-        if outbox.waiting and self.admit():
+        if outbox.waiting and self.admit(now):
             self._ask_at = 0.0
         # Paid messages go before new credit is asked for: the answer to them brings it.
         if outbox.ready and now >= waiters.rate_at and (batch := outbox.batch()) and self.open:
@@ -498,14 +496,14 @@ class Account:
         self.waiters.refuse(now, now)
         self.waiters.stir()  # what is paid may be late now
 
-    def answered(self) -> None:
-        """Note that Redis answers."""
-        self.call_since = 0.0
-        self.lost_since = None
-        if self.credit.frozen and not self.waiters.stopped:
+    def answered(self, now: float) -> None:
+        """Note that Redis answers; one that a gate was given long after it was asked says nothing of its lease."""
+        self.call_since, self.lost_since = 0.0, None
+        is_sure = self._holds_messages or now <= self.lease.use_until
+        if self.credit.frozen and is_sure and not self.waiters.stopped:
             self.credit.frozen = False
             self._ask_at = 0.0  # the last answer was not acted upon
-            self.admit()
+            self.admit(now)
 
     def hear(self, call: Call, answer: Credit | None, now: float) -> None:
         """Take in the answer to a call.
@@ -524,8 +522,7 @@ class Account:
             self._ensure, self._claim = False, True
         elif isinstance(call, Leave) and call.closes:
             self._start_anew()
-        if self.lost_since is not None or self.credit.frozen:
-            self.answered()
+        self.answered(now)
 
     def _acquired(self, call: Acquire, answer: Credit, asked_at: float, now: float) -> None:
         self._claim = False
@@ -659,7 +656,7 @@ class Account:
         else:
             self._effects.granted(answer.epoch, answer.granted, answer.granted_m)
         waiting = self.outbox.waiting
-        served = (bool(waiting) or line.lent) and self.admit()
+        served = (bool(waiting) or line.lent) and self.admit(now)
         head = waiting[0] if waiting else None
         asked = head is self._asked_for or self._spools  # not one that came during the call
         again_at = now + answer.again_ms / 1000
@@ -699,8 +696,13 @@ class Account:
             self._ends.too_large(head, limit, pool)
             self._ask_at = 0.0
 
-    def admit(self) -> bool:
+    def _doubt(self, now: float) -> None:
+        if not self._holds_messages and now > self.lease.use_until:
+            self.credit.frozen = True  # what a gate has may be others' by now: first hear from Redis
+
+    def admit(self, now: float) -> bool:
         """Pay for as many of those that wait as the credit covers; returns whether anybody was paid."""
+        self._doubt(now)
         paid = self.outbox.admit()
         if not self._holds_messages and self.credit.keep_within():
             self._wanted = True
@@ -723,7 +725,5 @@ class Account:
         """Forget the account: nothing is in hand, and nothing that is not stored was sent."""
         self.outbox.unpaid()
         self.credit.start_anew()
-        self.open = False
-        self._used_before = (0, 0)
-        self._ask_at = 0.0
+        self.open, self._used_before, self._ask_at = False, (0, 0), 0.0
         self._destination.start_anew()
