@@ -17,11 +17,15 @@ local MOST_HUNGRY = 128 -- of a topic that are looked at
 -- first among them. Of a topic as many of each subscription, or of `sub` alone: where none is shared, or too many are hungry to look at
 -- each, one word is for all.
 local function wake_hungry(messages, sub)
-  local function wake_some()
-    local hungry, woken = redis.call('ZRANGE', K_HUNGRY, 0, MOST_HUNGRY), {}
-    if #hungry > MOST_HUNGRY then
-      return false
+  if d.kind == 'topic' then
+    local hungry = d.consumers > d.subscriptions and redis.call('ZRANGE', K_HUNGRY, 0, MOST_HUNGRY)
+    if not hungry or #hungry > MOST_HUNGRY then
+      if redis.call('DEL', K_HUNGRY) == 1 then
+        wake_all('ready')
+      end
+      return
     end
+    local woken = {}
     for i, record in ipairs(hungry[1] and redis.call('HMGET', K_CONSUMERS, unpack(hungry)) or {}) do
       local of = string.match(record or '', '^sub=(%S+)') or ''
       local before = woken[of] or 0
@@ -30,13 +34,6 @@ local function wake_hungry(messages, sub)
         redis.call('ZREM', K_HUNGRY, hungry[i])
         wake(session_of(hungry[i]), 'ready', hungry[i])
       end
-    end
-    return true
-  end
-
-  if d.kind == 'topic' then
-    if not (d.consumers > d.subscriptions and wake_some()) and redis.call('DEL', K_HUNGRY) == 1 then
-      wake_all('ready')
     end
     return
   end

@@ -447,7 +447,7 @@ MUTANTS: Final = tuple(
          f"{_P6}::test_a_message_of_a_topic_wakes_one_consumer_of_each_subscription"),
         ("P6", "lib/deliver", "d.kind == 'queue' and c.sub", "c.sub",
          f"{_P6}::test_a_message_of_a_topic_wakes_one_consumer_of_each_subscription"),
-        ("P6", "lib/wake", "if #hungry > MOST_HUNGRY then", "if false then",
+        ("P6", "lib/wake", "not hungry or #hungry > MOST_HUNGRY", "not hungry",
          f"{_P6}::test_where_very_many_of_a_topic_are_hungry_one_word_is_for_all"),
         ("P6", "lib/consumer", "  if window == PAUSED then", "  if false then",
          f"{_P6}::test_who_is_paused_is_not_woken_in_the_place_of_others"),
