@@ -33,10 +33,14 @@ if ending then
 else
   local c = read_consumer(member)
   failed = failed or redis.call('ZSCORE', K_ORPHANS, member)
-  redis.call('ZREM', K_HUNGRY, member)
+  local woken = redis.call('ZREM', K_HUNGRY, member) == 0
   redis.call('HDEL', K_PACE, member)
   if c then
+    woken = woken and c.window ~= PAUSED
     set_window(member, c, PAUSED)
+    if woken then
+      wake_hungry(1, c.sub) -- for what it did not fetch any more
+    end
   end
   if c and not failed then
     local ids = pending_ids(c.sub, member, MAX_MOVED)

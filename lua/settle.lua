@@ -9,8 +9,8 @@
   ARGV[5]  fetch         size           number of this fetch, counted by the consumer from 1; repeated, it gives nothing
                                         back twice. 0 fetches nothing, and what it gives back is not to be repeated once
                                         more is fetched
-  ARGV[6]  max_messages  total          room in the window; without a fetch 1 where this consumer of slices was woken for a message,
-                                        and has no room for it: another one is woken
+  ARGV[6]  max_messages  total          room in the window; without a fetch 1 where this consumer was woken for a message, and has
+                                        no room for it: another one is woken
   ARGV[7]  max_bytes     total          room in the window; a larger message is delivered when it is the only one
   ARGV[8]  after         '0' or message  with a repeated fetch number: the last id received, '0' for none
   ARGV[9]  waits         total          how many wait for a message there and have none: where nothing is left for them,

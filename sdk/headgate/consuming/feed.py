@@ -19,9 +19,9 @@ from headgate.consuming.strays import StrayDeliveries
 from headgate.consuming.terms import ConsumerTerms, FeedOwner, refusal
 from headgate.context import Context
 from headgate.core.credit import Lease
-from headgate.core.fetching import Call, Fetching, WindowUse
+from headgate.core.fetching import Fetching, WindowUse
 from headgate.core.sharing import FirstShare, Share, SharedWindow, WindowUsers
-from headgate.core.window import Allowance, Exchange, Window
+from headgate.core.window import Allowance, Call, Exchange, Window
 from headgate.credit.account import CLOSE_WITHIN
 from headgate.errors import AccessDenied, Closed, DestinationDamaged, HeadgateError, SlowConsumer
 from headgate.explain.self_wait import ConsumerUser

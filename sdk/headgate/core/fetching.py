@@ -8,12 +8,11 @@ by its number, and gives again what it gave.
 import math
 from collections.abc import Callable, Collection, Sized
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any, ClassVar, Final, Generic
 
 from headgate.core.credit import Lease
 from headgate.core.limits.turns_over_slices import Turn
-from headgate.core.window import FETCH_BYTES, LINGER, MAX_FETCH, Allowance, Demand, Exchange, T, Window
+from headgate.core.window import FETCH_BYTES, LINGER, MAX_FETCH, Allowance, Call, Demand, Exchange, T, Window
 
 MAX_SETTLED: Final = 256
 """Settlements that one call carries."""
@@ -124,20 +123,6 @@ class WindowUse:
         return False
 
 
-class Call(Enum):
-    """These calls have no arguments of the machine's own."""
-
-    ATTACH = auto()
-    """Attach anew: what was held is others' now."""
-    TELL = auto()
-    """Tell the window."""
-    READ_SETTINGS = auto()
-    PASS_ON = auto()
-    """Have another consumer be woken for what this one was woken for."""
-    COMPARE = auto()
-    """Compare what Redis says is held with what is held, and give back the rest."""
-
-
 class Fetching(Generic[T]):
     """The calls of one consumer, in their order.
 
@@ -162,8 +147,8 @@ class Fetching(Generic[T]):
 
     __slots__ = (
         "_after", "_beside", "_flushed_at", "_hints", "_looked_at", "_looks", "_recalling", "_settled_since",
-        "_unanswered", "closing", "demand", "fetches", "held", "holding", "hurries", "leads", "lease", "look_at",
-        "lost_reply", "outcomes", "reattach", "resting", "settings_changed", "window_known",
+        "_unanswered", "_woken", "closing", "demand", "fetches", "held", "holding", "hurries", "leads", "lease",
+        "look_at", "lost_reply", "outcomes", "reattach", "resting", "settings_changed", "window_known",
     )  # fmt: skip
 
     def __init__(self, holding: Allowance, lease: Lease, demand: Demand, recalling: Sized) -> None:
@@ -181,7 +166,7 @@ class Fetching(Generic[T]):
         self._settled_since = math.inf
         self._after = FIRST_PAGE
         self.fetches = self._unanswered = self._hints = self._looks = 0  # the first: the number of the last fetch
-        self._beside = False
+        self._beside = self._woken = False
 
     def begin(self) -> None:
         """Begin anew: it holds nothing, and Redis will know none of its fetches."""
@@ -199,8 +184,9 @@ class Fetching(Generic[T]):
         """Take a hint: look at once, and once more where it comes beside an answer; ``alone``: nobody else has it."""
         self.look_at = 0.0
         self._hints += 1
-        if alone and self.holding.among is not None:
-            self.holding.among.woken()
+        if alone and (among := self.holding.among) is not None:
+            among.woken()
+        self._woken |= alone
 
     def look(self) -> None:
         """Look at once, for somebody who asks what there is from now on."""
@@ -263,7 +249,7 @@ class Fetching(Generic[T]):
             room = NO_ROOM if self.closing or self._rests() else self._room(now, len(going), weight)
             if goes or room[0]:
                 return self._exchange(now, room, going, weight)
-        if (among := self.holding.among) is not None and among.passes_on(rests=self._rests()):
+        if self._passes_on():
             return Call.PASS_ON
         if now >= self.lease.renew_at:  # any call renews it
             going = self.outcomes[:MAX_SETTLED]
@@ -331,6 +317,7 @@ class Fetching(Generic[T]):
             self.look_at = now + (again_ms / 1000 if again_ms else POLL)
         if self.holding.release(brought) or repeated:  # repeated, it leaves the room that there was before
             self.look_at = 0.0
+        self._woken = self._woken and brought < call.messages  # else it was woken for some of these
         self._after = FIRST_PAGE
         if repeated and brought == MAX_FETCH:  # it holds more than one reply carries: the rest, after these
             self._after, self.lost_reply = last, True
@@ -348,6 +335,14 @@ class Fetching(Generic[T]):
         self.holding = holding
         if holding.among is not None:
             holding.among.outcomes, holding.among.demand = self.outcomes, self.demand
+
+    def _passes_on(self) -> bool:
+        """Return whether another is to be woken for what this one was woken for: there is no room for it any more."""
+        if (among := self.holding.among) is not None:
+            return among.passes_on(rests=self._rests())
+        passes = self._woken and (self._rests() or not self.free()[0])
+        self._woken = self._woken and not passes
+        return passes
 
     def _rests(self) -> bool:
         if self.resting and self.demand.resumes:
@@ -394,5 +389,6 @@ class Fetching(Generic[T]):
             self.fetches, self.lost_reply = self.fetches + 1, True
             if room[0]:
                 self.holding.reserve(room[0])
+                self._woken = False
         fetch = self.fetches if self.lost_reply else 0
         return Exchange(going, weight, fetch, *room, self._after, self.waits, now, self._hints, self._looks)

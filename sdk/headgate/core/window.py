@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from headgate.core.limits.turns_over_slices import Turn
@@ -124,6 +125,20 @@ class Window:
         if self.mode != "push":
             return self.mode
         return f"{self.messages}/{self.bytes}" + (f"/{self.top_up:g}" if self.top_up != 0.5 else "")
+
+
+class Call(Enum):
+    """These calls have no arguments of the machine's own."""
+
+    ATTACH = auto()
+    """Attach anew: what was held is others' now."""
+    TELL = auto()
+    """Tell the window."""
+    READ_SETTINGS = auto()
+    PASS_ON = auto()
+    """Have another consumer be woken for what this one was woken for."""
+    COMPARE = auto()
+    """Compare what Redis says is held with what is held, and give back the rest."""
 
 
 class Demand(Protocol):

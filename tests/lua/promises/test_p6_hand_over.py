@@ -477,6 +477,25 @@ async def test_who_has_no_room_for_what_it_was_woken_for_has_another_one_woken(p
     assert await ear.heard() == [("cid", "ready cid.1")]
 
 
+async def test_who_leaves_without_what_it_was_woken_for_has_another_one_woken(place: Place, ear: Ear) -> None:
+    """Mutants: the other one waits until it looks by itself; it is woken for one that was not, or is paused."""
+    await place.create()
+    bob, cid, dan, eve = [await place.consumer(name) for name in ("bob", "cid", "dan", "eve")]
+    for consumer in (bob, cid, dan):
+        await consumer.fetch()
+    await place.producer("ann").send(10)
+    assert ("bob", "ready bob.1") in await ear.heard()
+    await dan.detach()
+    assert not await ear.heard()
+    await place.store.attach(
+        place.address, "eve", number=1, subscription="queue", durable=True, window="paused", ttl_ms=TTL_MS
+    )
+    await eve.detach()
+    assert not await ear.heard()
+    await bob.detach()
+    assert await ear.heard() == [("cid", "ready cid.1")]
+
+
 async def test_holders_are_asked_for_what_a_limit_that_begins_to_bind_does_not_cover(place: Place, ear: Ear) -> None:
     """Mutants: nobody is asked; each may keep a share of the whole limit, whatever is stored."""
     await place.create(limit=100, enforce="with-consumers")

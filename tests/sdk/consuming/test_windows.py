@@ -7,7 +7,7 @@ import pytest
 import headgate
 from headgate import Window
 from headgate.namespace.defaults import Defaults
-from tests.sdk.consuming.test_consumer import fill, receive
+from tests.sdk.consuming.test_consumer import fill, found_nothing, receive
 from tests.sdk.observing import GUARD, drain, field, look
 from tests.support.waiting import wait_until
 
@@ -127,3 +127,22 @@ async def test_it_keeps_what_it_holds_while_nobody_waits(client: headgate.Client
         await wait_until(lambda: idle.held_messages == 20)
         await asyncio.sleep(0.8)
         assert idle.held_messages == 20
+
+
+async def test_what_one_without_room_was_woken_for_goes_to_another_that_waits(
+    client: headgate.Client, other: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: it lies beside another that waits, until that looks by itself."""
+    monkeypatch.setattr("headgate.core.fetching.POLL", 3600)
+    async with client.session() as one, other.session() as two, client.session() as out:
+        producer = await out.producer("orders")
+        pulls = await one.consumer("orders", window="pull")
+        assert await pulls.receive(timeout=0.05) is None
+        waits = await two.consumer("orders")
+        getting = asyncio.ensure_future(receive(waits))
+        await wait_until(lambda: found_nothing(waits))
+        await producer.send("1")
+        assert (await getting).body == "1"
+        getting = asyncio.ensure_future(receive(pulls))
+        await producer.send("2")
+        assert (await getting).body == "2", "it looks again once somebody asks"

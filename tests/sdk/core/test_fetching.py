@@ -9,9 +9,9 @@ import pytest
 
 from headgate import Window
 from headgate.core.credit import Lease
-from headgate.core.fetching import MAX_SETTLED, POLL, SEEK_AFTER, Call, Fetching, WindowUse
+from headgate.core.fetching import MAX_SETTLED, POLL, SEEK_AFTER, Fetching, WindowUse
 from headgate.core.sharing import Share, SharedWindow
-from headgate.core.window import LINGER, LINGER_SHARED, MAX_FETCH, Exchange
+from headgate.core.window import LINGER, LINGER_SHARED, MAX_FETCH, Call, Exchange
 
 COUNT = 12
 TTL = 10.0
@@ -303,3 +303,37 @@ def test_it_fetches_nothing_while_it_rests_is_closing_or_nobody_has_room() -> No
         world.machine.lease.renewed(world.now)
         assert world.machine.next(world.now) is None, change
         assert world.machine.wake_at() == world.machine.lease.renew_at
+
+
+def test_what_it_was_woken_for_and_has_no_room_for_is_passed_on_once() -> None:
+    """Mutants: another is woken for it never, each time, or where there is room."""
+    world = World(Window(2), {}, 0)
+    machine = world.machine
+    while world.step():
+        pass
+    machine.holding.deliver(1, 10)
+    machine.hear(alone=True)
+    assert isinstance(machine.next(world.now), Exchange), "there is room"
+    machine.lost_reply = False
+    machine.hear(alone=True)
+    machine.holding.configure(Window(1))
+    assert machine.next(world.now) is Call.PASS_ON
+    assert machine.next(world.now) is None
+    machine.hear()
+    assert machine.next(world.now) is None, "all were woken"
+
+
+@pytest.mark.parametrize("brought", [0, 1])
+def test_what_it_was_woken_for_as_it_fetched_is_passed_on_unless_it_got_that(brought: int) -> None:
+    """Mutant: it is passed on although it has it."""
+    world = World(Window(1), {}, 1)
+    call = world.machine.next(world.now)
+    assert isinstance(call, Exchange)
+    world.machine.hear(alone=True)
+    assert world.machine.answered(call, world.now)
+    world.machine.fetched(call, world.now, brought, b"1-1", again_ms=0, beside=False, repeated=False)
+    if brought:
+        world.machine.holding.deliver(1, 10)
+    else:
+        world.machine.holding.configure(Window.paused)
+    assert (world.machine.next(world.now) is Call.PASS_ON) == (not brought)

@@ -11,10 +11,10 @@ from headgate.core.account.calls import Credit, Leave, Publish
 from headgate.core.account.machine import Account
 from headgate.core.account.waiters import SILENT, SLOW
 from headgate.core.credit import CreditLine, Lease
-from headgate.core.fetching import Call, Fetching, WindowUse
+from headgate.core.fetching import Fetching, WindowUse
 from headgate.core.outbox import Batch, Outgoing
 from headgate.core.when_full import BLOCK, WhenFull
-from headgate.core.window import Exchange, Window
+from headgate.core.window import Call, Exchange, Window
 from tests.simulation.fleet.events import BEGINS, Events
 from tests.simulation.fleet.masters import Master, Place
 
