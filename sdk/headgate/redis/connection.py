@@ -13,7 +13,7 @@ from redis.asyncio.connection import AbstractConnection
 
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.call_line import CALL_TIMEOUT, LINE_TIMEOUT, LineTimeoutError, PlaceInLine
-from headgate.redis.connection_options import widen
+from headgate.redis.connection_options import packed, widen
 from headgate.redis.functions import Functions, reply_of
 from headgate.redis.scripts import Script, function_of, script
 from headgate.redis.text.info import facts_in, run_of
@@ -353,7 +353,7 @@ class ServerConnections:
         era = self._era
         fresh: Any = await self._dial()  # redis-py leaves some of its methods untyped
         fresh.headgate_era = era
-        fresh.redis_connect_func = greet
+        fresh.redis_connect_func, fresh.pack_command = greet, packed
         fresh.headgate_masters_only = self._masters_only
         try:
             await fresh.connect()

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import hiredis
 from redis import DriverInfo
 from redis.asyncio import Redis
 from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import DataError
 
 from headgate._util.certificates import named
 from headgate.redis.url import RedisUrl
@@ -23,6 +25,7 @@ READ_SIZE: Final = 131_072
 WRITE_SIZE: Final = 1 << 20
 """Bytes that a socket file is to take at once, as far as the system lets it. By itself it takes less than a batch of
 256 KiB, and Redis would wait for the rest until the tasks that run have had their turn."""
+_pack: Final[Any] = hiredis.pack_command
 _DRIVER: Final = DriverInfo()  # else each connection would read the metadata of redis-py's package anew
 _KEEPALIVE: Final = {
     "TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 11_000,
@@ -68,6 +71,14 @@ def widen(connection: Any) -> None:
     sock = connection._writer.get_extra_info("socket")  # noqa: SLF001 -- redis-py shows it nowhere else
     if sock is not None and sock.family == getattr(socket, "AF_UNIX", None):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, WRITE_SIZE)
+
+
+def packed(*words: Any) -> list[bytes]:
+    """Return a command as redis-py packs it, in C: that takes an eighth as long."""
+    try:
+        return [_pack(words)]
+    except TypeError as error:
+        raise DataError(f"{str(words[0])[:20]}: {error}") from None
 
 
 def tls_context(ca_file: str | None, cert_file: str | None, key_file: str | None) -> ssl.SSLContext:
