@@ -251,7 +251,7 @@ MUTANTS: Final = (
     ),
     Mutant("what is sent later goes after those that wait", "order", 8, client=_passes_those_that_wait),
     Mutant(
-        "a pool of slices lends one ticket", "P1", 6, scene="tickets of a cluster",
+        "a pool of slices lends one ticket", "P1", 8, scene="tickets of a cluster",
         script=_in("pool", ("lacks <= p.limit and p.granted <= p.limit and", "lacks <= p.limit and")),
     ),
     Mutant(
