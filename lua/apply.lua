@@ -173,7 +173,7 @@ for i, before in ipairs(#names > 0 and redis.call('HMGET', K_DESTINATION, unpack
   if (before or '') ~= value then
     changes = changes or (field ~= 'policy_version' and field ~= 'policy')
     if value == '' then
-      redis.call('HDEL', K_DESTINATION, field)
+      redis.call('HDEL', K_DESTINATION, field, (field == 'send_rate' or field == 'send_byte_rate') and 'send_line' or field)
     else
       redis.call('HSET', K_DESTINATION, field, value)
     end

@@ -87,12 +87,12 @@ elseif not (spools and tonumber(ARGV[at + 1]) <= l.mark) then -- else this call 
   if lacks then
     code, need = 'NOCREDIT', lacks
   end
-  rate_again = within_rate(puts, at, l.mark)
+  rate_again = within_rate(puts, at, l.mark, link, s)
   code = rate_again and 'RATE' or code
   if spools and not within_references(puts, at, l.mark, held_m) then
     code = 'FULL'
   end
-  charge_rate(puts)
+  charge_rate(puts, s)
 end
 local first, kept = d.message_seq + 1, keeps_messages()
 append_each(puts, at, keys_of(ARGV[12], link, (#ARGV - at) / 4), kept, spools and puts.sizes)

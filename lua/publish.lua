@@ -83,7 +83,7 @@ elseif d.stopped or spools and is_of_earlier_spread(seen) then
 end
 local rate_again
 if d.send_rate or d.send_byte_rate then
-  local allowed, again = within_send_rate(payload_sizes(at, count))
+  local allowed, again = within_send_rate(sid, s.weight, payload_sizes(at, count))
   if allowed < count then
     rate_again, count, bytes = again, allowed, spools and 0 or stored_bytes(at, allowed)
   end
@@ -109,7 +109,7 @@ reap_leases()
 s.granted, d.leased_bytes = s.granted + lacks, d.leased_bytes + lacks
 s.granted_m, d.leased_messages = s.granted_m + lacks_m, d.leased_messages + lacks_m
 if d.send_rate or d.send_byte_rate then
-  charge_send_rate(count, payload_bytes(at, count))
+  charge_send_rate(s.weight, count, payload_bytes(at, count))
 end
 first = d.message_seq + 1
 local stored, idle, idle_b = append(at, count, expires_ms, spools, keys_of(ARGV[14], sid, count), dues_of(ARGV[15], count),

@@ -44,9 +44,9 @@ local function choose(puts, at, link, s, spools)
 end
 
 -- Leaves out those that the rate does not let go now; returns in how many ms it lets go more, if it does.
-local function within_rate(puts, at, mark)
+local function within_rate(puts, at, mark, link, s)
   if #puts > 0 and (d.send_rate or d.send_byte_rate) then
-    local allowed, again = within_send_rate(puts.sizes)
+    local allowed, again = within_send_rate(link, s.weight, puts.sizes)
     puts.rated = true
     if allowed < #puts then
       cut(puts, at, mark, allowed)
@@ -66,9 +66,9 @@ local function within_references(puts, at, mark, held_m)
   return true
 end
 
-local function charge_rate(puts)
+local function charge_rate(puts, s)
   if puts.rated then
-    charge_send_rate(#puts, puts.bytes)
+    charge_send_rate(s.weight, #puts, puts.bytes)
   end
 end
 

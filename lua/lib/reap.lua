@@ -1,5 +1,6 @@
 --- @include "lib/credit"
 --- @include "lib/consumer"
+--- @include "lib/send_left"
 -- Bounded housekeeping that every changing script begins with, so that no process has to be alive for it.
 local MAX_REAPED = 16
 local MOST_CONSUMERS = 64 -- of one session at a destination
@@ -14,6 +15,7 @@ local function drop_session(sid, s)
   redis.call('ZREM', K_LEASES, sid)
   redis.call('HDEL', K_SESSIONS, sid)
   redis.call('HDEL', K_DROPS, sid)
+  leave_send_line(sid)
   for k = 1, math.min(s.consumers, MOST_CONSUMERS) do
     local cid = sid .. '.' .. int(k)
     local c = read_consumer(cid)

@@ -1,41 +1,65 @@
 --- @include "lib/rate"
 --- @include "lib/lent_rate"
+--- @include "lib/sendline"
 -- The rates at which all senders of all hosts together may send, in messages and in bytes.
 local LOOK_MS = 1000 -- after which a slice is asked again at the latest, if nobody brings it more of the rate
 
--- What may be sent now of one rate. A slice sends what it has in hand.
-local function sendable(kind, tat)
-  if d.of_slices then
+-- What may be sent now of one rate, without what is kept for others. A slice sends what it has in hand.
+local function sendable(kind, kept_us)
+  if not d[kind .. '_rate'] then
+    return MOST
+  elseif d.of_slices then
     local h = read_hand(kind)
     return h.granted - h.spent - h.back
   end
-  return tokens_left(d[kind .. '_rate'], d[kind .. '_burst'], tat)
+  return tokens_left(d[kind .. '_rate'], d[kind .. '_burst'], d[kind .. '_tat']) - kept_us * d[kind .. '_rate'] / 1000000
 end
 
--- What all senders together may send now: how many of the first messages, and in how many ms one (more) may go.
+-- The time of the rate that it takes to send so much, by the rate that takes longer.
+local function time_of(messages, bytes)
+  return math.max(messages * 1000000 / (d.send_rate or math.huge), bytes * 1000000 / (d.send_byte_rate or math.huge))
+end
+
+-- How many messages after that one a sender is to come for, and their bytes: the next, and while others wait as many as one may send
+-- at once, but no more than half a burst, so that none of the rate is lost when it comes late.
+local function next_part(sizes, sent, whole)
+  local count, bytes = 1, math.min(sizes[sent + 1], whole)
+  local most, most_b = (d.send_rate and d.send_burst or math.huge) / 2, whole / 2
+  for i = sent + 2, send_line.waits and #sizes or 0 do
+    if count + 1 > most or bytes + sizes[i] > most_b or time_of(count + 1, bytes + sizes[i]) > SEND_PART_US then
+      break
+    end
+    count, bytes = count + 1, bytes + sizes[i]
+  end
+  return count, bytes
+end
+
+-- What the caller may send now: how many of the first messages, and in how many ms one (more) may go.
 -- A message above the whole burst goes when the burst is whole, and is owed after.
-local function within_send_rate(sizes)
+local function within_send_rate(sid, weight, sizes)
   local set_back = math.max(0, d.send_us - now_us) -- a clock that was set back must not lock the bucket
   d.send_tat, d.send_byte_tat = d.send_tat - set_back, d.send_byte_tat - set_back
-  local count, again = #sizes, 0
-  if d.send_rate then
-    local tokens = sendable('send', d.send_tat)
-    count = math.min(count, math.max(0, math.floor(tokens)))
-    again = (count + 1 - tokens) * 1000 / d.send_rate
-  end
-  if d.send_byte_rate then
-    local tokens, whole = sendable('send_byte', d.send_byte_tat), d.of_slices and math.huge or d.send_byte_burst
-    for i = 1, count do
-      local least = math.min(sizes[i], whole)
-      if tokens < least then
-        count = i - 1
-        again = math.max(again, (least - tokens) * 1000 / d.send_byte_rate)
-        break
-      end
-      tokens = tokens - sizes[i]
+  local is_whole = math.max(d.send_rate and d.send_tat or 0, d.send_byte_rate and d.send_byte_tat or 0) <= now_us
+  read_send_line(sid)
+  local kept = kept_before(send_line.own.turn, is_whole)
+  local count, bytes, tokens, tokens_b = 0, 0, sendable('send', kept), sendable('send_byte', kept)
+  local whole = d.send_byte_rate and not d.of_slices and d.send_byte_burst or math.huge
+  for i = 1, #sizes do
+    local least = math.min(sizes[i], whole)
+    if tokens < i or tokens_b - bytes < least or (i > 1 and send_line.waits and time_of(i, bytes + sizes[i]) > SEND_PART_US) then
+      break
     end
+    count, bytes = i, bytes + sizes[i]
   end
-  return count, d.of_slices and LOOK_MS or math.max(1, math.ceil(again))
+  if count == #sizes or d.of_slices then
+    return count, LOOK_MS
+  end
+  local more, more_b = next_part(sizes, count, whole)
+  local behind = kept_before(send_line.own.turn + send_steps(time_of(count, bytes), weight), is_whole) - kept
+  local again = math.max((count + more - tokens) * 1000 / (d.send_rate or math.huge),
+    (bytes + more_b - tokens_b) * 1000 / (d.send_byte_rate or math.huge)) + behind / 1000
+  send_line.need, send_line.again_ms = math.ceil(math.min(time_of(more, more_b), MOST_OWED_US)), math.max(1, math.ceil(again))
+  return count, send_line.again_ms
 end
 
 local function charge_one(kind, tat, amount)
@@ -48,12 +72,15 @@ local function charge_one(kind, tat, amount)
   end
 end
 
-local function charge_send_rate(messages, bytes)
+local function charge_send_rate(weight, messages, bytes)
   redis.call('HSET', K_DESTINATION, 'send_us', int(now_us))
   if d.send_rate then
     charge_one('send', d.send_tat, messages)
   end
   if d.send_byte_rate then
     charge_one('send_byte', d.send_byte_tat, bytes)
+  end
+  if not d.of_slices then
+    save_send_line(math.min(time_of(messages, bytes), MOST_OWED_US), weight, send_line.need or 0, send_line.again_ms or 0)
   end
 end

@@ -37,6 +37,11 @@ _TOPIC: Final = f"{_GIVEN}::test_each_subscription_of_a_topic_lacks_what_is_ther
 _PACED: Final = "test_slow_over_slices"
 _ALONE: Final = f"{_PACED}::test_no_slice_judges_alone_who_is_served_by_others_too"
 _SETTLED: Final = f"{_PACED}::test_what_it_settles_at_all_slices_counts"
+_PACE: Final = "test_p7_send_rates"
+_BY_WEIGHT: Final = f"{_PACE}::test_shares_of_a_rate_follow_weights"
+_IN_TURN: Final = f"{_PACE}::test_who_waits_for_the_rate_goes_before_who_comes_later"
+_ENDED: Final = f"{_PACE}::test_whoever_leaves_or_is_reclaimed_is_out_of_the_line"
+_AGAIN: Final = f"{_PACE}::test_senders_that_wait_for_each_receipt_get_alike_and_wait_alike"
 _WAITING: Final = f"{_PACED}::test_what_waits_at_all_slices_counts"
 _EMPTY: Final = f"{_PACED}::test_a_period_begins_anew_after_a_time_without_messages"
 _PARTS: Final = f"{_PACED}::test_a_period_begins_anew_where_totals_are_of_other_parts"
@@ -156,9 +161,35 @@ RULES: Final = (
      f"{_P7}::test_weights_are_kept_within_three_percent"),
     ("P7", "lib/line", "  d.turns = d.turns + math.floor(steps / math.max(d.weight, 1))\n", "",
      f"{_P7}::test_newcomers_do_not_starve_who_was_served_before"),
-    ("P8", "publish", "  charge_send_rate(count, payload_bytes(at, count))\n", "",
+    ("P7", "lib/sendline", "not d.of_slices and redis.call('HGET'", "false and redis.call('HGET'", _BY_WEIGHT),
+    ("P7", "lib/sendline", "us * STEPS_OF_US / math.max(weight, 1)", "us * STEPS_OF_US", _BY_WEIGHT),
+    ("P7", "lib/sendrate", "bytes * 1000000 / (d.send_byte_rate or math.huge))\nend",
+     "messages * 1000000 / (d.send_byte_rate or math.huge))\nend",
+     f"{_PACE}::test_shares_of_a_rate_in_bytes_are_shares_of_bytes"),
+    ("P7", "lib/sendrate", "bytes * 1000000 / (d.send_byte_rate or math.huge))\nend",
+     "d.send_rate and 0 or bytes * 1000000 / (d.send_byte_rate or math.huge))\nend",
+     f"{_PACE}::test_of_two_rates_the_one_that_takes_longer_counts"),
+    ("P7", "lib/sendline", "from + send_steps(us, weight)", "from", _AGAIN),
+    ("P7", "lib/sendline", "      kept = kept + one.need\n", "", _IN_TURN),
+    ("P7", "lib/sendrate", " - kept_us * d[kind .. '_rate'] / 1000000", "", _IN_TURN),
+    ("P7", "lib/sendline", "now_ms <= one.due + PATIENT_MS", "now_ms <= one.due + REMEMBERED_MS",
+     f"{_PACE}::test_one_that_does_not_come_holds_nobody_up"),
+    ("P7", "lib/sendline", "not (is_whole and math.abs(now_ms - one.due) > PROMPT_MS)", "true",
+     f"{_PACE}::test_none_of_the_rate_is_lost_for_one_that_does_not_come"),
+    ("P7", "lib/reap", "  leave_send_line(sid)\n", "", _ENDED),
+    ("P7", "lib/send_left", "  d.left_send_line[sid] = true -- it may be read already\n", "", _ENDED),
+    ("P7", "lib/sendline", "(need > 0 or #send_line > 1)", "true",
+     f"{_PACE}::test_the_line_ends_with_the_last_who_waits"),
+    ("P7", "apply", " and 'send_line' or field)", " and field)", f"{_PACE}::test_the_line_goes_with_the_rate"),
+    ("P7", "lib/sendline", "now_ms < one.seen or ", "",
+     f"{_PACE}::test_after_a_clock_was_set_back_nobody_waits_longer_than_a_refill"),
+    ("P7", "lib/sendline", "math.max(send_steps(us, d.weight), first < math.huge and first or 0)",
+     "first < math.huge and first or 0", f"{_PACE}::test_newcomers_do_not_starve_whoever_was_served"),
+    ("P7", "lib/sendline", "#send_line >= MOST_IN_SEND_LINE", "false",
+     f"{_PACE}::test_of_many_that_wait_as_many_are_in_line_as_a_call_may_look_at"),
+    ("P8", "publish", "  charge_send_rate(s.weight, count, payload_bytes(at, count))\n", "",
      f"{_P8}::test_no_window_stores_more_messages_than_rate_and_burst"),
-    ("P8", "lib/sendrate", "      tokens = tokens - sizes[i]\n", "",
+    ("P8", "lib/sendrate", "    count, bytes = i, bytes + sizes[i]\n", "    count = i\n",
      f"{_P8}::test_bytes_have_a_rate_of_their_own"),
     ("P8", "lib/sendrate", "local least = math.min(sizes[i], whole)", "local least = sizes[i]",
      f"{_P8}::test_a_message_above_the_burst_goes_when_the_burst_is_whole_and_is_owed"),

@@ -64,7 +64,7 @@ SPOOL: Final = (
     # Rates and windows count the payload.
     ("P8", "lib/spooled", "sizes[i] = payload_size(ARGV[at + i])", "sizes[i] = #ARGV[at + i]",
      f"{_S}::test_a_rate_counts_the_payload"),
-    ("P8", "publish", "charge_send_rate(count, payload_bytes(at, count))", "charge_send_rate(count, bytes)",
+    ("P8", "publish", "s.weight, count, payload_bytes(at, count))", "s.weight, count, bytes)",
      f"{_S}::test_a_rate_counts_the_payload"),
     ("P2", "lib/reference", "tonumber(string.match(body, '^.%S+ %d+ (%d+)'))", "#body",
      f"{_S}::test_a_fetch_fills_its_window_with_payload"),
