@@ -215,10 +215,9 @@ def test_a_library_is_included_once_and_before_it_is_used(name: str) -> None:
     source = without_comments(script(name).source)
     functions = re.findall(r"^local function (\w+)", source, re.MULTILINE)
     assert len(functions) == len(set(functions))
+    uses = {use[1]: use.start() for use in reversed([*re.finditer(r"\b(\w+)\(", source)])}  # each first one
     for function in functions:
-        first_use = re.search(rf"\b{function}\(", source)
-        assert first_use
-        assert source[: first_use.start()].endswith("local function "), f"{function} is used before it is there"
+        assert source.endswith("local function ", 0, uses[function]), f"{function} is used before it is there"
 
 
 BOUNDED: Final = re.compile(
