@@ -57,10 +57,10 @@ local function is_own(pool)
   return d.of_slices and string.find(pool, '%%%.[0m]$') ~= nil
 end
 
--- Permits are taken again and again, so nothing comes from others above their level to a slice of a gate that waits for more than that. It
--- gives all back where its first needs more and it uses nothing, and stands in line as one that has nothing.
+-- To a slice that waits for more than its level nothing comes from others above theirs: permits are taken again and again, and others that
+-- send small messages hold as little. It gives all back where its first needs more and it uses nothing, and stands in line as one that has nothing.
 local function is_too_little(pool, slice)
-  return d.kind == 'gate' and is_own(pool) and used_of(pool) == 0 and first_lacks(pool) > slice.granted - slice.returned
+  return is_own(pool) and used_of(pool) == 0 and first_lacks(pool) > slice.granted - slice.returned
 end
 
 -- What a slice was lent above the limit it gives back before anything else, whoever waits there: up to that `returned`. It is a rule

@@ -105,7 +105,7 @@ _SLICED_MESSAGES: Final = (
     ("P6", "lib/credit", "elseif d.kind == 'gate' and d.recall_due", "elseif d.recall_due",
      f"{_P7}::test_waiters_at_a_queue_ask_no_sooner_for_that"),
     ("P7", "slice", "member and is_too_little(pool, slice)", "false", _GIVES_ALL),
-    ("P7", "lib/lent", "d.kind == 'gate' and is_own(pool)", "is_own(pool)", _GIVES_ALL),
+    ("P7", "lib/lent", "return is_own(pool) and", "return d.kind == 'gate' and is_own(pool) and", _GIVES_ALL),
     ("P1", "lib/lent", " and used_of(pool) == 0 and first_lacks", " and first_lacks", _GIVES_ALL),
     ("P7", "lib/lent", "first_lacks(pool) > slice.granted - slice.returned", "true", _GIVES_ALL),
     ("P6", "slice", "(d.kind == 'gate' and slice.owed > owed)", "false", _HEAR_AT_ONCE),
