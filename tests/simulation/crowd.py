@@ -34,7 +34,9 @@ WATCHED: Final = 3.0
 EVEN: Final = 0.95
 """Jain's index of what all get, at the least: 1 where they get the same, a fifth where one gets all."""
 EVEN_SPOOLED: Final = 0.9
-"""The same where some of it goes to a store: references are shared out evenly among slices, not by weight."""
+"""The same where some of it goes to a store, of all together: slices share references out evenly, not by weight."""
+ENOUGH: Final = 50
+"""Messages that went by memory, from which on their parts are judged alone: fewer are a few for each."""
 LEAST: Final = 0.2
 """The part of an even share that each has of a rate, at the least."""
 
@@ -49,11 +51,12 @@ class Crowd:
 
     Attributes:
         stored: messages of each that were stored while it was watched.
+        by_memory: those of them that did not go to a store.
     """
 
     def __init__(self, history: "History", place: str) -> None:
         self._history, self._place = history, place
-        self.stored = [0] * SENDERS
+        self.stored, self.by_memory = [0] * SENDERS, [0] * SENDERS
         self._weights = (1,) * SENDERS if history.seed % (2 * ONE_IN) == FIRST else WEIGHTS
         self._at_once = AT_ONCE[history.seed // ONE_IN % len(AT_ONCE)]
         self._watched = self._over = False
@@ -86,10 +89,14 @@ class Crowd:
         if isinstance(self._history.oracle, Rates):
             least = LEAST * sum(self.stored) / SENDERS
             return f"where {least:.1f} are the least" if min(self.stored) < least else ""
-        parts = [count / weight for count, weight in zip(self.stored, self._weights, strict=True)]
-        even = sum(parts) ** 2 / (SENDERS * sum(part**2 for part in parts))
-        least_even = EVEN_SPOOLED if isinstance(self._history.oracle, Stores) else EVEN
-        return f"by weights {self._weights}" if even < least_even else ""
+        spools = isinstance(self._history.oracle, Stores)
+        if spools and sum(self.by_memory) >= ENOUGH and self._evenness(self.by_memory) < EVEN:
+            return f"{self.by_memory} of them by memory, by weights {self._weights}"
+        return f"by weights {self._weights}" if self._evenness(self.stored) < (EVEN_SPOOLED if spools else EVEN) else ""
+
+    def _evenness(self, counts: list[int]) -> float:
+        parts = [count / weight for count, weight in zip(counts, self._weights, strict=True)]
+        return sum(parts) ** 2 / (SENDERS * sum(part**2 for part in parts))
 
     async def _send(self, number: int, process: Any) -> None:
         async with self._history.client("") as client:
@@ -103,6 +110,7 @@ class Crowd:
         while not self._over:
             token = f"m{next(history.more)}"
             history.oracle.order.sends(token, process)
-            await producer.send(body_of(token, SIZE), headers={"v": value_of(token)}, timeout=30)
+            receipt = await producer.send(body_of(token, SIZE), headers={"v": value_of(token)}, timeout=30)
             history.oracle.has_receipt(self._place, token, process)
             self.stored[number] += self._watched
+            self.by_memory[number] += self._watched and receipt.size > 0  # a reference counts for nothing
