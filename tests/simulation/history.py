@@ -236,7 +236,10 @@ class History:
 
     def _jump(self, _: Application | None, seconds: float) -> None:
         """Have the clocks of all servers of a site be set: those of others stay."""
-        ahead = seconds * self._chance.choice((-2, 1, 3600))
+        times = self._chance.choice((-2, 1, 3600))
+        if times < 0 and round(seconds * 100) % 3 == 0:
+            times = -3600  # by hours: drawn from what is there, so that seeds which found something stay what they are
+        ahead = seconds * times
         self.oracle.clock_set(ahead)
         for server in next(self._sites):
             server.process.ahead += ahead
