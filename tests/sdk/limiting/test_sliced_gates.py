@@ -204,11 +204,11 @@ async def test_sessions_that_take_their_permits_again_at_once_keep_nobody_waitin
                 await asyncio.sleep(0.01)
 
     workers = [asyncio.create_task(work(number)) for number in range(len(sizes))]
-    for _ in range(2):  # in the first, credit goes to all slices
+    for least in (8, 40):  # in the first, credit goes to all slices
         admitted.clear()
-        await wait_until(lambda: min(admitted[number] for number in range(len(sizes))) >= 8, timeout=GUARD)
+        await wait_until(lambda: min(admitted[number] for number in range(len(sizes))) >= least, timeout=GUARD)  # noqa: B023 - called before the next
     for worker in workers:
         worker.cancel()
     await asyncio.gather(*workers, return_exceptions=True)
     if len(set(sizes)) == 1:  # two slices have two sessions each, and as many permits as those with one
-        assert max(admitted.values()) < 8 * min(admitted.values()), admitted
+        assert max(admitted.values()) < 4 * min(admitted.values()), admitted
