@@ -92,7 +92,7 @@ elseif not (spools and tonumber(ARGV[at + 1]) <= l.mark) then -- else this call 
   if spools and not within_references(puts, at, l.mark, held_m) then
     code = 'FULL'
   end
-  charge_rate(puts, s)
+  charge_rate(puts, link, s)
 end
 local first, kept = d.message_seq + 1, keeps_messages()
 append_each(puts, at, keys_of(ARGV[12], link, (#ARGV - at) / 4), kept, spools and puts.sizes)

@@ -109,7 +109,7 @@ reap_leases()
 s.granted, d.leased_bytes = s.granted + lacks, d.leased_bytes + lacks
 s.granted_m, d.leased_messages = s.granted_m + lacks_m, d.leased_messages + lacks_m
 if d.send_rate or d.send_byte_rate then
-  charge_send_rate(s.weight, count, payload_bytes(at, count))
+  charge_send_rate(sid, s.weight, count, payload_bytes(at, count))
 end
 first = d.message_seq + 1
 local stored, idle, idle_b = append(at, count, expires_ms, spools, keys_of(ARGV[14], sid, count), dues_of(ARGV[15], count),

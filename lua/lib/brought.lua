@@ -66,9 +66,9 @@ local function within_references(puts, at, mark, held_m)
   return true
 end
 
-local function charge_rate(puts, s)
+local function charge_rate(puts, link, s)
   if puts.rated then
-    charge_send_rate(s.weight, #puts, puts.bytes)
+    charge_send_rate(link, s.weight, #puts, puts.bytes)
   end
 end
 

@@ -25,7 +25,7 @@ end
 local function next_part(sizes, sent, whole)
   local count, bytes = 1, math.min(sizes[sent + 1], whole)
   local most, most_b = (d.send_rate and d.send_burst or math.huge) / 2, whole / 2
-  for i = sent + 2, send_line.waits and #sizes or 0 do
+  for i = sent + 2, #send_line > 0 and #sizes or 0 do
     if count + 1 > most or bytes + sizes[i] > most_b or time_of(count + 1, bytes + sizes[i]) > SEND_PART_US then
       break
     end
@@ -41,12 +41,12 @@ local function within_send_rate(sid, weight, sizes)
   d.send_tat, d.send_byte_tat = d.send_tat - set_back, d.send_byte_tat - set_back
   local is_whole = math.max(d.send_rate and d.send_tat or 0, d.send_byte_rate and d.send_byte_tat or 0) <= now_us
   read_send_line(sid)
-  local kept = kept_before(send_line.own.turn, is_whole)
+  local kept = kept_before(send_line.turn, is_whole)
   local count, bytes, tokens, tokens_b = 0, 0, sendable('send', kept), sendable('send_byte', kept)
   local whole = d.send_byte_rate and not d.of_slices and d.send_byte_burst or math.huge
   for i = 1, #sizes do
     local least = math.min(sizes[i], whole)
-    if tokens < i or tokens_b - bytes < least or (i > 1 and send_line.waits and time_of(i, bytes + sizes[i]) > SEND_PART_US) then
+    if tokens < i or tokens_b - bytes < least or (i > 1 and #send_line > 0 and time_of(i, bytes + sizes[i]) > SEND_PART_US) then
       break
     end
     count, bytes = i, bytes + sizes[i]
@@ -55,7 +55,7 @@ local function within_send_rate(sid, weight, sizes)
     return count, LOOK_MS
   end
   local more, more_b = next_part(sizes, count, whole)
-  local behind = kept_before(send_line.own.turn + send_steps(time_of(count, bytes), weight), is_whole) - kept
+  local behind = kept_before(send_line.turn + send_steps(time_of(count, bytes), weight), is_whole) - kept
   local again = math.max((count + more - tokens) * 1000 / (d.send_rate or math.huge),
     (bytes + more_b - tokens_b) * 1000 / (d.send_byte_rate or math.huge)) + behind / 1000
   send_line.need, send_line.again_ms = math.ceil(math.min(time_of(more, more_b), MOST_OWED_US)), math.max(1, math.ceil(again))
@@ -72,7 +72,7 @@ local function charge_one(kind, tat, amount)
   end
 end
 
-local function charge_send_rate(weight, messages, bytes)
+local function charge_send_rate(sid, weight, messages, bytes)
   redis.call('HSET', K_DESTINATION, 'send_us', int(now_us))
   if d.send_rate then
     charge_one('send', d.send_tat, messages)
@@ -81,6 +81,6 @@ local function charge_send_rate(weight, messages, bytes)
     charge_one('send_byte', d.send_byte_tat, bytes)
   end
   if not d.of_slices then
-    save_send_line(math.min(time_of(messages, bytes), MOST_OWED_US), weight, send_line.need or 0, send_line.again_ms or 0)
+    save_send_line(sid, math.min(time_of(messages, bytes), MOST_OWED_US), weight, send_line.need or 0, send_line.again_ms or 0)
   end
 end

@@ -67,7 +67,7 @@ LINKS: Final = (
      f"{_L}::test_messages_of_a_source_that_was_made_anew_are_not_taken_for_those_before"),
     ("P3", "link_commit", "prev > l.mark and ARGV[8] == 'lost'", "prev > l.mark",
      f"{_L}::test_a_target_that_lost_its_mark_says_so_and_goes_on_only_when_told"),
-    ("P8", "lib/brought", "    charge_send_rate(s.weight, #puts, puts.bytes)\n", "",
+    ("P8", "lib/brought", "    charge_send_rate(link, s.weight, #puts, puts.bytes)\n", "",
      f"{_L}::test_the_targets_rate_holds_for_links"),
     ("P8", "lib/brought", "if allowed < #puts then", "if false then",
      f"{_L}::test_the_targets_rate_holds_for_links"),

@@ -238,7 +238,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/alike": "for _, group in pairs(alike) do",
         "lib/together": "for each = at, at + 6 * count - 1, 6 do|for key, of_key in pairs(groups) do"
         "|for text, group in pairs(of_key) do|for _ = 1, count do",
-        "lib/sendrate": "for i = 1, #sizes do|for i = sent + 2, send_line.waits and #sizes or 0 do",
+        "lib/sendrate": "for i = 1, #sizes do|for i = sent + 2, #send_line > 0 and #sizes or 0 do",
         "lib/later": "for at, ms in string.gmatch(text, '(@?)([%d-]+)') do|for i = #dues + 1, count do",
         "lib/aside": "for i = dues and #ids or 0, 1, -1 do",
         "lib/spooled": "for i = 1, count do|for i = 1, fits do",
@@ -452,8 +452,9 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "lib/fair": "for i = 1, #members, 2 do",
     },
     "at most MOST_IN_SEND_LINE": {
-        "lib/sendline": "for id, turn, need, seen, due in string.gmatch(text or '', SENDER_PATTERN) do"
-        "|for i, one in ipairs(send_line) do|for _, one in ipairs(send_line) do",
+        "lib/sendline": "for id, turn, need, due in string.gmatch(send_line.text, SENDER_PATTERN) do"
+        "|for i, one in ipairs(send_line) do|for _, one in ipairs(send_line) do"
+        "|for _, id in ipairs(send_line.gone) do|for id in pairs(d.left_send_line or {}) do",
     },
     "at most 48 slices": {
         "lib/lender": "for k, e, granted, spent, back, served, seen, need in string.gmatch(text, BORROWER_PATTERN) do"

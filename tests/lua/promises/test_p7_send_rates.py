@@ -85,7 +85,7 @@ async def line(place: Place) -> list[str]:
     """Return who is in line, as the field has it."""
     address = place.address
     text = await place.server.command(address.keys("-")[0], "HGET", address.keys("-")[0], "send_line")
-    return re.findall(r" (\S+) -?\d+ \d+ \d+ \d+", (text or b"").decode())
+    return re.findall(r" @(\S+) \d+ \d+ \d+", (text or b"").decode())
 
 
 def parts(senders: Sequence[Sender]) -> list[float]:
@@ -207,6 +207,20 @@ async def test_the_line_ends_with_the_last_who_waits(place: Place) -> None:
     assert await line(place) == ["p0"]
     await place.wait(100)
     await offer(ann.producer, 1)
+    assert await line(place) == []
+
+
+async def test_the_line_ends_where_nobody_has_waited_for_a_while(place: Place) -> None:
+    """Mutant: senders that come again and again, and wait for nothing, keep one another's turns."""
+    await place.create(limit="unlimited", send_rate="200.0", send_burst="20")
+    senders = await enrol(place, 1, 1)
+    for _ in range(21):
+        await offer(senders[0].producer, 1)
+    await offer(senders[1].producer, 1)
+    assert await line(place) == ["p0", "p1"]
+    for turn in range(20):
+        await place.wait(10)
+        await offer(senders[turn % 2].producer, 1)
     assert await line(place) == []
 
 
