@@ -13,7 +13,7 @@
   ARGV[6] text     '' or word          with 'tell', the cycle, without blanks
   Returns {code, epoch}
   Codes    OK, UNKNOWN, GONE (that wait has ended), ABOVE (something is above the limit already), REFUSED (it is not the
-           limit that it waits for: stopped by hand, learning, a pool, or too large), SHORT (of a slice, which holds less: {pool, what
+           limit that it waits for: stopped by hand, learning, a hold-off, a pool, or too large), SHORT (of a slice, which holds less: {pool, what
            it lacks of that, ...} follow)
 ]]
 --- @include "lib/credit"
@@ -42,6 +42,8 @@ for _, name in ipairs(d.pools or {}) do
     short[#short + 1], short[#short + 2] = name, int(needs)
   end
 end
+is_held_up = is_held_up or (d.begins and (lacks > d.slice_bytes - d.pending_bytes - d.leased_bytes
+  or lacks_m > d.slice_messages - d.pending_messages - d.leased_messages))
 if d.stopped or now_ms < d.learning_until or never_fits(s) or is_held_up then
   return { 'REFUSED', int(d.epoch) }
 elseif is_above() then

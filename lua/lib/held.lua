@@ -15,6 +15,7 @@ hold_off.heed = function(read)
   read.held_until = part_of(read.held_off) and tonumber(string.match(read.held_off, '%d+$')) or nil
   read.spent = not read.held_until and (read.held_off or not part)
   read.stopped = read.stopped or read.held_until
+  read.begins = part
   if part then
     local most = math.floor(read.limit_bytes * part / (read.of_slices or 1)) -- all slices together are within the part
     read.slice_bytes = math.min(read.slice_bytes, math.max(1, most))

@@ -5,6 +5,7 @@ from typing import Final
 _L, _LEASE = "test_links", "test_lease"
 _SPOOLED, _BEYOND = "test_spooled_commits", "test_beyond"
 _NOTES, _RESOLVE = "test_notes", "test_resolve"
+_SLOWLY = "test_hold_off::test_no_ticket_lets_in_more_than_the_slow_begin_does"
 _MODEL = "test_stateful::test_the_scripts_do_what_the_model_does"
 _STATEFUL = "test_links_stateful::test_links_do_what_their_model_does"
 
@@ -207,6 +208,10 @@ LINKS: Final = (
      f"{_RESOLVE}::test_of_another_wait_nothing_is_done"),
     ("P12", "resolve", "if d.stopped or now_ms", "if now_ms",
      f"{_RESOLVE}::test_what_else_holds_it_up_does_so_still"),
+    ("P12", "resolve", "lacks > d.slice_bytes - d.pending_bytes - d.leased_bytes\n  or ", "", _SLOWLY),
+    ("P12", "resolve", "\n  or lacks_m > d.slice_messages - d.pending_messages - d.leased_messages))", "))", _SLOWLY),
+    ("P6", "resolve", "(d.begins and (", "(true and (",
+     "test_tickets::test_of_all_slices_one_message_goes_above_the_limit"),
     ("P2", "resolve", "d.leased_bytes, d.leased_messages = d.leased_bytes + lacks, d.leased_messages + lacks_m\n", "",
      f"{_RESOLVE}::test_a_ticket_is_credit_for_one_message_above_the_limit"),
     ("P10", "resolve", "note('ticket', sid, int(lacks), int(lacks_m))\n", "",

@@ -1,5 +1,9 @@
 """Hold-offs of gates and buckets: nothing for a while, by Redis' clock, and then slowly."""
 
+from typing import Any
+
+import pytest
+
 from headgate.redis.stores.limiters import LimiterStore
 from tests.lua.place import Place
 from tests.lua.promises.test_p8_rates import take
@@ -47,6 +51,21 @@ async def test_calls_come_back_one_by_one(place: Place) -> None:
     assert places == [0, 1, 2, 3]
     await place.wait(4000)
     assert [(await caller.ask(need=1)).place for caller in callers] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("limits", [{"limit": 8}, {"limit": "unlimited", "messages": 8}])
+async def test_no_ticket_lets_in_more_than_the_slow_begin_does(place: Place, limits: dict[str, Any]) -> None:
+    """Mutants: `resolve` looks at neither bytes nor calls; or does so when it is over, too."""
+    await place.create("gate", **limits)
+    ann, bob = place.producer("ann"), place.producer("bob")
+    await pause(place, 4000)
+    await place.wait(4001)
+    assert (await ann.ask(need=1)).place == 0
+    assert (await bob.ask(need=1)).place == 1
+    since = int((await place.look()).sessions["bob"]["since"])
+    assert await place.store.resolve(place.address, "bob", since=since, mode="ticket") == "REFUSED"
+    await place.wait(4000)
+    assert await place.store.resolve(place.address, "bob", since=since, mode="ticket") == "OK"
 
 
 async def test_the_longer_of_two_counts_within_what_the_settings_allow_and_0_ends_it(place: Place) -> None:
