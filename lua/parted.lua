@@ -20,11 +20,9 @@ if not load_limiter(run_id) then
 elseif d.kind ~= 'limiter' then
   return { 'KIND', d.kind }
 end
-if d.new_epoch then -- else each look would begin to learn anew, where nobody else calls
-  redis.call('HDEL', K_DESTINATION, '-') -- see pin
-  save_limiter()
-end
 if now_ms < d.learning_until then
+  redis.call('HDEL', K_DESTINATION, '-') -- see pin
+  save_limiter() -- else each look would begin to learn anew, where nobody else calls
   return { 'LEARNING', int(d.learning_until - now_ms) }
 elseif key ~= NO_KEY then
   return { 'OK', '0', key, part_with(key, redis.call('HGET', K_KEYED, key) or '', true) }

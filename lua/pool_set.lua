@@ -44,7 +44,7 @@ elseif known and mode == 'recover' then
   return { 'OK', int(p.epoch), int(p.learning), {} }
 elseif known and mode == 'ready' and pool_epoch ~= p.epoch then
   return { 'EPOCH', int(p.epoch), int(p.learning), {} }
-elseif known and mode == 'ready' and now_ms < p.learning then
+elseif known and mode == 'ready' and p.learning > p.epoch and now_ms < p.learning then -- it was lost
   return { 'EARLY', int(p.epoch), int(p.learning), {} }
 elseif not known and (mode == 'ready' or mode == 'remove') then
   return { 'UNKNOWN', '0', '0', {} }

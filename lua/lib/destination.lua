@@ -77,6 +77,9 @@ local function load_destination(run_id, ttl_ms)
   if d and run_id ~= d.run_id then
     meet_run(run_id, ttl_ms)
   end
+  if d and d.learning_until > now_ms then -- after a clock that was set back nobody has longer to claim
+    d.learning_until = math.min(d.learning_until, now_ms + learn_for(d.kind, d.ttl_ms))
+  end
   return d
 end
 

@@ -638,11 +638,13 @@ class Destination:
 
         One that has all that the run before had lost nothing.
         """
-        if self.run == self.known_run:
-            return
-        self.known_run = self.run
-        if self.handed_over:
-            return
+        if self.run != self.known_run:
+            self.known_run = self.run
+            if not self.handed_over:
+                self._begin_epoch(ttl_ms)
+        self.learning_until = min(self.learning_until, self.now + self.longest_ttl)
+
+    def _begin_epoch(self, ttl_ms: int) -> None:
         self.losses = (self.losses[0] + 1, self.losses[1], 0)
         self.epoch = max(self.epoch + 1, self.now)
         self.shelf.seq = max(self.shelf.seq, self.now * 1000)

@@ -254,13 +254,19 @@ async def test_a_slice_that_may_have_lost_holds_says_nothing_of_them_before_they
     assert [record.key for record in (await sliced.keys.parted(sliced.first.address, 2)).records] == [THERE]
 
 
-async def test_a_slice_learns_once_although_nothing_but_looks_comes_to_it(sliced: Sliced) -> None:
+@pytest.mark.parametrize("back_ms", [0, 3_600_000])
+async def test_a_slice_learns_once_although_nothing_but_looks_comes_to_it(sliced: Sliced, back_ms: int) -> None:
+    """Redis' clock may be set back meanwhile."""
     await sliced.create()
     assert await sliced.first.admit("s.1", "slots=2", key=THERE) == "held"
     await sliced.pin(TWO)
     sliced.first.server.run = b"another run"
     parted = await sliced.keys.parted(sliced.first.address, 2)
-    assert parted.learning_ms > 0
+    learns_ms = parted.learning_ms
+    assert learns_ms > 0
+    await sliced.wait(-back_ms)
+    parted = await sliced.keys.parted(sliced.first.address, 2)
+    assert 0 < parted.learning_ms <= learns_ms
     await sliced.wait(parted.learning_ms)
     assert [record.key for record in (await sliced.keys.parted(sliced.first.address, 2)).records] == [THERE]
 

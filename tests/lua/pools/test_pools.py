@@ -231,6 +231,22 @@ async def test_what_was_given_back_before_a_loss_and_is_lent_to_another_is_not_u
     world.server.run = None
 
 
+async def test_a_pool_serves_again_a_lease_after_the_clock_was_set_back(world: PoolWorld) -> None:
+    """Mutant: one that began to learn does so until the clock has caught up."""
+    await world.open()
+    await world.producers["a"].ask(need=40)
+    await world.run("a")
+    world.server.run = b"another"
+    await world.producers["b"].ask(need=10)
+    await world.run("b")
+    assert not await world.rebuild()
+    await world.clock(-3_600_000)
+    assert not await world.rebuild()
+    await world.clock(TTL_MS)
+    assert await world.rebuild()
+    world.server.run = None
+
+
 @pytest.mark.parametrize("passes_ms", [3001, -3_600_000])
 async def test_a_member_that_nobody_asks_for_any_more_does_not_hold_up_the_line(
     world: PoolWorld, passes_ms: int

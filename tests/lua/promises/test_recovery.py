@@ -117,6 +117,20 @@ async def test_learning_without_a_session_left_lasts_as_long_as_any_lease_did(pl
     assert (await place.look()).number("learning_until") == place.now + 60_000
 
 
+async def test_a_clock_that_was_set_back_has_nobody_wait_for_more_than_a_lease(place: Place) -> None:
+    """Mutants: it learns until the clock has caught up; or for as long anew with each call."""
+    await place.create(limit=100)
+    await two_holders(place)
+    await restarted(place)
+    new = place.producer("new")
+    assert (await new.ask(need=10)).place == 1
+    await place.wait(-3_600_000)
+    for _ in range(4):
+        assert (await new.ask(need=10)).place == 1
+        await place.wait(TTL_MS // 4)
+    assert (await new.ask(need=10)).granted == 10
+
+
 async def test_nothing_new_is_granted_while_the_destination_learns(place: Place) -> None:
     """Mutant: `ask` grants while it learns."""
     ann, _ = await two_holders(place)
