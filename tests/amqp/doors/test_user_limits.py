@@ -119,7 +119,7 @@ async def test_while_connections_are_counted_anew_a_new_one_is_told_so(
     key = Address.of(client.namespace, "user-limits.tenants").shared[0]
     until = str(int(time.time() * 1000) + 3_600_000)
     await client.store.server.command(key, "HSET", key, "learning_until", until)
-    with pytest.raises(ConnectionClosed, match=r"its last writes: .* 'tenants' are being recounted for 3\d\d\d\.\d s"):
+    with pytest.raises(ConnectionClosed, match=r"its last writes: .* 'tenants' are being recounted for \d+\.\d s"):
         await there(call, node, "ann")
 
 

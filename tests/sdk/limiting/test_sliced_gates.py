@@ -211,4 +211,4 @@ async def test_sessions_that_take_their_permits_again_at_once_keep_nobody_waitin
         worker.cancel()
     await asyncio.gather(*workers, return_exceptions=True)
     if len(set(sizes)) == 1:  # two slices have two sessions each, and as many permits as those with one
-        assert max(admitted.values()) < 4 * min(admitted.values()), admitted
+        assert max(admitted.values()) < 8 * min(admitted.values()), admitted
