@@ -7,18 +7,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
-import hiredis
 import redis.exceptions as rx
 from redis.asyncio.connection import AbstractConnection
 
 from headgate.errors import CoordinatorUnavailable
 from headgate.redis.call_line import CALL_TIMEOUT, LINE_TIMEOUT, LineTimeoutError, PlaceInLine
-from headgate.redis.connection_options import packed, widen
+from headgate.redis.connection_options import pack, packed, widen
 from headgate.redis.functions import Functions, reply_of
 from headgate.redis.scripts import Script, function_of, script
 from headgate.redis.text.info import facts_in, run_of
 
-_pack: Final[Any] = hiredis.pack_command  # in C, unlike redis-py's; its stub knows tuples of one only
 MIN_VERSION: Final = (6, 2)
 MAX_CONNECTIONS: Final = 64
 SURE_FOR: Final = 0.2
@@ -131,7 +129,7 @@ def unwrapped(error: rx.ResponseError, run: bytes) -> rx.ResponseError:
 
 def _loads(missing: Script) -> bytes:
     """Return what loads a script; and with it, for users who may load none, those that show how things stand."""
-    return b"".join(_pack(("SCRIPT", "LOAD", one.source)) for one in (*map(script, SHOW), missing))
+    return b"".join(pack(("SCRIPT", "LOAD", one.source)) for one in (*map(script, SHOW), missing))
 
 
 async def _evaluate_at_once(connection: Any, script: Script, command: bytes) -> Any:
@@ -139,7 +137,7 @@ async def _evaluate_at_once(connection: Any, script: Script, command: bytes) -> 
 
     Redis reads what follows a long argument in its next turn, and others have theirs in between.
     """
-    words = (_pack(("MULTI",)), _pack(("SCRIPT", "LOAD", script.source)), command, _pack(("EXEC",)))
+    words = (pack(("MULTI",)), pack(("SCRIPT", "LOAD", script.source)), command, pack(("EXEC",)))
     await connection.send_packed_command(b"".join(words))
     *queued, done = [await reply_of(connection) for _ in words]
     if isinstance(done, rx.NoPermissionError):  # roles may not; and what is queued must not stay
@@ -205,7 +203,7 @@ class ServerConnections:
             functions = self._functions
             library = functions.of(script, connection) if script.library else None
             if library is not None:
-                call = b"".join(map(_pack, ((b"FCALL", library.name, *words), *after)))
+                call = b"".join(map(pack, ((b"FCALL", library.name, *words), *after)))
                 await connection.send_packed_command(call)
                 try:
                     replies = [await connection.read_response()]
@@ -215,7 +213,7 @@ class ServerConnections:
                 answered = not isinstance(replies[0], rx.ResponseError)
                 if answered or await functions.heal(connection, library, call, replies):
                     return replies if after else replies[0]
-            reply = await self._evaluate(connection, script, _pack((b"EVALSHA", script.sha, *words)), after)
+            reply = await self._evaluate(connection, script, pack((b"EVALSHA", script.sha, *words)), after)
             if library is not None:
                 functions.refused(script)
             elif functions.run != connection.headgate_run_id or (script.library and functions.is_due(connection)):
@@ -245,7 +243,7 @@ class ServerConnections:
         self, connection: Any, script: Script, command: bytes, after: Sequence[Sequence[Any]]
     ) -> Any:
         for _ in range(LOADS):
-            await connection.send_packed_command(b"".join((command, *map(_pack, after))))
+            await connection.send_packed_command(b"".join((command, *map(pack, after))))
             replies = [await reply_of(connection) for _ in (command, *after)]
             if not isinstance(error := replies[0], rx.ResponseError):
                 return replies
@@ -288,8 +286,8 @@ class ServerConnections:
         """
         async with self._connection() as connection:
             run: bytes = connection.headgate_run_id
-            packed = [_pack(_of_run(self._as_function(words, connection), run)) for words in commands]
-            await connection.send_packed_command(b"".join(packed))
+            calls = [pack(_of_run(self._as_function(words, connection), run)) for words in commands]
+            await connection.send_packed_command(b"".join(calls))
             return [await reply_of(connection) for _ in commands]
 
     def _as_function(self, words: Sequence[Any], connection: Any) -> Sequence[Any]:

@@ -25,7 +25,7 @@ READ_SIZE: Final = 131_072
 WRITE_SIZE: Final = 1 << 20
 """Bytes that a socket file is to take at once, as far as the system lets it. By itself it takes less than a batch of
 256 KiB, and Redis would wait for the rest until the tasks that run have had their turn."""
-_pack: Final[Any] = hiredis.pack_command
+pack: Final[Any] = hiredis.pack_command  # in C, unlike redis-py's; its stub knows tuples of one only
 _DRIVER: Final = DriverInfo()  # else each connection would read the metadata of redis-py's package anew
 _KEEPALIVE: Final = {
     "TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 11_000,
@@ -76,7 +76,7 @@ def widen(connection: Any) -> None:
 def packed(*words: Any) -> list[bytes]:
     """Return a command as redis-py packs it, in C: that takes an eighth as long."""
     try:
-        return [_pack(words)]
+        return [pack(words)]
     except TypeError as error:
         raise DataError(f"{str(words[0])[:20]}: {error}") from None
 

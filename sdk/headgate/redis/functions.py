@@ -10,13 +10,12 @@ import hashlib
 import time
 from typing import Any, Final
 
-import hiredis
 import redis.exceptions as rx
 
+from headgate.redis.connection_options import pack
 from headgate.redis.scripts import FUNCTIONS, Script, script
 from headgate.redis.text.library import PREFIX, Library
 
-_pack: Final[Any] = hiredis.pack_command
 SINCE: Final = (7, 0)
 LOADS: Final = 20
 """Times that a function is loaded again during one call: somebody may flush them all the time."""
@@ -29,9 +28,9 @@ deleted: whoever calls one of them loads it again."""
 _ASK: Final = "return { redis.acl_check_cmd('FCALL', 'f', 0), redis.acl_check_cmd('FUNCTION', 'LOAD', 'f') }"
 """Returns 1 or nil for whether the user may do either; Redis logs nothing."""
 _ASK_SHA: Final = hashlib.sha1(_ASK.encode(), usedforsecurity=False).hexdigest()
-_QUESTION: Final = _pack(("EVALSHA", _ASK_SHA, 0))
-_LOAD_QUESTION: Final = _pack(("SCRIPT", "LOAD", _ASK))
-_LIST: Final = _pack(("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*"))
+_QUESTION: Final = pack(("EVALSHA", _ASK_SHA, 0))
+_LOAD_QUESTION: Final = pack(("SCRIPT", "LOAD", _ASK))
+_LIST: Final = pack(("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*"))
 _MISSING: Final = "Function not found"
 _THERE: Final = "already exists"
 _ELSEWHERE: Final = (rx.MovedError, rx.AskError, rx.TryAgainError, rx.ClusterDownError, rx.ReadOnlyError)
@@ -84,7 +83,7 @@ class Functions:
         ``replies`` are those of the call and of the commands sent with it, and become the new ones. Where this returns
         False, EVALSHA is to be called, and its answer counts.
         """
-        loads, loaded = _pack(("FUNCTION", "LOAD", library.source)) + _LIST, None
+        loads, loaded = pack(("FUNCTION", "LOAD", library.source)) + _LIST, None
         for _ in range(LOADS):
             error = replies[0]
             if isinstance(error, _ELSEWHERE):
