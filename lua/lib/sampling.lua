@@ -6,9 +6,6 @@ local LONGEST_HOLD_US = 3600000000
 -- Adds what a session heard of its holds, or, of a single hold that is there, how it ended: then its time is known here.
 adapting.hear = function(id, text)
   local c = limiter.course
-  if not c then
-    return 'ok'
-  end
   local s = { ok = 0, us = 0, squares = 0, over = 0, late = 0, busy = 0, ignored = 0 }
   for _, amount in ipairs(amounts_of(text)) do
     if s[amount[1]] then
@@ -18,6 +15,9 @@ adapting.hear = function(id, text)
   local h = s.us + s.late == 0 and read_hold(id)
   if s.us + s.late == 0 and s.ok + s.over > 0 and not h then
     return 'gone' -- it is held at another slice, where its time is not this limit's: its part is here
+  end
+  if not c then
+    return 'ok'
   end
   if h and h.state == 'H' then
     local us = math.min(math.max(0, now_ms - h.since) * 1000, LONGEST_HOLD_US)

@@ -181,6 +181,8 @@ LIMITERS: Final = (
      f"{_ADAPTING}::test_what_a_session_says_of_a_time_goes_before_the_clock"),
     ("P1", "lib/sampling", "s.ok + s.over > 0 and not h then", "false then",
      "test_adapting::test_an_outcome_of_a_hold_that_is_not_here_is_of_no_time_and_counts_nothing"),
+    ("P5", "lib/sampling", "s.ok + s.over > 0 and not h then", "c and s.ok + s.over > 0 and not h then",
+     "test_adapting::test_a_slice_of_which_nothing_adapts_says_too_that_a_hold_is_not_here"),
     ("P1", "lib/sampling", "us / 1000 * held", "us / 1000",
      f"{_ADAPTING}::test_a_single_hold_tells_its_time_by_the_clock_of_redis_and_only_while_it_is_held"),
     ("P1", "lib/sampling", "  if second <= c.second then", "  if false then",

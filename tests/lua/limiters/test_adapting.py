@@ -158,6 +158,14 @@ async def test_an_outcome_of_a_hold_that_is_not_here_is_of_no_time_and_counts_no
     assert (await limiter.look()).limits[0].endswith(" 0 0 1")
 
 
+async def test_a_slice_of_which_nothing_adapts_says_too_that_a_hold_is_not_here(limiter: Limiter) -> None:
+    """Else whoever goes by an id of no slice, that looks like one of this, asks no further where the hold is."""
+    await limiter.create("slots at_once 9")
+    await limiter.admit("ann.2", "slots=2")
+    assert await limiter.one("sample", "ann.2", "ok=1") == "ok"
+    assert await limiter.one("sample", "ann.3", "ok=1") == "gone"
+
+
 async def test_a_waiter_has_no_time_to_tell(limiter: Limiter) -> None:
     await limiter.create(AIMD)
     await limiter.admit("ann.2", "slots=5")
