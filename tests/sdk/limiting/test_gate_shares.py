@@ -62,14 +62,18 @@ async def test_those_who_take_small_permits_again_at_once_keep_no_large_one_out(
                 await asyncio.sleep(0.005)
 
     holders = [asyncio.create_task(hold(number, size)) for number, size in enumerate((25, 25, 25, 60))]
-    await wait_until(lambda: admitted[3] >= 60, timeout=GUARD, description="the large one is admitted")
+    # Holders hear five times a second that others wait: those who came between begin as late as that.
+    await wait_until(lambda: min(admitted.values()) > 0, timeout=GUARD, description="each is admitted")
     before = dict(admitted)
-    await wait_until(lambda: admitted[3] >= 900, timeout=GUARD, description="it is admitted again and again")
+
+    def parts() -> list[int]:
+        return [admitted[number] - before[number] for number in admitted]
+
+    await wait_until(lambda: min(parts()) >= 2400, timeout=GUARD, description="each is admitted again and again")
     for holder in holders:
         holder.cancel()
     await asyncio.gather(*holders, return_exceptions=True)
-    parts = [admitted[number] - before[number] for number in admitted]
-    assert max(parts) < 3 * min(parts), parts
+    assert max(parts()) < 3 * min(parts()), parts()
 
 
 def test_threads_that_are_always_busy_give_others_their_share(redis_url: str, cleanup_namespace: str) -> None:
