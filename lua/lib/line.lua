@@ -1,7 +1,8 @@
 --- @include "lib/room"
 -- The line of those who wait, and the ways out of it unserved. First come first served among those who were served alike:
 -- a turn moves a session's next turn back by what it got, divided by its weight, on a clock that runs as fast as all
--- together are served (weighted fair queueing). So long-run shares are weighted max-min, and nobody starves.
+-- together are served, and is never behind the turn that was served last (weighted fair queueing): those who have a weight and
+-- take little would slow it, and newcomers begin there. So long-run shares are weighted max-min, and nobody starves.
 local PRECISION = 16 -- steps of that clock for a byte, so that it moves for small messages among many too
 
 local MOST_REMEMBERED = 1048576 -- bytes
@@ -20,7 +21,7 @@ end
 local function take_turn(s, turn, bytes)
   local steps = math.min(PRECISION * bytes, MOST_AHEAD - 1)
   s.turn = turn + math.floor(steps / math.max(s.weight, 1))
-  d.turns = d.turns + math.floor(steps / math.max(d.weight, 1))
+  d.turns = math.max(turn, d.turns + math.floor(steps / math.max(d.weight, 1)))
   if d.turns > MOST_TURNS then -- the clock goes back; who waits keeps its place, and who was served long ago has none
     d.turns = math.floor(d.turns / 1048576)
     redis.call('ZUNIONSTORE', K_WAITERS, 1, K_WAITERS, 'WEIGHTS', 1 / 1048576)

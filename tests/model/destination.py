@@ -363,9 +363,12 @@ class Destination:
         return code
 
     def _take_turn(self, account: Account, place: int, size: int) -> None:
-        """Who got much comes later next time, who has weight sooner; the clock of turns runs as all are served."""
+        """Who got much comes later next time, who has weight sooner; the clock of turns runs as all are served.
+
+        It is never behind the turn that was served last.
+        """
         account.turn = place + STEPS_A_BYTE * size // max(account.weight, 1)
-        self.turns += STEPS_A_BYTE * size // max(1, self.weights)
+        self.turns = max(place, self.turns + STEPS_A_BYTE * size // max(1, self.weights))
 
     def _leave_line(self, sid: str) -> None:
         if sid in self.line:

@@ -157,6 +157,30 @@ async def test_newcomers_do_not_starve_who_was_served_before(place: Place) -> No
         raise AssertionError("ann waits for ever")
 
 
+async def test_a_newcomer_is_not_made_up_for_what_others_got_before(place: Place) -> None:
+    """Mutant: those who have a weight and take nothing slow the clock at which newcomers begin."""
+    await place.create("gate", limit=100)
+    await place.producer("idle").ask(weight=8)
+    ann, bob, new = place.producer("ann"), place.producer("bob"), place.producer("new")
+    inside, waits = ann, bob
+    await ann.ask(need=60)
+    for _ in range(20):
+        assert (await waits.ask(need=60)).place == 1
+        await inside.give_back(60)
+        await waits.renew()
+        assert waits.held == 60
+        inside, waits = waits, inside
+    before = (await waits.ask(need=60)).granted
+    await new.ask(need=60)
+    await inside.give_back(60)
+    served = 0
+    while not (await waits.ask(need=60)).granted > before:
+        await new.renew()
+        new.returned, served = new.returned + new.held, served + 1  # it takes the next in the call that gives it back
+        await new.ask(need=60)
+    assert served <= 2, "as many in a row as ann and bob had before it came"
+
+
 async def test_holders_of_permits_leave_room_for_a_waiter_that_needs_more_than_its_share(place: Place) -> None:
     """Mutants: they keep their shares; only the first, or the caller, is seen; or one that holds something too."""
     await place.create("gate", limit=100)
