@@ -20,7 +20,17 @@ Rewrite = Callable[[str], str]
 AS_FUNCTIONS: Final = os.environ.get("HEADGATE_CALLS") != "scripts"
 """Whether any script is called as a function: mutants are judged both ways."""
 
-_RAW_CALL: Final = "local redis = setmetatable({ raw_call = redis.raw_call or redis.call }, { __index = redis })\n"
+# The text of a library runs as it is loaded, when Valkey has no function of Lua's and no `redis.call`: so each call
+# looks for what there is then.
+_TABLE: Final = """
+local function server() return redis end
+local redis = {}
+function redis.call(...) return server().call(...) end
+function redis.error_reply(...) return server().error_reply(...) end
+function redis.sha1hex(...) return server().sha1hex(...) end
+function redis.register_function(...) return server().register_function(...) end
+redis.raw_call = redis.call
+""".lstrip()
 _TEST_CLOCK: Final = """
 do
   local real = redis.call
@@ -67,18 +77,18 @@ end
 
 def virtual_clock(source: str) -> str:
     """Read the time, in microseconds, from the destination's key `:clock` instead of from Redis."""
-    return _before(_RAW_CALL + _TEST_CLOCK, source)
+    return _before(_TEST_CLOCK, source)
 
 
 def watched(source: str) -> str:
     """Fail on a key that was not declared; push the name of each command to the destination's key `:trace`."""
-    return _before(_RAW_CALL + _WATCH, source)
+    return _before(_WATCH, source)
 
 
 def _before(statements: str, source: str) -> str:
     """Put statements before those of a script, or of a library, which begins with the names that they use."""
     first = FIRST_LINE if source.startswith(FIRST_LINE) else ""
-    return first + statements + source.removeprefix(first)
+    return first + _TABLE + statements + source.removeprefix(first).removeprefix(_TABLE)
 
 
 @functools.cache

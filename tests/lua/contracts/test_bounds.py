@@ -124,7 +124,7 @@ async def cost(server: RewritingServer, call: Callable[[], Awaitable[Any]]) -> f
     for _ in range(EACH):
         await call()
     entries = await server.command(b"", "SLOWLOG", "GET", -1 if server.version >= (7,) else 10_000)
-    return statistics.median(int(entry[2]) for entry in entries if entry[3][0] == b"EVALSHA")
+    return statistics.median(int(entry[2]) for entry in entries if entry[3][0] in {b"EVALSHA", b"FCALL"})
 
 
 async def dearer(server: RewritingServer, few: Place, many: Place) -> dict[str, tuple[float, float]]:
