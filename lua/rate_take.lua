@@ -11,12 +11,14 @@
   ARGV[4] epoch    total                  of this slice, which `granted` is for; 0 where nothing was granted
   ARGV[5] granted  total                  that the first slice granted in all
   ARGV[6] mode     'keep' or 'back'       'back' gives back what has been in hand for a while and is not spent
-  Returns {code, home, epoch, granted, spent, back}; tell the first slice
+  ARGV[7..] sender  up to 1 of id; size   session or link that this is for, and how much was lent for it: that is kept for it for a while
+  Returns {code, home, epoch, granted, spent, back}, and behind them what the sender may send of it; tell the first slice
   Codes    OK, UNKNOWN (no such destination), UNBOUND (it has no such rate, or no slices: nothing was done)
 ]]
 --- @include "lib/lent_rate"
-local KEPT_MS = 100 -- for which what was lent is for whoever asked for it
 local run_id, kind, home, epoch, granted = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local at = 6 -- the last of ARGV before the sender
+local sid, amount = ARGV[at + 1], (ARGV[at + 2] or 0) + 0
 
 if not load_destination(run_id, 0) then
   return { 'UNKNOWN' }
@@ -36,5 +38,9 @@ end
 if changed then
   save_hand(kind, h)
 end
+if amount > 0 and home == h.home and epoch == h.epoch then
+  local _, own, rest = read_kept(kind, sid)
+  save_kept(kind, rest, sid, own + amount)
+end
 save_destination()
-return { 'OK', int(h.home), int(h.epoch), int(h.granted), int(h.spent), int(h.back) }
+return { 'OK', int(h.home), int(h.epoch), int(h.granted), int(h.spent), int(h.back), sid and int(in_hand_of(kind, h, sid)) }

@@ -1,6 +1,7 @@
 --- @include "lib/send_left"
 --- @include "lib/rate"
--- The line of those whom the rate of all senders keeps waiting, in the field `send_line`. Turns are times of the rate: who sends
+-- The line of those whom the rate of all senders keeps waiting, in the field `send_line`; of the first slice, that of each rate in a field
+-- of its own, with the senders of all slices. Turns are times of the rate: who sends
 -- moves its own back by the time that this takes of the rate, divided by its weight, on a clock that runs as fast as all together
 -- are served. Whoever knows when to come has what it needs kept until then, and a little longer.
 local MOST_IN_SEND_LINE = 128
@@ -15,13 +16,13 @@ local SENDER = ' @%s %d %d %d' -- no session has an @
 local SENDER_PATTERN = ' @(%S+) (%d+) (%d+) (%d+)'
 local send_line
 
--- Those who are waited for, in the order in which they came, and of the caller its turn, and behind how many of them it is. Slices
--- have no line. All else is left as it is written: a call costs as much as it takes to read the line.
-local function read_send_line(sid)
-  local text = not d.of_slices and redis.call('HGET', K_DESTINATION, 'send_line') or ''
+-- Those who are waited for, in the order in which they came, and of the caller its turn, and behind how many of them it is. All
+-- else is left as it is written: a call costs as much as it takes to read the line.
+local function read_send_line(sid, field)
+  local text = redis.call('HGET', K_DESTINATION, field) or ''
   local clock, waited = string.match(text, '^(%d+) (%d+)')
   clock = tonumber(clock or 0)
-  send_line = { known = text ~= '', text = clock < MOST_SEND_TURN and text or '', clock = clock < MOST_SEND_TURN and clock or 0,
+  send_line = { field = field, known = text ~= '', text = clock < MOST_SEND_TURN and text or '', clock = clock < MOST_SEND_TURN and clock or 0,
     waited = tonumber(waited or 0), count = 0, gone = {} }
   local last_turn = -1
   for id, turn, need, due in string.gmatch(send_line.text, SENDER_PATTERN) do
@@ -62,13 +63,13 @@ local function send_steps(us, weight)
 end
 
 -- What the clock of turns is, once the caller has sent what takes so much time: no further than the first of those who wait, but
--- for what newcomers alone, who begin there, would hold up.
-local function clock_after(us)
-  local first = send_line.turn
+-- for what newcomers alone, who begin there, would hold up. Of weights at other slices nothing is known here.
+local function clock_after(us, turn)
+  local first, weights = send_line.turn, d.of_slices and send_line.count + 1 or d.weight
   for _, one in ipairs(send_line) do
     first = math.min(first, one.turn)
   end
-  return math.max(send_line.clock + send_steps(us, d.weight), first)
+  return math.max(send_line.clock, first, math.min(send_line.clock + send_steps(us, weights), turn))
 end
 
 -- Writes it, after the caller sent what takes that time of the rate. Of more than may be in line the one whose turn is last leaves
@@ -84,15 +85,15 @@ local function save_send_line(sid, us, weight, need, again_ms)
   if not send_line.came and send_line.count >= MOST_IN_SEND_LINE then
     text = without_sender(text, send_line.last or sid)
   end
-  local own = string.format(SENDER, sid, send_line.turn + send_steps(us, weight), need,
-    now_ms + math.min(again_ms, MOST_TOLD_MS))
+  local turn = send_line.turn + send_steps(us, weight)
+  local own = string.format(SENDER, sid, turn, need, now_ms + math.min(again_ms, MOST_TOLD_MS))
   local rest, from = without_sender(text, sid)
   local is_last = us > 0 or not from
   text = is_last and rest .. own or string.sub(rest, 1, from - 1) .. own .. string.sub(rest, from)
   local waited = (need > 0 or #send_line > 0) and now_ms or send_line.waited
   if (need > 0 or rest ~= '') and math.abs(now_ms - waited) <= PATIENT_MS then
-    redis.call('HSET', K_DESTINATION, 'send_line', int(clock_after(us)) .. ' ' .. int(waited) .. text)
+    redis.call('HSET', K_DESTINATION, send_line.field, int(clock_after(us, turn)) .. ' ' .. int(waited) .. text)
   elseif send_line.known then
-    redis.call('HDEL', K_DESTINATION, 'send_line')
+    redis.call('HDEL', K_DESTINATION, send_line.field)
   end
 end

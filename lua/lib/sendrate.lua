@@ -5,12 +5,11 @@
 local LOOK_MS = 1000 -- after which a slice is asked again at the latest, if nobody brings it more of the rate
 
 -- What may be sent now of one rate, without what is kept for others. A slice sends what it has in hand.
-local function sendable(kind, kept_us)
+local function sendable(kind, sid, kept_us)
   if not d[kind .. '_rate'] then
     return MOST
   elseif d.of_slices then
-    local h = read_hand(kind)
-    return h.granted - h.spent - h.back
+    return in_hand_of(kind, read_hand(kind), sid)
   end
   return tokens_left(d[kind .. '_rate'], d[kind .. '_burst'], d[kind .. '_tat']) - kept_us * d[kind .. '_rate'] / 1000000
 end
@@ -40,13 +39,16 @@ local function within_send_rate(sid, weight, sizes)
   local set_back = math.max(0, d.send_us - now_us) -- a clock that was set back must not lock the bucket
   d.send_tat, d.send_byte_tat = d.send_tat - set_back, d.send_byte_tat - set_back
   local is_whole = math.max(d.send_rate and d.send_tat or 0, d.send_byte_rate and d.send_byte_tat or 0) <= now_us
-  read_send_line(sid)
-  local kept = kept_before(send_line.turn, is_whole)
-  local count, bytes, tokens, tokens_b = 0, 0, sendable('send', kept), sendable('send_byte', kept)
+  local kept, waiting = 0, 0
+  if not d.of_slices then -- of which the first has it
+    read_send_line(sid, 'send_line')
+    kept, waiting = kept_before(send_line.turn, is_whole), #send_line
+  end
+  local count, bytes, tokens, tokens_b = 0, 0, sendable('send', sid, kept), sendable('send_byte', sid, kept)
   local whole = d.send_byte_rate and not d.of_slices and d.send_byte_burst or math.huge
   for i = 1, #sizes do
     local least = math.min(sizes[i], whole)
-    if tokens < i or tokens_b - bytes < least or (i > 1 and #send_line > 0 and time_of(i, bytes + sizes[i]) > SEND_PART_US) then
+    if tokens < i or tokens_b - bytes < least or (i > 1 and waiting > 0 and time_of(i, bytes + sizes[i]) > SEND_PART_US) then
       break
     end
     count, bytes = i, bytes + sizes[i]
@@ -62,11 +64,9 @@ local function within_send_rate(sid, weight, sizes)
   return count, send_line.again_ms
 end
 
-local function charge_one(kind, tat, amount)
+local function charge_one(kind, sid, tat, amount)
   if d.of_slices and amount > 0 then
-    local h = read_hand(kind)
-    h.spent = h.spent + amount
-    save_hand(kind, h)
+    spend_in_hand(kind, sid, amount)
   elseif not d.of_slices then
     redis.call('HSET', K_DESTINATION, kind .. '_tat', int(owe(tat, amount, d[kind .. '_rate'])))
   end
@@ -75,10 +75,10 @@ end
 local function charge_send_rate(sid, weight, messages, bytes)
   redis.call('HSET', K_DESTINATION, 'send_us', int(now_us))
   if d.send_rate then
-    charge_one('send', d.send_tat, messages)
+    charge_one('send', sid, d.send_tat, messages)
   end
   if d.send_byte_rate then
-    charge_one('send_byte', d.send_byte_tat, bytes)
+    charge_one('send_byte', sid, d.send_byte_tat, bytes)
   end
   if not d.of_slices then
     save_send_line(sid, math.min(time_of(messages, bytes), MOST_OWED_US), weight, send_line.need or 0, send_line.again_ms or 0)

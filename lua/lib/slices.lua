@@ -58,7 +58,7 @@ local function share_slices(settings, kind, is_new)
     settings.of_slices = string.format('%d', math.max(most, tonumber(of) or 1))
     for _, rate in ipairs({ 'send', 'send_byte', 'delivery' }) do
       if settings[rate .. '_rate'] == '' then
-        redis.call('HDEL', K_DESTINATION, rate .. '_lent') -- what passes from now on nobody counts: with the next rate all slices are asked
+        redis.call('HDEL', K_DESTINATION, rate .. '_lent', rate .. '_line', rate .. '_kept') -- what passes from now on nobody counts: with the next rate all slices are asked
       end
     end
   end

@@ -22,6 +22,10 @@ _NUMBERS: Final = f"{_SPREAD}::test_each_change_of_slices_or_values_has_a_number
 _SHARED: Final = "test_p8_shared_rates"
 _TOLD: Final = f"{_SHARED}::test_nothing_is_lent_before_each_slice_has_told_what_it_has"
 _IN_HAND: Final = f"{_SHARED}::test_what_one_slice_has_in_hand_is_not_to_be_had_by_another"
+_OVER: Final = "test_p7_shared_rates"
+_ONE_LINE: Final = f"{_OVER}::test_shares_follow_weights_at_whichever_slices"
+_BEFORE: Final = f"{_OVER}::test_who_waits_goes_before_who_comes_later_to_another_slice"
+_ITS_OWN: Final = f"{_OVER}::test_what_was_lent_for_one_is_not_sent_by_another_for_a_while"
 _IDLE: Final = f"{_SHARED}::test_what_is_idle_in_hand_comes_back_and_what_was_just_lent_stays"
 _ASKED: Final = f"{_SHARED}::test_slices_are_asked_for_what_is_in_hand_only_now_and_then"
 _ABOVE: Final = f"{_SHARED}::test_a_message_above_the_burst_goes_alone_and_is_owed_by_all"
@@ -41,7 +45,6 @@ _PACE: Final = "test_p7_send_rates"
 _BY_WEIGHT: Final = f"{_PACE}::test_shares_of_a_rate_follow_weights"
 _IN_TURN: Final = f"{_PACE}::test_who_waits_for_the_rate_goes_before_who_comes_later"
 _ENDED: Final = f"{_PACE}::test_whoever_leaves_or_is_reclaimed_is_out_of_the_line"
-_AGAIN: Final = f"{_PACE}::test_senders_that_wait_for_each_receipt_get_alike_and_wait_alike"
 _WAITING: Final = f"{_PACED}::test_what_waits_at_all_slices_counts"
 _EMPTY: Final = f"{_PACED}::test_a_period_begins_anew_after_a_time_without_messages"
 _PARTS: Final = f"{_PACED}::test_a_period_begins_anew_where_totals_are_of_other_parts"
@@ -164,7 +167,7 @@ RULES: Final = (
     ("P7", "lib/line", "math.max(turn, d.turns + math.floor(steps / math.max(d.weight, 1)))",
      "d.turns + math.floor(steps / math.max(d.weight, 1))",
      f"{_P7}::test_a_newcomer_is_not_made_up_for_what_others_got_before"),
-    ("P7", "lib/sendline", "not d.of_slices and redis.call('HGET'", "false and redis.call('HGET'", _BY_WEIGHT),
+    ("P7", "lib/sendline", "redis.call('HGET', K_DESTINATION, field) or ''", "''", _BY_WEIGHT),
     ("P7", "lib/sendline", "us * STEPS_OF_US / math.max(weight, 1)", "us * STEPS_OF_US", _BY_WEIGHT),
     ("P7", "lib/sendrate", "bytes * 1000000 / (d.send_byte_rate or math.huge))\nend",
      "messages * 1000000 / (d.send_byte_rate or math.huge))\nend",
@@ -172,7 +175,7 @@ RULES: Final = (
     ("P7", "lib/sendrate", "bytes * 1000000 / (d.send_byte_rate or math.huge))\nend",
      "d.send_rate and 0 or bytes * 1000000 / (d.send_byte_rate or math.huge))\nend",
      f"{_PACE}::test_of_two_rates_the_one_that_takes_longer_counts"),
-    ("P7", "lib/sendline", "send_line.turn + send_steps(us, weight)", "send_line.turn", _AGAIN),
+    ("P7", "lib/sendline", "send_line.turn + send_steps(us, weight)", "send_line.turn", _BY_WEIGHT),
     ("P7", "lib/sendline", "      kept = kept + one.need\n", "", _IN_TURN),
     ("P7", "lib/sendrate", " - kept_us * d[kind .. '_rate'] / 1000000", "", _IN_TURN),
     ("P7", "lib/sendline", "now_ms <= due + PATIENT_MS", "now_ms <= due + REMEMBERED_MS",
@@ -188,7 +191,7 @@ RULES: Final = (
     ("P7", "apply", " and 'send_line' or field)", " and field)", f"{_PACE}::test_the_line_goes_with_the_rate"),
     ("P7", "lib/sendline", "now_ms < due - MOST_TOLD_MS or ", "",
      f"{_PACE}::test_after_a_clock_was_set_back_nobody_waits_longer_than_a_refill"),
-    ("P7", "lib/sendline", "send_line.clock + send_steps(us, d.weight)", "send_line.clock",
+    ("P7", "lib/sendline", "send_line.clock + send_steps(us, weights)", "send_line.clock",
      f"{_PACE}::test_newcomers_do_not_starve_whoever_was_served"),
     ("P7", "lib/sendline", "send_line.count >= MOST_IN_SEND_LINE", "false",
      f"{_PACE}::test_of_many_that_wait_as_many_are_in_line_as_a_call_may_look_at"),
@@ -253,10 +256,10 @@ RULES: Final = (
     ("P8", "rate_lend", "if #unknown > 0 then", "if #unknown > 1 then", _TOLD),
     ("P8", "rate_lend", "left = left - has - ", "left = left - ", _IN_HAND),
     ("P8", "lib/lender", "  spend(kind, math.min(spent, m.granted - m.back) - m.spent)\n", "", _IN_HAND),
-    ("P8", "lib/sendrate", "    h.spent = h.spent + amount\n", "", _IN_HAND),
+    ("P8", "lib/lent_rate", "  h.spent = h.spent + amount\n", "", _IN_HAND),
     ("P7", "rate_take", "h.back, changed = h.granted - h.spent, true", "", _IDLE),
     ("P7", "rate_take", " and math.abs(now_ms - h.at) >= KEPT_MS", "", _IDLE),
-    ("P8", "lib/sendrate", "h.granted - h.spent - h.back", "h.granted - h.spent", _IDLE),
+    ("P8", "lib/lent_rate", "local has = h.granted - h.spent - h.back", "local has = h.granted - h.spent", _IDLE),
     ("P8", "lib/lender", "math.min(back, m.granted - m.spent)", "m.granted - m.spent", _IDLE),
     ("P12", "rate_lend", "and math.abs(now_ms - lender.asked) >= COLLECT_MS", "", _ASKED),
     ("P8", "rate_lend", "math.min(need, burst)\nif need", "need\nif need", _ABOVE),
@@ -270,9 +273,30 @@ RULES: Final = (
      f"{_SHARED}::test_one_that_lost_all_it_knew_of_its_slices_owes_the_burst_too"),
     ("P8", "rate_take", "if home == h.home and", "if", _FIRST),
     ("P8", "rate_take", "h, changed = empty_hand(home), true", "h.home, changed = home, true", _FIRST),
-    ("P7", "rate_lend", "one.served < m.served and", "false and", _TURNS),
+    ("P7", "rate_lend", "one.served < served and", "false and", _TURNS),
     ("P7", "rate_lend", "waits(one, WAITS_MS) and", "one.need > 0 and", _TURNS),
-    ("P8", "lib/slices", "redis.call('HDEL', K_DESTINATION, rate .. '_lent')", "local _", _ANEW),
+    ("P7", "rate_lend", "kind ~= 'delivery' and ARGV[at + 1]", "false", _ONE_LINE),
+    ("P8", "rate_lend", "if sid or k ~= slice then", "if k ~= slice then", _ONE_LINE),
+    ("P7", "lib/sendline", "d.of_slices and send_line.count + 1 or d.weight", "d.weight",
+     f"{_OVER}::test_newcomers_at_other_slices_do_not_starve_whoever_was_served"),
+    ("P7", "lib/sendline", "math.min(send_line.clock + send_steps(us, weights), turn)",
+     "send_line.clock + send_steps(us, weights)", f"{_OVER}::test_a_newcomer_has_its_share_at_once"),
+    ("P7", "lib/lent_line", "left - kept_before(send_line.turn, lender.tat <= now_us) / us", "left", _BEFORE),
+    ("P7", "lib/lent_line", "math.min(again, MOST_DUE_MS))", "again)",
+     f"{_OVER}::test_one_that_does_not_ask_again_is_waited_for_no_longer_than_a_second"),
+    ("P7", "rate_lend", "(k ~= slice or granted < m.granted)", "k ~= slice",
+     f"{_OVER}::test_what_was_lent_and_did_not_come_is_fetched_by_the_next"),
+    ("P7", "rate_lend", "one.served < served and", "sid and false and",
+     f"{_OVER}::test_whoever_names_no_sender_is_not_passed_by_the_line"),
+    ("P7", "lib/lent_rate", "math.max(0, has - (read_kept(kind, sid)))", "has", _ITS_OWN),
+    ("P7", "rate_take", "save_kept(kind, rest, sid, own + amount)", "local _", _ITS_OWN),
+    ("P7", "lib/lent_rate", "elseif math.abs(now_ms - at) < KEPT_MS then", "else", _ITS_OWN),
+    ("P7", "lib/lent_rate", "save_kept(kind, rest, sid, own - amount)", "local _",
+     f"{_OVER}::test_what_was_sent_is_kept_no_longer"),
+    ("P7", "lib/lent_rate", "math.max(1, #rest - MOST_KEPT + 1)", "1",
+     f"{_OVER}::test_it_is_kept_for_so_many_senders_at_the_most"),
+    ("P8", "lib/slices", "redis.call('HDEL', K_DESTINATION, rate .. '_lent', rate .. '_line', rate .. '_kept')",
+     "local _", _ANEW),
     ("P8", "rate_take", "elseif not d[kind .. '_rate'] or not d.of_slices then", "elseif not d.of_slices then", _ANEW),
     ("P8", "rate_lend", "home > lender.home or ", "", _MORE),
     ("P8", "rate_lend", "granted > (m and", "false and (m and", _MORE),

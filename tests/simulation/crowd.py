@@ -37,8 +37,6 @@ EVEN_SPOOLED: Final = 0.9
 """The same where some of it goes to a store, of all together: slices share references out evenly, not by weight."""
 ENOUGH: Final = 50
 """Messages that went by memory, from which on their parts are judged alone: fewer are a few for each."""
-LEAST: Final = 0.2
-"""The part of an even share that each has of a rate, at the least."""
 
 
 def comes(scene: "Scene", seed: int) -> bool:
@@ -85,10 +83,7 @@ class Crowd:
             history.oracle.breaks("P7", f"of senders that all wait, {self.stored} were stored, {why}")
 
     def _uneven(self) -> str:
-        """Return what is wrong with the parts; those that wait for a rate have no line, and no weights."""
-        if isinstance(self._history.oracle, Rates):
-            least = LEAST * sum(self.stored) / SENDERS
-            return f"where {least:.1f} are the least" if min(self.stored) < least else ""
+        """Return what is wrong with the parts."""
         spools = isinstance(self._history.oracle, Stores)
         if spools and sum(self.by_memory) >= ENOUGH and self._evenness(self.by_memory) < EVEN:
             return f"{self.by_memory} of them by memory, by weights {self._weights}"

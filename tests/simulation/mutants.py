@@ -259,7 +259,7 @@ MUTANTS: Final = (
         script=_everywhere("return left > 0 and beside", "return false and beside"),
     ),
     Mutant(
-        "slices at which somebody waits take turns at a rate", "P7", 2, scene="rates of a cluster",
-        script=_in("rate_lend", ("and one.served < m.served and", "and one.served > m.served and")),
+        "senders of all slices that wait for a rate stand in one line", "P7", 52, scene="rates of a cluster",
+        script=_in("rate_lend", ("one.turn < turn or", "one.turn > turn or")),
     ),
 )  # fmt: skip

@@ -32,6 +32,7 @@ from headgate.redis.keys import Address, link_at
 from headgate.redis.replies import Account
 from headgate.redis.store import Store
 from headgate.redis.stores.links import LinkStore
+from headgate.redis.stores.rates import Sender
 from headgate.spans import Tracing
 from headgate_coordinator.links.forwarder import Forwarder
 from headgate_coordinator.links.rules import Forwarding, Phase
@@ -74,16 +75,17 @@ class LinkSide:
             size=call.size,
         )  # fmt: skip
         if read.lacks and not read.entries and self.rates is not None:
-            again_ms = await self.rates.lend(self.address, "delivery", *read.lacks)
+            need, want = read.lacks
+            again_ms = await self.rates.lend(self.address, "delivery", need, want)
             return replace(read, again_ms=max(1, again_ms))
         if self.whole is not None and read.entries:
             return replace(read, entries=await self.whole(self.address, read.entries, call.size))
         return read
 
 
-async def _with_rate(end: LinkSide, sizes: Sequence[int], answer: Committed) -> Committed:
+async def _with_rate(end: LinkSide, sizes: Sequence[int], answer: Committed, sender: Sender) -> Committed:
     """Fetch the rate for what is left of a call, where slices share it; returns the answer with when that may go."""
-    again_ms = await end.rates.fetch(end.address, sizes) if end.rates is not None else None
+    again_ms = await end.rates.fetch(end.address, sizes, sender) if end.rates is not None else None
     return answer if again_ms is None else replace(answer, again_ms=max(1, again_ms))
 
 
@@ -218,7 +220,7 @@ class LinkWorker:
         )  # fmt: skip
         if answer.code == "RATE":
             left = [len(put.body) for put in call.entries if isinstance(put, Put) and put.seq > answer.mark]
-            answer = await _with_rate(target, left, answer)
+            answer = await _with_rate(target, left, answer, Sender(self.there, self.weight))
         if self._tracing is not None:
             self._trace(call, answer.mark, began)
         if spool is not None and written is not None:
@@ -253,7 +255,8 @@ class LinkWorker:
             )  # fmt: skip
             if answer.code != "OK" or answer.mark >= entry.seq:
                 break
-        return await _with_rate(dead, [size], answer) if answer.code == "RATE" else answer
+        sender = Sender(self.there, self.weight)
+        return await _with_rate(dead, [size], answer, sender) if answer.code == "RATE" else answer
 
     async def leave(self) -> None:
         """Give the credit at the target back."""

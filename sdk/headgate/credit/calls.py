@@ -11,7 +11,7 @@ from headgate._util.flag import Flag
 from headgate._util.reconnect import AWAY, until_answered
 from headgate._util.tasks import Running, StepCallbacks, in_background, stop
 from headgate.core.account.calls import Acquire, Call, Create, Credit, Explain, Leave, Publish, Reap
-from headgate.core.account.machine import Account
+from headgate.core.account.machine import PAUSE_MS, Account
 from headgate.core.account.ports import Waiting
 from headgate.core.account.spread_credit import SpreadCredit
 from headgate.core.credit import CreditLine, Lease
@@ -35,8 +35,8 @@ Ensure = Callable[[bool], Any]
 """Makes a destination exist; its argument says whether it was known before and is gone."""
 Refill = Callable[[Callable[[str, int], None], Callable[[], None] | None, Callable[[], Waiting]], None]
 """Begins to fetch what is missing from a destination's pools, if it has any; calls the second once all were asked."""
-Draw = Callable[[Sequence[int]], Coroutine[Any, Any, int] | None]
-"""Returns what fetches the rate for messages of these sizes, and when they may go; None where slices share none."""
+Draw = Callable[[Sequence[int], int], Coroutine[Any, Any, int] | None]
+"""Returns what fetches the rate for a sender's messages of these sizes, by its weight; None where slices share none."""
 
 
 def any_incarnation() -> int:
@@ -231,14 +231,22 @@ class AccountCalls:
         if answer.code == "STALE" and isinstance(credit, SpreadCredit):
             credit.seen = ""
         if answer.code == "OK" and answer.stored < len(bodies) and not self._drawing:
-            drawn = self._draw([len(body) for body in bodies[answer.stored :]])
+            sizes = [len(body) for body in bodies[answer.stored :]]
+            drawn = self._draw(sizes, self.account.weight)
             if drawn is not None:
-                in_background(self._take_lent(drawn), self._drawing, f"headgate rate of {self._address.name}")
+                in_background(self._take_lent(drawn, sizes), self._drawing, f"headgate rate of {self._address.name}")
         return answer
 
-    async def _take_lent(self, drawn: Coroutine[Any, Any, int]) -> None:
-        again_ms = await drawn
-        self.account.waiters.lent(again_ms, self._loop.time())
+    async def _take_lent(self, drawn: Coroutine[Any, Any, int], sizes: list[int]) -> None:
+        """Fetch the rate for what is left of a batch until the first of it may go."""
+        account = self.account
+        while (again_ms := await drawn) and account.outbox.ready:
+            account.waiters.lent(PAUSE_MS, self._loop.time())
+            await asyncio.sleep(min(again_ms, PAUSE_MS) / 1000)
+            if (again := self._draw(sizes, account.weight)) is None:
+                break
+            drawn = again
+        account.waiters.lent(0, self._loop.time())
         self.stir()
 
     async def close(self) -> None:

@@ -26,6 +26,7 @@ from headgate.limiting.limiter import Limiter
 from headgate.redis.call_line import PlaceInLine
 from headgate.redis.keys import Address
 from headgate.redis.stores.notes import NoteStore
+from headgate.redis.stores.rates import Sender
 from headgate.redis.stores.spreads import SpreadStore
 from headgate.session.destination import SessionDestination
 from headgate.session.live_settings import SettingsFollower
@@ -206,7 +207,9 @@ class SessionDestinations:
                 lambda *rest: self.context.pools.refill(
                     presence.address, self.context.registry.pools(presence.address), *rest
                 ),
-                lambda sizes: self.context.rates.draw(presence.address, sizes),
+                lambda sizes, weight: self.context.rates.draw(
+                    presence.address, sizes, Sender(self.context.session, weight)
+                ),
                 waits=self.context.waits,
                 holds_messages=kinds != ("gate",),
                 credit=goes_on(before.credit) if before else line,
@@ -335,7 +338,7 @@ class SessionDestinations:
                     ensure,
                     lambda: None,
                     lambda _tell, _asked, _waiting: None,
-                    lambda _sizes: None,
+                    lambda _sizes, _weight: None,
                     waits=Waits(),
                     holds_messages=False,
                 )

@@ -456,6 +456,10 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "|for i, one in ipairs(send_line) do|for _, one in ipairs(send_line) do"
         "|for _, id in ipairs(send_line.gone) do|for id in pairs(d.left_send_line or {}) do",
     },
+    "at most MOST_KEPT": {
+        "lib/lent_rate": "for id, amount, at in string.gmatch("
+        "redis.call('HGET', K_DESTINATION, kind .. '_kept') or '', KEPT_PATTERN) do",
+    },
     "at most 48 slices": {
         "lib/lender": "for k, e, granted, spent, back, served, seen, need in string.gmatch(text, BORROWER_PATTERN) do"
         "|for k, m in pairs(l.members) do",

@@ -9,6 +9,7 @@ from headgate.core.names import is_slice
 from headgate.namespace.spreads import Place, Spreads
 from headgate.redis.keys import Address
 from headgate.redis.stores.links import LinkStore
+from headgate.redis.stores.rates import Sender
 from headgate.redis.stores.spreads import SpreadStore
 
 
@@ -71,7 +72,8 @@ class Copies:
         if not await self._spreads.is_in_force(place):
             return Committed("STOPPED")
         answer = await self._commit(place.at, place, call, puts=True)
-        if answer.code == "RATE" and (again_ms := await self._rates.fetch(place.at, [size])) is not None:
+        sender = Sender(self._link)
+        if answer.code == "RATE" and (again_ms := await self._rates.fetch(place.at, [size], sender)) is not None:
             return Committed("RATE", again_ms=max(1, again_ms))
         return self._answer_about(answer, entry)
 

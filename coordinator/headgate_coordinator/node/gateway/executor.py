@@ -29,7 +29,7 @@ from headgate_coordinator.node.credit.quotas import Quotas
 from headgate_coordinator.node.gateway.authorizer import Authorizer
 from headgate_coordinator.node.gateway.pinned_calls import PinnedCalls
 from headgate_coordinator.node.gateway.pool_calls import PoolCalls
-from headgate_coordinator.node.gateway.rate_calls import RATE_SCRIPTS, RateCalls
+from headgate_coordinator.node.gateway.rate_calls import RATE_SCRIPTS, RateCalls, sender_of
 from headgate_coordinator.node.gateway.required_grants import MOST_WAITED_MS, SECURED, text_of
 from headgate_coordinator.node.gateway.spooled_batches import SpooledBatches
 from headgate_coordinator.node.gateway.visible import VisibleNamespace, asks_for_policy, hide_holds
@@ -115,7 +115,8 @@ class Executor:
         keys, values = await self._permitted(op, key, argv)
         if op.arguments[0] == "run_id":
             argv[0] = None  # the node's own connection knows which run of Redis answers
-        if not self._authorizer.manages_all and (done := await self._instead(op, keys, values)) is not None:
+        rest = argv[len(values) :]
+        if not self._authorizer.manages_all and (done := await self._instead(op, keys, values, rest)) is not None:
             return done
         if name == "publish":
             return await self._publish(op, keys, values, argv, server or self._server)
@@ -186,7 +187,9 @@ class Executor:
                 raise
             return self._authorizer.call(op, key, argv)
 
-    async def _instead(self, op: Script, keys: Sequence[bytes], values: dict[str, Any]) -> list[Any] | None:
+    async def _instead(
+        self, op: Script, keys: Sequence[bytes], values: dict[str, Any], rest: Sequence[Any]
+    ) -> list[Any] | None:
         """Do what a node does itself for who does not manage the namespace; None where the call goes on as it is."""
         if op.name == "topic" and values["present"] == 1:  # else any number of names that every pattern has to try
             named = Address.of(self._authorizer.namespace, decode_name(text_of(values["name"])))
@@ -210,9 +213,11 @@ class Executor:
         if op.name in RATE_SCRIPTS:
             action = Action.CONSUME if values["kind"] == "delivery" else Action.PRODUCE
             self._authorizer.need(frozenset({action}), address.name, op.name)
-            return await self._rate_calls.make(op, address, keys, values)
-        if values.get("weight", 0) > 1 and not self._authorizer.manages(address.name):
-            await self._check_weight(address, values["weight"])
+            if (sender := sender_of(op, rest)) is not None:
+                self._authorizer.own(sender.id)
+                await self._check_weight(address, sender.weight)
+            return await self._rate_calls.make(op, address, keys, values, sender, rest)
+        await self._check_weight(address, values.get("weight", 0))
         return await self._pinned_calls.make(op, address, values)
 
     async def _at_pool(self, name: str, pool: PoolAddress, values: dict[str, Any]) -> list[Any]:
@@ -223,8 +228,10 @@ class Executor:
         return await self._pool_calls.unshare(pool)
 
     async def _check_weight(self, address: Address, weight: int) -> None:
-        """Let nobody take a larger share than the destination's settings give to all."""
+        """Let nobody who does not manage it take a larger share than the destination's settings give to all."""
         registry = self._parts.registry
+        if weight <= 1 or self._authorizer.manages(address.name):
+            return
         if weight > int(registry.fields(address).get("producer_weight") or 1):
             await registry.refresh(address)
             most = int(registry.fields(address).get("producer_weight") or 1)
