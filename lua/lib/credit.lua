@@ -61,11 +61,15 @@ local function ask(sid, s)
   if d.blocked == 0 and grant(sid, s) then
     return
   end
-  if blocked and s.since == 0 then
+  local joins = blocked and s.since == 0
+  if joins then
     join_line(sid, s)
     note('block', sid, int(s.need - s.granted), int(s.need_m - s.granted_m))
   end
   hand_over(sid, s)
+  if joins and d.kind == 'gate' and d.blocked == 2 and s.since > 0 then
+    tell_companion(sid)
+  end
   if d.blocked > 0 and d.rules ~= '' and now_ms >= d.learning_until then
     shut_when_full()
   end

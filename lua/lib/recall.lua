@@ -37,3 +37,14 @@ local function recall(caller, caller_record)
   wake_all('recall ' .. int(math.min(most_kept(shadow_most('bytes', bytes), caller, caller_record), most)) .. ' '
     .. int(math.min(share(shadow_most('messages', messages), 1), most)) .. ' ' .. int(d.epoch) .. (d.owes and ' owed' or ''))
 end
+
+-- Who waits at a gate alone takes it for the echo of its own call that holders are asked, and its own go on with its permits.
+-- Once another waits, it asks again, and learns so.
+local function tell_companion(sid)
+  local line = redis.call('ZRANGE', K_WAITERS, 0, 1)
+  local other = line[1] == sid and line[2] or line[1]
+  local s = read_session(other)
+  if s and (held(s) > 0 or select(2, held(s)) > 0) then
+    wake(other, 'again')
+  end
+end

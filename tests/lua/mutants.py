@@ -68,6 +68,7 @@ _MESSAGES = "test_sliced_messages"
 _GIVES_ALL = f"{_MESSAGES}::test_a_slice_that_uses_nothing_gives_all_back_where_its_first_needs_more"
 _HEAR_AT_ONCE = f"{_MESSAGES}::test_holders_of_permits_hear_at_once_that_a_slice_owes_more"
 _P7 = "test_p7_fairness"
+_COMPANION = f"{_P7}::test_who_waits_alone_at_a_gate_with_permits_hears_that_another_came"
 _LEAVES_ROOM = f"{_P7}::test_holders_of_permits_leave_room_for_a_waiter_that_needs_more_than_its_share"
 _SLICED_MESSAGES: Final = (
     ("P1", "lib/rules", "(read.messages_pool or '')", "''",
@@ -104,6 +105,12 @@ _SLICED_MESSAGES: Final = (
      f"{_P7}::test_waiters_at_a_gate_that_came_after_a_recall_have_another"),
     ("P6", "lib/credit", "elseif d.kind == 'gate' and d.recall_due", "elseif d.recall_due",
      f"{_P7}::test_waiters_at_a_queue_ask_no_sooner_for_that"),
+    ("P6", "lib/credit", "if joins and d.kind == 'gate'", "if false and d.kind == 'gate'", _COMPANION),
+    ("P6", "lib/credit", "if joins and d.kind == 'gate'", "if d.kind == 'gate'", _COMPANION),
+    ("P6", "lib/credit", "and d.blocked == 2 and s.since > 0", "and d.blocked > 1 and s.since > 0", _COMPANION),
+    ("P6", "lib/recall", "if s and (held(s) > 0 or", "if s and (true or", _COMPANION),
+    ("P6", "lib/recall", "(held(s) > 0 or select(2, held(s)) > 0)", "held(s) > 0",
+     f"{_P7}::test_it_hears_so_where_its_permits_have_no_bytes"),
     ("P7", "slice", "member and is_too_little(pool, slice)", "false", _GIVES_ALL),
     ("P7", "lib/lent", "return is_own(pool) and", "return d.kind == 'gate' and is_own(pool) and", _GIVES_ALL),
     ("P1", "lib/lent", " and used_of(pool) == 0 and first_lacks", " and first_lacks", _GIVES_ALL),
@@ -369,7 +376,7 @@ MUTANTS: Final = tuple(
          f"{_P6}::test_nobody_barges_in_before_those_who_wait"),
         ("P7", "lib/room", "(lacks > 0 and lacks > free and not alone) or", "false or",
          f"{_P6}::test_a_large_message_at_the_head_is_not_starved_by_small_ones"),
-        ("P7", "lib/credit", "if blocked and s.since == 0 then", "if blocked and (leave_line(sid) or true) then",
+        ("P7", "lib/credit", "joins = blocked and s.since == 0", "joins = blocked and (leave_line(sid) or true)",
          f"{_P6}::test_a_place_in_line_is_kept_while_asking_again"),
         ("P7", "lib/credit", "if s.since > 0 and not blocked then", "if false then",
          f"{_P6}::test_who_no_longer_needs_credit_leaves_the_line"),

@@ -223,6 +223,45 @@ async def test_waiters_at_a_gate_that_came_after_a_recall_have_another(place: Pl
     assert (await cid.ask(need=10)).again_ms == 1000, "they know of it"
 
 
+async def test_who_waits_alone_at_a_gate_with_permits_hears_that_another_came(place: Place) -> None:
+    """Mutants: it is not told, or each time; one that holds nothing is told; where it holds calls alone, nobody is."""
+    await place.create("gate", limit=100)
+    ann, bob, cid, dan = (place.producer(name) for name in ("ann", "bob", "cid", "dan"))
+    async with Ear.at(place) as ear:
+
+        async def told() -> list[str]:
+            return [session.rpartition(":")[2] for session, words in await ear.heard() if words == "again"]
+
+        await ann.ask(need=60)
+        await bob.ask(need=40)
+        assert (await ann.ask(need=70)).place == 1
+        assert not await told()
+        assert (await cid.ask(need=30)).place == 2
+        assert await told() == ["ann"]
+        await cid.ask(need=30)
+        await dan.ask(need=10)
+        assert not await told(), "it knows"
+        await ann.ask()
+        await dan.ask()
+        assert (await cid.ask(need=30)).blocked == 1
+        assert (await dan.ask(need=10)).blocked == 2
+        assert not await told(), "it holds nothing"
+
+
+async def test_it_hears_so_where_its_permits_have_no_bytes(place: Place) -> None:
+    """Mutant: bytes alone are looked at."""
+    await place.create("gate", limit=100, messages=2)
+    ann, bob, cid = (place.producer(name) for name in ("ann", "bob", "cid"))
+
+    async def asks(producer: Producer, calls: int) -> int:
+        account = replace(producer.account(), need_m=calls, want_m=calls)
+        return producer.hear(await producer.call(account)).place
+
+    async with Ear.at(place) as ear:
+        assert (await asks(ann, 1), await asks(bob, 1), await asks(ann, 2), await asks(cid, 1)) == (0, 0, 1, 2)
+        assert ("ann", "again") in await ear.heard()
+
+
 async def test_waiters_at_a_queue_ask_no_sooner_for_that(place: Place) -> None:
     """What producers have in hand is used up. Mutant: all who come after a recall ask again in time."""
     await place.full(100)

@@ -49,6 +49,35 @@ async def test_who_is_always_busy_gives_others_their_share(
         assert await field(client, "api", "peak_bytes") <= limit["limit"]
 
 
+async def test_a_session_with_more_callers_than_permits_gives_one_soon_to_another_that_comes(
+    client: headgate.Client, other: headgate.Client
+) -> None:
+    """It waits alone, with all permits. Mutant: it takes it for its own echo, for a second, that holders are asked."""
+    await client.apply("api", kind="gate", limit=8)
+    admitted, meanwhile = 0, []
+
+    async def hold(gate: headgate.Gate) -> None:
+        nonlocal admitted
+        while True:
+            async with gate.admit(timeout=60):
+                admitted += 1
+                await asyncio.sleep(0.005)
+
+    async with client.session() as one, other.session() as two:
+        busy, rare = await one.gate("api"), await two.gate("api")
+        holders = [asyncio.create_task(hold(busy)) for _ in range(16)]
+        for _ in range(7):
+            begins = admitted
+            await wait_until(lambda begins=begins: admitted > begins + 700, timeout=GUARD)  # type: ignore[misc]
+            before = admitted
+            async with rare.admit(timeout=60):
+                meanwhile.append(admitted - before)
+        for holder in holders:
+            holder.cancel()
+        await asyncio.gather(*holders, return_exceptions=True)
+    assert sorted(meanwhile)[3] < 150, meanwhile
+
+
 async def test_those_who_take_small_permits_again_at_once_keep_no_large_one_out(client: headgate.Client) -> None:
     """Three take a quarter of the limit each, which is their share; the fourth needs more than that leaves."""
     await client.apply("api", kind="gate", limit=100)
