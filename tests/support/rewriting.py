@@ -23,13 +23,16 @@ AS_FUNCTIONS: Final = os.environ.get("HEADGATE_CALLS") != "scripts"
 # The text of a library runs as it is loaded, when Valkey has no function of Lua's and no `redis.call`: so each call
 # looks for what there is then.
 _TABLE: Final = """
-local function server() return redis end
-local redis = {}
-function redis.call(...) return server().call(...) end
-function redis.error_reply(...) return server().error_reply(...) end
-function redis.sha1hex(...) return server().sha1hex(...) end
-function redis.register_function(...) return server().register_function(...) end
-redis.raw_call = redis.call
+local redis = (function()
+  local function server() return redis end
+  local own = {}
+  function own.call(...) return server().call(...) end
+  function own.error_reply(...) return server().error_reply(...) end
+  function own.sha1hex(...) return server().sha1hex(...) end
+  function own.register_function(...) return server().register_function(...) end
+  own.raw_call = own.call
+  return own
+end)()
 """.lstrip()
 _TEST_CLOCK: Final = """
 do
@@ -86,9 +89,15 @@ def watched(source: str) -> str:
 
 
 def _before(statements: str, source: str) -> str:
-    """Put statements before those of a script, or of a library, which begins with the names that they use."""
+    """Put statements before those of a script, or of a library, which begins with the names that they use.
+
+    What follows in a library is a function then: some have as many local names as one may have.
+    """
     first = FIRST_LINE if source.startswith(FIRST_LINE) else ""
-    return first + _TABLE + statements + source.removeprefix(first).removeprefix(_TABLE)
+    rest = source.removeprefix(first)
+    if first and not rest.startswith(_TABLE):
+        rest = f"local run = (function()\n{rest}return run\nend)()\n"
+    return first + _TABLE + statements + rest.removeprefix(_TABLE)
 
 
 @functools.cache
