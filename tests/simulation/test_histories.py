@@ -16,6 +16,7 @@ from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.server import Backing
 from tests.simulation.telling import line_of, story_of, told
 from tests.simulation.world import World, of_this_world
+from tests.support import forked
 from tests.support.extent import WHOLE, for_long
 
 SEEDS = {
@@ -88,11 +89,9 @@ def test_promises_hold_in_many_histories(backing: Backing, scene: str, some: ran
 def judge_with_the_default_lease(counts: dict[str, int]) -> None:
     """In a process of its own, for the lease is the same in all of its histories."""
     wanted = [f"{scene}:0-{count - 1}" for scene, count in counts.items()]
-    other = subprocess.run(
-        [sys.executable, "-m", "tests.simulation.telling", *wanted], stdout=subprocess.PIPE, text=True, timeout=3600,
-        check=False, env=os.environ | {"HEADGATE_HISTORY_TTL": str(SessionOptions().ttl)},
-    )  # fmt: skip
-    assert other.returncode == 0, other.stdout
+    lease = os.environ | {"HEADGATE_HISTORY_TTL": str(SessionOptions().ttl)}
+    other = forked.run("tests.simulation.telling", *wanted, environment=lease, timeout=3600)
+    assert other.returncode == 0, other.stdout + other.stderr
     assert other.stdout.count(" 0 red") == len(wanted)
 
 
