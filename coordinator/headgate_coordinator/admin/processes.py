@@ -72,7 +72,7 @@ class Processes:
     """
 
     def __init__(self, client: Client, node: NodeView | None, waits: WaitTimes, siblings: Siblings | None) -> None:
-        self._client, self._node, self._waits, self._siblings = client, node, waits, siblings
+        self._client, self._node, self._waits = client, node, waits
         self._own = Process(client, node, waits) if node is not None else None
         self._reports = {
             counted: CachedValue(functools.partial(siblings.reports, counted=counted)) for counted in (True, False)
