@@ -323,6 +323,8 @@ class Fetching(Generic[T]):
             self._after, self.lost_reply = last, True
         if call.messages:
             self._looked_at, self._beside = now, beside and not call.waits
+        elif call.fetch:
+            self.look_at = 0.0  # it gave something back, of which Redis wakes others: not this one until it asks again
         if call.hints != self._hints:
             self.look_at = 0.0  # something came after the answer was given, and the hint was faster than the answer
         if call.looks != self._looks:

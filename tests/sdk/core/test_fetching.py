@@ -291,6 +291,32 @@ def test_what_gives_something_back_has_a_number_though_it_fetches_nothing(is_rep
         world.machine.fetched(call, world.now, 0, b"", again_ms=0, beside=False, repeated=is_repeated)
 
 
+def test_what_gave_something_back_while_others_had_their_turn_asks_again_once_it_has_its_own() -> None:
+    """Mutant: it waits for a hint, though Redis does not wake it for what comes before it has asked."""
+    takers = Takers()
+    shared = SharedWindow(Window(2), takers)
+    machine, other = Fetching[Item](Share(shared, lambda: None), Lease(TTL), takers, ()), Share(shared, lambda: None)
+    machine.settings_changed = False
+    machine.attached()
+    machine.lease.renewed(0.0)
+    found = machine.next(0.0)
+    assert isinstance(found, Exchange)
+    assert machine.answered(found, 0.0)
+    machine.fetched(found, 0.0, 1, b"1-1", again_ms=0, beside=False, repeated=False)
+    machine.holding.deliver(1, 10)
+    assert machine.next(LINGER) is None, "it is woken for what comes"
+    assert other.ask(0, 0) != (0, 0)
+    machine.outcomes.append(("released", Item(b"1-1"), None))
+    gives_back = machine.next(LINGER)
+    assert isinstance(gives_back, Exchange)
+    assert (gives_back.fetch, gives_back.messages) == (2, 0)
+    assert machine.answered(gives_back, LINGER)
+    machine.fetched(gives_back, LINGER, 0, b"", again_ms=0, beside=False, repeated=False)
+    assert machine.next(LINGER) is None, "the other one is first"
+    other.reserve(1)
+    assert isinstance(machine.next(LINGER), Exchange)
+
+
 def test_it_fetches_nothing_while_it_rests_is_closing_or_nobody_has_room() -> None:
     for change in ("resting", "closing", "no room"):
         world = World(Window(5), {})
