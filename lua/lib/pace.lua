@@ -85,7 +85,6 @@ end
 -- Close a consumer as if it had gone by itself: others get what it held.
 local function detach_slow(cid, c)
   set_window(cid, c, PAUSED)
-  redis.call('ZREM', K_HUNGRY, cid)
   d.orphans = d.orphans + redis.call('ZADD', K_ORPHANS, 'NX', 0, cid)
   note('detach', cid)
 end

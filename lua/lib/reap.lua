@@ -23,7 +23,6 @@ local function drop_session(sid, s)
     if c then
       set_window(cid, c, PAUSED)
       d.orphans = d.orphans + redis.call('ZADD', K_ORPHANS, 'NX', int(now_ms), cid)
-      redis.call('ZREM', K_HUNGRY, cid)
     end
   end
   return bytes, messages

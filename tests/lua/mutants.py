@@ -464,7 +464,7 @@ MUTANTS: Final = tuple(
          f"{_P6}::test_where_very_many_of_a_topic_are_hungry_one_word_is_for_all"),
         ("P6", "lib/consumer", "  if window == PAUSED then", "  if false then",
          f"{_P6}::test_who_is_paused_is_not_woken_in_the_place_of_others"),
-        ("P6", "lib/reap", "      redis.call('ZREM', K_HUNGRY, cid)\n", "",
+        ("P6", "lib/reap", "      set_window(cid, c, PAUSED)\n", "",
          f"{_P6}::test_the_dead_are_not_woken"),
         # P8: rates.
         ("P8", "take", "math.ceil(burst * 1000000 / rate)", "math.ceil(2 * burst * 1000000 / rate)",
