@@ -21,7 +21,7 @@ from headgate.redis.keys import Address, PoolAddress, index_keys, is_session_of,
 from headgate.redis.replies import Account
 from headgate.redis.scripts import script_names
 from headgate.redis.stores.pools import PoolStore, Share
-from headgate.redis.stores.rates import RateStore
+from headgate.redis.stores.rates import RateStore, Sender
 from headgate_coordinator.node.gateway.required_grants import INDEX_SCRIPTS, POOL_SCRIPTS, RIGHTS
 from headgate_coordinator.node.node import Node
 from headgate_coordinator.node.options import NodeOptions
@@ -310,6 +310,22 @@ async def test_slices_are_lent_their_rate_for_who_may_only_produce_and_believed_
                 await producers[0].send(b"x", timeout=0.5)
             with pytest.raises(AccessDenied, match="produce"):
                 await rates.lend(Address.of(address.namespace, "elsewhere"), "send", 0, hand, 1, 1)
+
+
+async def test_nobody_stands_in_the_line_of_a_rate_for_others_or_with_more_weight(node: Node) -> None:
+    """Mutants: any session may be named; its weight is taken as it comes."""
+    async with as_user(node, "boss") as boss, as_user(node, "seller") as seller, seller.session("a") as session:
+        await boss.apply("orders", kind="queue", slices=3, send_rate="1/min", send_burst=4)
+        rates, address = RateStore(seller.store.server), orders(node)
+        hand = await rates.take(address, "send", sender=Sender(session.id))
+        assert (await rates.lend(address, "send", 0, hand, 1, 1, sender=Sender(session.id))).code == "OK"
+        theirs = Sender("boss~00000000")
+        with pytest.raises(AccessDenied, match="is not yours"):
+            await rates.take(address, "send", sender=theirs, lent=1)
+        with pytest.raises(AccessDenied, match="is not yours"):
+            await rates.lend(address, "send", 0, hand, 1, 1, sender=theirs)
+        with pytest.raises(AccessDenied, match="weight"):
+            await rates.lend(address, "send", 0, hand, 1, 1, sender=Sender(session.id, 9))
 
 
 async def test_patterns_match_only_what_the_user_may_consume(node: Node) -> None:
