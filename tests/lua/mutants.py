@@ -755,7 +755,7 @@ MUTANTS: Final = tuple(
         ("P6", "lib/lent", "math.abs(now_ms - slice.drawn)", "now_ms - slice.drawn",
          f"{_SLICES}::test_what_was_drawn_for_the_first_in_line_stays_for_a_second"),
         ("P7", "lib/lent", " or slice_left(d, slice) < used_of(pool) + size then", " then",
-         f"{_SLICES}::test_a_slice_answers_as_the_model_does"),
+         f"{_SLICES}::test_what_was_drawn_and_is_too_little_by_now_does_not_stay"),
         ("P7", "lib/slice", "if math.abs(now_ms - asked) >= OWED_MS then", "if false then",
          f"{_SLICES}::test_a_debt_that_nobody_asks_for_any_more_is_none"),
         ("P7", "lib/slice", "math.max(s.returned, s.owed)", "s.returned",

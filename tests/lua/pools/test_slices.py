@@ -275,6 +275,20 @@ async def test_what_was_drawn_for_the_first_in_line_stays_for_a_second(world: Po
     assert await world.slices() == {"a": 0, "b": 90, "c": 0}
 
 
+async def test_what_was_drawn_and_is_too_little_by_now_does_not_stay(world: PoolWorld) -> None:
+    """The first in line would keep what others can use, and could not go with it."""
+    await world.open()
+    await world.places["a"].change(pools="memory store")
+    await world.producers["a"].ask(need=60)
+    await world.run("a")
+    share = (await world.store.members(world.pool))[0]
+    await world.pools.ask_back(world.pool, share, 0, share.held)
+    assert (await world.slices())["a"] == 60
+    await world.producers["a"].ask(need=90)
+    share = (await world.store.members(world.pool))[0]
+    assert await world.pools.ask_back(world.pool, share, 0, 60) == 60
+
+
 async def test_a_pool_drawn_out_of_order_is_not_kept(world: PoolWorld) -> None:
     """Mutant: whoever waits for one pool keeps the others: a circle."""
     await world.open()
