@@ -1,6 +1,8 @@
 """A client gives a context to all that it opens: the ways to the state, and their owner."""
 
 from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakValueDictionary
 
 from headgate.explain.links import Links
 from headgate.namespace.losses import LossListeners
@@ -41,6 +43,7 @@ class Context:
         waits: the listeners to waits.
         tracing: where a provider of OpenTelemetry is set; else None.
         opened: counts producers, consumers and what else was opened, of the whole client.
+        delivery_lines: in which consumers of the whole client wait for the rate of deliveries, by slice.
     """
 
     store: Store
@@ -54,6 +57,7 @@ class Context:
     waits: Waits = field(default_factory=Waits)
     tracing: Tracing | None = None
     opened: Opened = field(default_factory=Opened)
+    delivery_lines: WeakValueDictionary[bytes, Any] = field(default_factory=WeakValueDictionary)
 
     @property
     def spooling(self) -> Spooling:

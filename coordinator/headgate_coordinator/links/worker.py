@@ -76,8 +76,8 @@ class LinkSide:
         )  # fmt: skip
         if read.lacks and not read.entries and self.rates is not None:
             need, want = read.lacks
-            again_ms = await self.rates.lend(self.address, "delivery", need, want)
-            return replace(read, again_ms=max(1, again_ms))
+            lent = await self.rates.lend(self.address, "delivery", need, want)
+            return replace(read, again_ms=max(1, lent.again_ms))
         if self.whole is not None and read.entries:
             return replace(read, entries=await self.whole(self.address, read.entries, call.size))
         return read

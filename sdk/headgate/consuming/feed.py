@@ -90,7 +90,7 @@ class Feed:
         self._strays = StrayDeliveries(context.store, context.losses, address, terms.encoded_subscription)
         self._task: asyncio.Task[None] | None = None
         self._running: Running = {}
-        self._lent = LentDeliveries(context.rates, address, self.machine, self._sink, self._wake.set, self._running)
+        self._lent = LentDeliveries(context, address, self.machine, self._sink, self._wake.set)
         watch(self)
 
     def __repr__(self) -> str:
@@ -208,7 +208,7 @@ class Feed:
             async with asyncio.timeout(CLOSE_WITHIN):
                 self._wake.set()
                 await self.steps.until(lambda: self.lost_since is not None or not self.machine.outcomes, self._task)
-        await asyncio.gather(*map(stop, (self._task, *self._running)))
+        await asyncio.gather(*map(stop, (self._task, *self._running)), self._lent.close())
         await asyncio.gather(self._recall.close(), self.settlements.close())
         with contextlib.suppress(HeadgateError, TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN):

@@ -6,6 +6,7 @@ that in hand at the slice. Any process may take any of these steps, twice or lat
 
 import contextlib
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -22,6 +23,19 @@ LOOK_MS: Final = 1000
 """Milliseconds until the next attempt where there is nothing to be lent, or nobody to lend it."""
 AT_ONCE: Final = 0.02
 """Seconds of a rate that a sender takes at once while others wait, or one message, as without slices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """An attempt to have a slice lent some of a rate ended so.
+
+    Attributes:
+        again_ms: milliseconds until the next; 0 where the slice has what is needed.
+        in_hand: what it has then.
+    """
+
+    again_ms: int
+    in_hand: int = 0
 
 
 class SharedRates:
@@ -55,7 +69,7 @@ class SharedRates:
         some = _at_once(sizes, self._registry.fields(part))
         for kind in self._kinds(part):  # in one order, so that nobody waits for one with the other in hand
             need, most, want = (1, some, len(sizes)) if kind == "send" else (sizes[0], sum(sizes[:some]), sum(sizes))
-            if again_ms := await self.lend(part, kind, need, want, sender, most):
+            if again_ms := (await self.lend(part, kind, need, want, sender, most)).again_ms:
                 return again_ms
         return 0
 
@@ -65,8 +79,8 @@ class SharedRates:
 
     async def lend(
         self, part: Address, kind: Kind, need: int, want: int, sender: Sender | None = None, at_once: int = 0
-    ) -> int:
-        """Have a slice lent what it needs, and up to what it wants; returns in how many ms, 0 where it has it.
+    ) -> Lent:
+        """Have a slice lent what it needs, and up to what it wants.
 
         For a sender that is ``at_once`` at the most while others wait.
 
@@ -79,14 +93,14 @@ class SharedRates:
             if hand.code != "OK":
                 break
             if hand.own >= need:
-                return 0
+                return Lent(0, hand.left)
             lacks = (need - hand.own, want - hand.own)
             loan = await self._store.lend(
                 part.whole, kind, own, hand, *lacks, sender=sender, part=max(0, at_once - hand.own)
             )
             if loan.code == "OK":
-                await take(home=loan.home, epoch=hand.epoch, granted=loan.granted, lent=loan.lent)
-                return 0
+                hand = await take(home=loan.home, epoch=hand.epoch, granted=loan.granted, lent=loan.lent)
+                return Lent(0, hand.left)
             if loan.code == "OLD":
                 hand = await take(home=loan.home)
             elif loan.code == "ASK":
@@ -100,10 +114,14 @@ class SharedRates:
                     with contextlib.suppress(CoordinatorUnavailable):  # what it has in hand it keeps
                         await self._tell(part, number, kind, loan.home, back=True)
             elif loan.code == "SHORT":
-                return loan.again_ms
+                return Lent(loan.again_ms)
             else:
                 break
-        return LOOK_MS
+        return Lent(LOOK_MS)
+
+    def at_once(self, part: Address, kind: Kind) -> int:
+        """Return how much of a rate is little enough to be taken at once."""
+        return int(float(self._registry.fields(part).get(f"{kind}_rate") or 0) * AT_ONCE)
 
     async def _tell(self, of: Address, number: int, kind: Kind, home: int, *, back: bool = False) -> None:
         """Have another slice say what it has in hand, or give it back, and tell the first one."""

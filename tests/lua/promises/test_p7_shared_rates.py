@@ -254,11 +254,11 @@ async def test_whoever_names_no_sender_is_not_passed_by_the_line(slices: Slices)
     for _ in range(2):
         await slices.fetch(ann)
         await slices.send(ann)
-    assert await slices.rates.lend(bob.producer.place.address, "send", 1, 1) == 100
+    assert (await slices.rates.lend(bob.producer.place.address, "send", 1, 1)).again_ms == 100
     assert await slices.fetch(ann) == 200
     await slices.wait(100)
     assert await slices.fetch(ann) == 100
-    assert await slices.rates.lend(bob.producer.place.address, "send", 1, 1) == 0
+    assert (await slices.rates.lend(bob.producer.place.address, "send", 1, 1)).again_ms == 0
 
 
 async def test_newcomers_at_other_slices_do_not_starve_whoever_was_served(slices: Slices) -> None:

@@ -32,6 +32,11 @@ class Hand:
     back: int = 0
     own: int = 0
 
+    @property
+    def left(self) -> int:
+        """All that is in hand, whoever it is for."""
+        return self.granted - self.spent - self.back
+
 
 @dataclass(frozen=True, slots=True)
 class Loan:
