@@ -9,6 +9,7 @@ from headgate.explain.gate_causes import bucket, hold_off, spread_anew
 from headgate.explain.idle_consumers import ELSEWHERE, NAMED, beside
 from headgate.explain.limiter_words import duration
 from headgate.explain.model import Cause, Reason
+from headgate.explain.rate_causes import rate, until_token
 from headgate.explain.spool_causes import spool
 from headgate.explain.views import Limit, PoolView, Unit, amount, count
 from headgate.figures import plain, rounded
@@ -67,14 +68,16 @@ def _by_hand(facts: DestinationFacts) -> Iterator[Reason]:
 
 def _rules(facts: DestinationFacts) -> Iterator[Reason]:
     if facts.paid:
-        yield from (*_rate(facts), *_channel(facts))
+        yield from (*rate(facts), *_channel(facts))
         return
     enforce = facts.fields.get("enforce", "always")
     if enforce == "off" or (enforce == "with-consumers" and not facts.count("active")):
         why = "enforcement is off" if enforce == "off" else "no consumer is active, so limits are not enforced"
-        yield from (*_rate(facts), *_channel(facts))
+        yield from (*rate(facts), *_channel(facts))
         yield Reason("enforcement-off", why, rule=facts.rule("enforce"))
         return
+    if facts.paced:
+        yield from rate(facts)
     yield from _hysteresis(facts)
     yield from spool(facts)
     by_limit = [reason for reason in _limits(facts) if not facts.stores or reason.limit is not facts.limits[0]]
@@ -84,7 +87,8 @@ def _rules(facts: DestinationFacts) -> Iterator[Reason]:
         yield from (*by_limit, *by_pool)
     else:
         yield from (*by_pool, *by_limit)
-    yield from _rate(facts)
+    if not facts.paced:
+        yield from rate(facts)
 
 
 def _channel(facts: DestinationFacts) -> Iterator[Reason]:
@@ -176,33 +180,6 @@ def _pool_holders(pool: PoolView | None) -> str:
     others = pool.granted - pool.here
     named = ", ".join(f"{name} {held}" for name, held in pool.holders)
     return f";{total} others hold {max(0, others)}{f': {named}' if named else ''}"
-
-
-def _rate(facts: DestinationFacts) -> list[Reason]:
-    """Say how long until the destination's shared rates allow one message, or the bytes needed."""
-    found = []
-    for prefix, tokens, unit in (("send", 1, "messages"), ("send_byte", facts.need, "bytes")):
-        rate = facts.number(f"{prefix}_rate")
-        if not rate:
-            continue
-        seconds = max(0.0, until_token(facts, prefix, rate, tokens))
-        if seconds > 0 or facts.paid:  # others may be before it at the rate
-            reason = Reason(
-                "send-rate",
-                f"its rate of {plain(rate)} {unit}/s is used up; the next is allowed in {rounded(seconds)} s",
-                rule=facts.rule(f"{prefix}_rate"),
-                remedy=f"wait, or raise {prefix}_rate",
-                seconds=seconds,
-            )
-            found.append((seconds, reason))
-    return [reason for _, reason in sorted(found, key=lambda one: -one[0])]
-
-
-def until_token(facts: DestinationFacts, prefix: str, rate: float, amount: float) -> float:
-    """Return in how many seconds a destination's rate allows the need; not above 0 where it does now."""
-    burst = facts.number(f"{prefix}_burst", 1)
-    tokens = burst - max(0.0, facts.number(f"{prefix}_tat") / 1e6 - facts.now_ms / 1e3) * rate
-    return (min(amount, burst) - tokens) / rate
 
 
 def _limits(facts: DestinationFacts) -> Iterator[Reason]:
@@ -362,9 +339,9 @@ def _consumers(facts: DestinationFacts, limit: Limit, need: int) -> tuple[Cause,
         return "at-capacity", f"all consumers are at capacity: {names}"
     if complete and all(one.window == "pull" and not one.messages for one in active):
         return "pull-idle", "its consumers take one message when asked, and none is asked"
-    rate = facts.number("delivery_rate")
-    if rate and (seconds := until_token(facts, "delivery", rate, 1)) > 0:
-        text = f"delivery is limited to {plain(rate)} messages/s; the next is due in {rounded(seconds)} s"
+    pace = facts.number("delivery_rate")
+    if pace and (seconds := until_token(facts, "delivery", pace, 1)) > 0:
+        text = f"delivery is limited to {plain(pace)} messages/s; the next is due in {rounded(seconds)} s"
         return "delivery-rate", text
     if slow := [one for one in active if one.slow]:
         names = ", ".join(f"{one.consumer} {rounded(one.rate or 0)}/s" for one in slow[:NAMED])

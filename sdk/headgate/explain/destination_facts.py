@@ -44,6 +44,7 @@ class DestinationFacts:
         stores: its spool stores, that of durable messages first; of the message in question, where that is known.
         pools: those that it takes slices of; empty also when they were not read.
         paid: whether what waits has its credit, so that only a rate can hold it up.
+        paced: whether those that wait do so in the line of a rate, and nobody for credit.
         size: bytes of what waits, of which it lacks ``need``, where that is known to be above the whole limit; else 0.
     """
 
@@ -66,6 +67,7 @@ class DestinationFacts:
     pools: tuple[PoolView, ...] = ()
     paid: bool = False
     size: int = 0
+    paced: bool = False
 
     def number(self, field: str, default: float = 0) -> float:
         """Return a field as a number."""

@@ -9,8 +9,9 @@ from headgate.errors import AccessDenied, CoordinatorUnavailable, InvalidValue
 from headgate.explain.causes import judge
 from headgate.explain.destination_facts import DestinationFacts, read, stores_of
 from headgate.explain.idle_consumers import ELSEWHERE, beside
+from headgate.explain.levels import read_tried
 from headgate.explain.model import Cause, Explanation, State
-from headgate.explain.shadow_levels import read_tried
+from headgate.explain.rate_causes import waits_for_rate
 from headgate.explain.turns import Turns
 from headgate.explain.views import Holder, count
 from headgate.figures import plain, rounded
@@ -44,6 +45,8 @@ def explain(
         deadlock: that it is known to be part of.
     """
     facts = read(name, snapshot, sessions or {}, session, need, paid=paid, durable=durable)
+    if need is None and waits_for_rate(facts):
+        facts = replace(facts, paced=True)
     causes = judge(facts)
     first, fields, in_hand = causes[0], snapshot.fields, facts.in_hand(session)
     stores = [store for _, store in stores_of(snapshot)]
@@ -74,7 +77,7 @@ def explain(
         store_nonpersistent=stores[1] if len(stores) > 1 else None,
         pools=facts.pools,
         session=session,
-        place=snapshot.place,
+        place=snapshot.place or first.place,
         holds=in_hand[0],
         holds_messages=in_hand[1] if facts.fields.get("limit_messages", "unlimited") != "unlimited" else 0,
         deadlock=deadlock,

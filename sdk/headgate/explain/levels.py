@@ -1,11 +1,12 @@
-"""A limiter's levels are read here as callers see them."""
+"""Levels of limits are read here as callers see them: those of a limiter, and shadow limits of all else."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 from types import MappingProxyType
 from typing import Final, Literal
 
-from headgate.core.limits.limit import SHADOW, UNLIMITED
+from headgate.core.limits.limit import SHADOW, UNLIMITED, Limit, limits_of
 from headgate.redis.stores.limiter_levels import LimiterLevels
 
 _OFF: Final = "hold_off off "
@@ -185,3 +186,30 @@ def counts_of(shadowed: Iterable[str]) -> Iterator[tuple[str, str, int, int]]:
     for entry in shadowed:
         name, rule, times, most, *_ = entry.split(":")
         yield name, rule, int(times), int(most)
+
+
+def read_tried(fields: Mapping[str, str], now_ms: int) -> tuple[ShadowState, ...]:
+    """Return a queue's, topic's, gate's or bucket's shadow limits, each with its level and its count.
+
+    Args:
+        fields: of the destination.
+        now_ms: by Redis' clock.
+    """
+    counts = {name: numbers for name, _, *numbers in counts_of(filter(None, fields.get("shadowed", "").split(";")))}
+    levels = (one.partition("=") for one in fields.get("levels", "").split(";")) if fields.get("shadow") else ()
+    whole_us = {name: int(us) for name, _, us in levels if us}
+    return tuple(
+        ShadowState(_level(limit, fields, whole_us, now_ms), "all", *counts.get(name, (0, 0)))
+        for name, limit in (limits_of(fields["shadow"]) if fields.get("shadow") else {}).items()
+    )
+
+
+def _level(limit: Limit, fields: Mapping[str, str], whole_us: Mapping[str, int], now_ms: int) -> LimitState:
+    if limit.rate is None:
+        held = "leased" if fields["kind"] == "gate" else "pending"
+        taken = int(fields.get(f"{held}_{limit.name}") or 0)
+        return LimitState(limit.name, limit.form, limit.most, limit.most - taken, taken, 0.0)
+    later_us = whole_us.get("S_at", 0)
+    left_us = max(0, whole_us.get(f"S_{limit.name}", 0) - max(now_ms * 1000, later_us))
+    taken = ceil(left_us * limit.rate / 1e6)
+    return LimitState(limit.name, limit.form, limit.most, limit.most - taken, taken, left_us / 1e6)

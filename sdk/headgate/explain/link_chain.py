@@ -9,10 +9,10 @@ from typing import Final
 
 from headgate.core.links.link import ends_of
 from headgate.core.links.trouble import NO_ROOM, PACED, Trouble
-from headgate.explain.causes import until_token
 from headgate.explain.destination_facts import read
 from headgate.explain.link_view import HELD_UP, LINK, LinkAt, LinkEnds, LinkView, Side
 from headgate.explain.model import CONSUMERS_HOLD, Cause, Explanation, Hop, Reason, State
+from headgate.explain.rate_causes import until_token
 from headgate.explain.views import count
 from headgate.figures import rounded
 from headgate.redis.keys import link_of
