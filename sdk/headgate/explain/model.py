@@ -161,8 +161,8 @@ class Explanation:
         store_nonpersistent: the one in its place for messages that are not durable, where it has two.
         pools: those that it takes slices of, and who holds them; read only while somebody waits.
         session: whose view it is, with its ``place`` in line, the bytes of credit it ``holds`` and, where their number
-            has a limit, the messages; empty for nobody's. Where a rate holds it up, the place is in the line of that. At a
-            limiter the place is that of the first admission of the session, or of the key, that was asked about.
+            has a limit, the messages; empty for nobody's. Where a rate holds it up, the place is in the line of that.
+            At a limiter it is that of the first admission of the session, or of the key, that was asked about.
         deadlock: the cycle that the wait is part of; None where none is known, which is not to say that there is none.
         upstream: the links that fill it, as the policy has them.
         downstream: the links that take from it.
