@@ -195,12 +195,11 @@ class PubSubWakeUps:
                 listener(words)
 
     async def _hang_up(self) -> None:
-        pubsub, self._making, self._pubsub = self._making, None, None
-        self._answered_at = None
-        client, self._client = self._client, None
-        with contextlib.suppress(*_BROKEN):
-            async with asyncio.timeout(0.2):
-                if pubsub is not None:
-                    await pubsub.aclose()
-                if client is not None:
-                    await client.aclose()
+        self._pubsub = self._answered_at = None
+        # The client last: it closes what its subscriptions, in the middle of a call, did not in time.
+        for opened in (self._making, self._client):
+            if opened is not None:
+                with contextlib.suppress(*_BROKEN):
+                    async with asyncio.timeout(0.2):
+                        await opened.aclose()
+        self._making = self._client = None  # now: whoever is cancelled on the way leaves them to the next

@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+from typing import Any
 
 import redis.asyncio
 
 import headgate
+from headgate.redis.hints import PubSubWakeUps
 from tests.support.waiting import wait_until
 
 
@@ -39,3 +41,66 @@ async def test_a_connection_that_is_ended_while_others_write_is_made_again_once(
         await wait_until(is_one_with_all)
         await hints.close()
         gc.collect()  # a connection that was left open says so
+
+
+class SlowToClose:
+    """A client to a real server, whose subscriptions do not close while somebody is in the middle of a call there."""
+
+    def __init__(self, url: str) -> None:
+        self._client = redis.asyncio.Redis.from_url(url)
+        self.lock = asyncio.Lock()
+        self.closing = asyncio.Event()
+
+    def pubsub(self) -> Any:
+        pubsub: Any = self._client.pubsub()
+        close = pubsub.aclose
+
+        async def closes() -> None:
+            self.closing.set()
+            async with self.lock:
+                await close()
+
+        pubsub.aclose = closes
+        return pubsub
+
+    async def aclose(self) -> None:
+        await self._client.aclose(close_connection_pool=True)
+
+    @property
+    def open(self) -> int:
+        """Connections that are open."""
+        pool: Any = self._client.connection_pool
+        return sum(one.is_connected for one in (*pool._in_use_connections, *pool._available_connections))
+
+
+async def listening(url: str) -> tuple[PubSubWakeUps, SlowToClose]:
+    """Return hints that are subscribed to a channel, over that client."""
+    client = SlowToClose(url)
+
+    async def dial() -> SlowToClose:
+        return client
+
+    hints = PubSubWakeUps(dial)
+    await hints.subscribe(("hg:t:0",), lambda _: None)
+    await wait_until(lambda: client.open == 1)
+    return hints, client
+
+
+async def test_a_connection_is_closed_although_its_subscriptions_do_not_close_in_time(redis_url: str) -> None:
+    """Mutant: what follows them is given up with them."""
+    hints, client = await listening(redis_url)
+    async with client.lock:
+        await hints.close()
+        assert client.open == 0
+
+
+async def test_hints_that_are_closed_while_they_move_leave_no_connection(redis_url: str) -> None:
+    """Mutant: whoever hangs up forgets first what it is to close."""
+    hints, client = await listening(redis_url)
+    async with client.lock:
+        hints.reconnect()
+        await client.closing.wait()
+        closing = asyncio.create_task(hints.close())
+        await asyncio.sleep(0)
+    await closing
+    assert client.open == 0
