@@ -38,7 +38,7 @@ class RateCalls:
         kind = values["kind"]
         part = Address.of(address.namespace, slice_name(address.whole.name, values["slice"]))
         at_once = int(rest[2]) if sender else 0
-        again_ms = (
-            await self._rates.lend(part, kind, values["need"], values["want"], sender, at_once) if values["need"] else 0
-        )
-        return [b"SHORT" if again_ms else b"OK", 0, 0, again_ms]
+        if not values["need"]:
+            return [b"OK", 0, 0, 0]
+        lent = await self._rates.lend(part, kind, values["need"], values["want"], sender, at_once)
+        return [b"SHORT" if lent.again_ms else b"OK", 0, 0, lent.again_ms]
