@@ -305,7 +305,7 @@ class Oracle:
         for sid, held in sight.leased.items():
             since = max(self.died.get(sid, 1e9), self.heard.get((name, sid), 0.0), self.disturbed)
             lasts = TTL + 1 + (self._set_back if self.loop.now < waits + TTL + 1 + POLL else 0)
-            if held and self.loop.now > max(since + lasts, sight.learns_until + 1):  # it learns from its first call on
+            if held and self.loop.now > since + lasts and self.loop.now >= sight.learns_until:  # from a first call on
                 self.breaks(
                     "P4", f"{sid} died {self.loop.now - self.died[sid]:.2f} s ago and holds {held} bytes at {name}"
                 )

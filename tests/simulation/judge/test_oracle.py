@@ -26,15 +26,16 @@ def call(
     script: str = "acquire",
     superseded: bool = False,
     waits: str = "",
+    learns_ms: int = 0,
 ) -> Call:
     """Return a call after which so many bytes are leased there, and messages of 37 bytes each lie there.
 
-    ``waits``: who is in line there, while values change slices.
+    ``waits``: who is in line there, while values change slices. ``learns_ms``: for how long it learns.
     """
     counted = {
         "kind": "queue", "limit_bytes": limit, "epoch": 1, "slices_pool": "q%.0", "blocked": int(bool(waits)),
         "pending_bytes": 37 * len(stored), "pending_messages": len(stored), "leased_bytes": sum(leased.values()),
-        "spreading": "2" if waits else "",
+        "spreading": "2" if waits else "", "learning_until": learns_ms,
     }  # fmt: skip
     fields = [str(word).encode() for field in counted.items() for word in field]
     sessions = [
@@ -149,6 +150,18 @@ def test_a_lease_is_cut_for_whoever_waits_and_lives(oracle: Oracle, lives: bool)
     oracle.loop.now += 2 * TTL
     oracle.saw(waits)
     assert oracle.broken, "nothing is held for longer than the clock was set back"
+
+
+def test_who_died_holds_what_it_had_until_all_have_claimed(oracle: Oracle) -> None:
+    """Nobody may call after a failover until long after it, and only then all are asked to claim."""
+    oracle.saw(call(HERE, {"dead": 64}))
+    oracle.died["dead"] = oracle.loop.now
+    oracle.loop.now += 3 * TTL
+    oracle.saw(call(HERE, {"dead": 64}, learns_ms=3000))
+    assert not oracle.broken
+    oracle.loop.now += TTL
+    oracle.saw(call(HERE, {"dead": 64}))
+    assert [broken[:2] for broken in oracle.broken] == ["P4"]
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
