@@ -104,9 +104,12 @@ class DeliveryLine:
             return Lent(AGAIN_MS)  # the feeds look again, and hear of it themselves
 
     def _wake(self, in_hand: int) -> None:
-        """Have those fetch for whom there is enough in hand: the first, and as many behind it."""
+        """Have the first fetch, and as many behind it as there is enough for.
+
+        Others may have taken by now what the first was lent.
+        """
         for member, (need, want) in tuple(self._members.items()):
-            if need > in_hand:
+            if need > in_hand and self._fetching:
                 break
             in_hand -= want
             del self._members[member]

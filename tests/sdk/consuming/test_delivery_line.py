@@ -101,6 +101,18 @@ async def test_what_is_in_hand_serves_as_many_as_it_is_enough_for() -> None:
         await line.close(feed)
 
 
+async def test_the_first_fetches_although_others_took_what_was_lent() -> None:
+    """Mutant: it asks again, and again, and hears of nothing."""
+    rates, feeds = Rates(), [Feed(), Feed()]
+    line = line_of(rates)
+    for feed in feeds:
+        line.stand(feed, 1, 1)
+    rates.answer(Lent(0, 0))
+    await until(lambda: lents(feeds) == [1, 0])
+    for feed in feeds:
+        await line.close(feed)
+
+
 async def test_who_was_woken_and_does_not_fetch_keeps_nobody_waiting() -> None:
     """Mutant: the next waits for its answer for ever."""
     rates, feeds = Rates(), [Feed(), Feed()]
