@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 from headgate._util.reconnect import until_answered
 from headgate._util.tasks import stop
 from headgate.context import Context
+from headgate.core.account.waiters import RATE_POLL
 from headgate.core.limits.spread import UNPLACED
 from headgate.credit.calls import Ensure
 from headgate.errors import CoordinatorUnavailable, HeadgateError, MessageFormatError, PolicyError
@@ -26,6 +27,7 @@ from headgate.message import Message, encode, with_headers
 from headgate.namespace.spreads import Place
 from headgate.redis.keys import Address, session_id
 from headgate.redis.replies import Account
+from headgate.redis.stores.rates import Sender
 
 _log = logging.getLogger("headgate")
 POLL: Final = 0.25
@@ -195,8 +197,9 @@ class DeadLetters:
         while True:
             answer = await self._context.store.publish(at, account, seq=1, bodies=[stored], ttl_ms=ttl_ms)
             if answer.code == "OK" and not answer.stored:  # the target's rate
-                again_ms = await self._context.rates.fetch(at, [len(stored)])
-                await asyncio.sleep((answer.again_ms if again_ms is None else again_ms) / 1000)
+                again_ms = await self._context.rates.fetch(at, [len(stored)], Sender(account.session))
+                again_ms = answer.again_ms if again_ms is None else again_ms
+                await asyncio.sleep(min(again_ms / 1000, RATE_POLL))
                 continue
             if answer.code in ("OK", "DUPLICATE"):
                 _log.warning(

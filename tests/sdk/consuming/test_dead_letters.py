@@ -279,3 +279,25 @@ async def test_no_slice_of_a_queue_has_the_queue_as_its_dead_letters(client: hea
     async with client.session("s") as session:
         await dead_at_slices(client, await session.consumer("orders"))
         assert (await client.recount("orders")).counted[:2] == (0, 0)
+
+
+async def test_a_dead_letter_waits_for_the_rate_in_line_with_all_others_also_over_slices(
+    client: headgate.Client,
+) -> None:
+    """P7. Mutant: it names nobody, and so goes before all senders that stand in line."""
+    await client.apply("lost", kind="queue", slices=3, send_rate="1/min", send_burst=1)
+    await client.apply("orders", dead_letter="lost")
+    async with client.session("a") as session:
+        await (await session.producer("lost")).send(b"x", timeout=GUARD)
+        await (await session.producer("orders")).send(b"y", timeout=GUARD)
+        consumer = await session.consumer("orders")
+        message = await consumer.receive(timeout=GUARD)
+        assert message is not None
+        await message.reject("it is broken")
+
+        async def in_line() -> bool:
+            return "; 1 sender in its line: dead~" in (await client.explain("lost")).reason
+
+        await wait_until(in_line, timeout=GUARD)
+        await client.apply("lost", send_rate="default", send_burst="default")
+        await consumer.flush(timeout=GUARD)
