@@ -1,5 +1,6 @@
 """Says how connections are made: redis-py's keyword arguments for a Redis and for a Sentinel, as a URL names them."""
 
+import asyncio
 import functools
 import socket
 import ssl
@@ -10,7 +11,7 @@ from typing import Any, Final
 import hiredis
 from redis import DriverInfo
 from redis.asyncio import Redis
-from redis.asyncio.connection import SSLConnection
+from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import DataError
@@ -127,8 +128,19 @@ class SecureConnection(SSLConnection):
         return super()._connection_arguments()
 
 
-def secured(client: Redis) -> Redis:
-    """Have a client of redis-py's, where it speaks TLS, make secure connections of ours."""
+class FileConnection(UnixDomainSocketConnection):
+    """A connection over a socket file shakes hands when it is open, as over TCP; redis-py's does before that too."""
+
+    async def _connect(self) -> None:
+        async with asyncio.timeout(self.socket_connect_timeout):
+            self._reader, self._writer = await asyncio.open_unix_connection(path=self.path)
+
+
+_OURS: Final[Mapping[Any, Any]] = {SSLConnection: SecureConnection, UnixDomainSocketConnection: FileConnection}
+
+
+def with_ours(client: Redis) -> Redis:
+    """Have a client of redis-py's make connections of ours, where it speaks TLS or goes over a socket file."""
     pool = client.connection_pool
-    pool.connection_class = SecureConnection if pool.connection_class is SSLConnection else pool.connection_class
+    pool.connection_class = _OURS.get(pool.connection_class, pool.connection_class)
     return client

@@ -16,7 +16,7 @@ from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from headgate._util.tasks import stop
 from headgate._util.url_parts import shown_hosts
 from headgate.errors import AccessDenied
-from headgate.redis.connection_options import CONNECT_TIMEOUT, SecureConnection, connection_options, secured
+from headgate.redis.connection_options import CONNECT_TIMEOUT, SecureConnection, connection_options, with_ours
 from headgate.redis.url import RedisUrl
 
 Place = tuple[str, int]
@@ -50,7 +50,7 @@ class SentinelMaster:
         self._moved = moved
         self._sentinels = [sentinel([host], sentinel_kwargs=options) for host in url.hosts]
         for one in self._sentinels:
-            secured(one.sentinels[0])
+            with_ours(one.sentinels[0])
         self._place: Place | None = None
         self._epoch = -1
         self._tasks: list[asyncio.Task[None]] = []
@@ -148,7 +148,7 @@ class SentinelMaster:
         """Look the moment that a Sentinel publishes a switch; begin anew whenever the connection breaks."""
         pause = _FIRST_PAUSE
         while True:
-            client = secured(Redis(host=host[0], port=host[1], **(self._options | {"socket_timeout": None})))
+            client = with_ours(Redis(host=host[0], port=host[1], **(self._options | {"socket_timeout": None})))
             try:
                 pubsub = client.pubsub()
                 async with asyncio.timeout(_ANSWER_WITHIN):

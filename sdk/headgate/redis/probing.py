@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 import redis.exceptions as rx
-from redis.asyncio.connection import Connection, UnixDomainSocketConnection
+from redis.asyncio.connection import Connection
 
 from headgate.errors import CoordinatorUnavailable, InvalidValue
-from headgate.redis.connection_options import SecureConnection, connection_options, sentinel_options
+from headgate.redis.connection_options import FileConnection, SecureConnection, connection_options, sentinel_options
 from headgate.redis.url import FORMS, RedisUrl, parse_url
 
 ANSWER_WITHIN: Final = 3.0
@@ -119,7 +119,7 @@ class Probe:
         tls = options.pop("ssl", url.tls)
         connection: Any
         if place is None:
-            connection = UnixDomainSocketConnection(path=url.path, db=url.db, **options)
+            connection = FileConnection(path=url.path, db=url.db, **options)
         else:
             kind = SecureConnection if tls else Connection
             connection = kind(host=place[0], port=place[1], db=0 if sentinel else url.db, **options)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import redis.exceptions as rx
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
-from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainSocketConnection
+from redis.asyncio.connection import AbstractConnection, Connection
 
 from headgate._util.forks import FORKED, watch
 from headgate._util.tasks import stop
@@ -24,10 +24,11 @@ from headgate.redis.call_line import CALL_TIMEOUT, LINE_TIMEOUT
 from headgate.redis.connection import Dial, ServerConnections, TooFewReplicasError
 from headgate.redis.connection_options import (
     CONNECT_TIMEOUT,
+    FileConnection,
     SecureConnection,
     connection_options,
-    secured,
     sentinel_options,
+    with_ours,
 )  # fmt: skip
 from headgate.redis.failover import SentinelMaster, open_map, read_map
 from headgate.redis.handover import Handovers
@@ -250,7 +251,7 @@ class Server:
         """Return a client for one connection that only listens, where that key is; the caller closes it."""
         options = self._options | {"retry": ONE_TRY} | others
         if self.url.kind == "unix":
-            return Redis(unix_socket_path=self.url.path, **options)
+            return with_ours(Redis(unix_socket_path=self.url.path, **options))
         if self._masters_of is not None:
             host, port = await self._masters_of.find()
         elif self._cluster:
@@ -260,7 +261,7 @@ class Server:
             host, port = node.host, int(node.port)
         else:
             host, port = self.url.hosts[0]
-        return secured(Redis(host=host, port=port, ssl=self.url.tls, **options))
+        return with_ours(Redis(host=host, port=port, ssl=self.url.tls, **options))
 
     def wake_ups(self) -> PubSubWakeUps:
         """Return a way to hear hints; the caller closes it."""
@@ -285,7 +286,7 @@ class Server:
 
     async def _dial_only(self) -> AbstractConnection:
         if self.url.kind == "unix":
-            return UnixDomainSocketConnection(path=self.url.path, db=self.url.db, **self._options)
+            return FileConnection(path=self.url.path, db=self.url.db, **self._options)
         host, port = await self._masters_of.find() if self._masters_of is not None else self.url.hosts[0]
         return await self._dialer(host, port)()
 

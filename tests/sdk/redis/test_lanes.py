@@ -14,6 +14,7 @@ from headgate.redis.server import Server
 from headgate.redis.url import parse_url
 
 pytestmark = pytest.mark.one_server
+on_connect_check_health = AbstractConnection.on_connect_check_health
 
 
 @pytest.fixture
@@ -38,6 +39,17 @@ async def test_a_socket_file_takes_a_whole_batch_at_once(lane: ServerConnections
     if sock.family != socket.AF_UNIX:
         pytest.skip("the server here is reached over TCP")
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) > 256 * 1100
+
+
+async def test_a_connection_shakes_hands_once(lane: ServerConnections) -> None:
+    """Mutant: over a socket file, redis-py does as it connects, and once more afterwards."""
+    await lane.drop()
+    with mock.patch.object(AbstractConnection, "on_connect_check_health", autospec=True) as greets:
+        greets.side_effect = on_connect_check_health
+        for again in range(2):
+            async with lane._connection() as connection:
+                assert greets.call_count == again + 1
+            await connection.disconnect()
 
 
 async def test_commands_are_packed_in_c(lane: ServerConnections) -> None:
