@@ -67,9 +67,11 @@ class Client(Administration):
         try:
             await backend.open()
         except BaseException:
-            await backend.close()
-            if self._embedded:
-                self._embedded.stop()
+            try:
+                await backend.close()
+            finally:
+                if self._embedded:
+                    self._embedded.stop()
             raise
         watch(self)
         self._backend = backend
@@ -89,7 +91,13 @@ class Client(Administration):
 
     async def _find(self) -> BackendUrl:
         if self._place is None:
-            self._embedded = await asyncio.to_thread(EmbeddedRedis.start)
+            starting = asyncio.get_running_loop().run_in_executor(None, EmbeddedRedis.start)
+            try:
+                await asyncio.wait([starting])
+            except asyncio.CancelledError:  # its thread goes on
+                starting.add_done_callback(_not_wanted)
+                raise
+            self._embedded = starting.result()
             self._place = place_of(self._embedded.url)
         return self._place
 
@@ -261,6 +269,11 @@ class Client(Administration):
             await self._backend.close()
         if self._embedded:
             await asyncio.to_thread(self._embedded.stop)
+
+
+def _not_wanted(starting: asyncio.Future[EmbeddedRedis]) -> None:
+    if starting.exception() is None:
+        starting.result().stop()
 
 
 @explains("url")
