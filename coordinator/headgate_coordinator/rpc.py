@@ -79,6 +79,7 @@ class RpcServer:
         self._shared = shared
         self._strangers = strangers or UnauthenticatedConnections()
         self._server: grpc.aio.Server | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -105,15 +106,16 @@ class RpcServer:
                 port = server.add_secure_port(place, grpc.ssl_server_credentials([(key, chain)]))
         except (RuntimeError, OSError) as error:
             raise InvalidValue(f"the gRPC port cannot be had at {place}: {error}") from None
-        await server.start()
-        self._server = server
+        self._server, self._starting = server, asyncio.create_task(server.start())
+        await asyncio.shield(self._starting)  # broken off, it could not be stopped
         self.port = int(port)
         self._watch = asyncio.create_task(self._strangers.watch(self.port), name="headgate strangers at the gRPC port")
 
     async def close(self) -> None:
         """Stop listening; requests that are being answered have :data:`GRACE` seconds."""
         await stop(self._watch)
-        if self._server is not None:
+        if self._server is not None and self._starting is not None:
+            await asyncio.wait([self._starting])
             await self._server.stop(GRACE)
 
 

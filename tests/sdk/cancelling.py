@@ -1,10 +1,15 @@
 """Work is cancelled at each point where it waits, for tests of what it leaves behind."""
 
 import asyncio
+import gc
 import types
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import wait_until
+
+SOCKETS = Path("/proc/self/fd")
 Work = Callable[[], Coroutine[Any, Any, object]]
 
 
@@ -54,3 +59,17 @@ async def cancelled_everywhere(work: Work) -> AsyncIterator[str]:
 
 async def _whole(cut: _Cut, work: Work) -> None:
     await cut.run(work())
+
+
+async def leaves_nothing(work: Work) -> None:
+    """See that the work, wherever it is cancelled, leaves no connection and no task."""
+    sockets, tasks = _sockets(), asyncio.all_tasks()
+    async for where in cancelled_everywhere(work):
+        await wait_until(lambda: asyncio.all_tasks() <= tasks, description=f"no task is left, {where}")
+        await wait_until(lambda: _sockets() <= sockets, description=f"no connection is left, {where}")
+    gc.collect()  # what was left to the collector says so
+
+
+def _sockets() -> set[str]:
+    there = {one.name: one.readlink() for one in SOCKETS.iterdir() if one.is_symlink()}
+    return {name for name, what in there.items() if str(what).startswith("socket:")}

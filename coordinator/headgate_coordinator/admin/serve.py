@@ -84,9 +84,11 @@ class AdminServer:
         self._server = _Quiet(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listening]), name="headgate admin http")
         listens = asyncio.create_task(self._server.listens.wait())
-        await asyncio.wait((listens, self._task), return_when=asyncio.FIRST_COMPLETED)
-        if self._task.done():
+        try:
+            await asyncio.wait((listens, self._task), return_when=asyncio.FIRST_COMPLETED)
+        finally:
             listens.cancel()
+        if self._task.done():
             await self._task
         listening.listen(BACKLOG)  # the loop took its part of a turn for the length of the system's queue
         return int(listening.getsockname()[1])

@@ -6,6 +6,7 @@ import functools
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headgate._util.tasks import stop
@@ -69,6 +70,26 @@ class RpcOptions:
     shared: bool = False
 
 
+class _Parts(contextlib.AsyncExitStack):
+    """Parts are closed in turn to the end, whoever is cancelled meanwhile; nobody goes on before: not to the client."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        closing = asyncio.create_task(super().__aexit__(kind, error, trace), name="headgate closes a node")
+        cancelled: asyncio.CancelledError | None = None
+        while not closing.done():
+            try:
+                await asyncio.wait([closing])
+            except asyncio.CancelledError as now:
+                cancelled = now
+        try:
+            return closing.result()
+        finally:
+            if cancelled is not None:
+                raise cancelled
+
+
 @contextlib.asynccontextmanager
 async def service(
     client: Client, options: NodeOptions, users: Callable[[Client], Users], admin: AdminOptions | None,
@@ -89,11 +110,11 @@ async def service(
         InvalidValue: admin HTTP or the gRPC port cannot listen where it should, or not without a token.
         OSError: the AMQP port cannot be had.
     """
-    async with contextlib.AsyncExitStack() as stack:
+    async with _Parts() as stack:
         client.parts.registry.spooling.spools.check_url = options.reach.check_store
         known = users(client)
+        stack.push_async_callback(known.close)  # here and below: before it starts, which may be broken off
         await known.start()
-        stack.push_async_callback(known.close)
         node = Node(client, options, known)
         await node.start()
         stack.push_async_callback(node.close)
@@ -113,8 +134,8 @@ async def service(
                 siblings=siblings,
             )
             server = AdminServer(app, token=admin.token, host=admin.host, port=admin.port, shared=admin.shared)
-            port = await server.start()
             stack.push_async_callback(server.close)
+            port = await server.start()
             node.admin = f"http://{place(admin.host, port)}"
         registry = NodeRegistry(client)
         node.another = functools.partial(another, node, registry)
@@ -137,16 +158,16 @@ async def service(
         stack.push_async_callback(_leave, tasks, registry, node.id)
         detector = Detector(client, node.id, ttl=options.ttl)
         node.deadlocks = detector.facts
-        await detector.start()
         stack.push_async_callback(detector.close)
+        await detector.start()
         if options.forwarding:
             supervisor = Supervisor(client, node.id, ttl=options.ttl, reach=options.reach)
             node.bridges = supervisor.facts
-            await supervisor.start()
             stack.push_async_callback(supervisor.close)
+            await supervisor.start()
             over_sites = PoolSupervisor(client, node.id, supervisor.sites, ttl=options.ttl)
-            await over_sites.start()
             stack.push_async_callback(over_sites.close)
+            await over_sites.start()
         yield node
 
 

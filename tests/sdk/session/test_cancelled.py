@@ -1,32 +1,15 @@
 """Whoever is cancelled, wherever it waits, leaves no connection, no task and no server."""
 
-import asyncio
 import functools
-import gc
-from pathlib import Path
 
 import pytest
 
 import headgate
 from headgate.redis.embedded import EmbeddedRedis
-from tests.sdk.cancelling import Work, cancelled_everywhere
+from tests.sdk.cancelling import SOCKETS, cancelled_everywhere, leaves_nothing
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.one_server, pytest.mark.timeout(120)]
-SOCKETS = Path("/proc/self/fd")
-
-
-def _sockets() -> set[str]:
-    there = {one.name: one.readlink() for one in SOCKETS.iterdir() if one.is_symlink()}
-    return {name for name, what in there.items() if str(what).startswith("socket:")}
-
-
-async def _leaves_nothing(work: Work) -> None:
-    sockets, tasks = _sockets(), asyncio.all_tasks()
-    async for where in cancelled_everywhere(work):
-        await wait_until(lambda: asyncio.all_tasks() <= tasks, description=f"no task is left, {where}")
-        await wait_until(lambda: _sockets() <= sockets, description=f"no connection is left, {where}")
-    gc.collect()  # what was left to the collector says so
 
 
 @pytest.mark.skipif(not SOCKETS.is_dir(), reason="no list of what this process has open")
@@ -43,7 +26,7 @@ async def test_a_client_in_the_middle_of_its_work(redis_url: str, cleanup_namesp
                 if message is not None:
                     await message.accept()
 
-    await _leaves_nothing(work)
+    await leaves_nothing(work)
 
 
 async def test_a_client_that_starts_its_own_redis(monkeypatch: pytest.MonkeyPatch) -> None:
