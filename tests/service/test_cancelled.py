@@ -5,8 +5,11 @@ import asyncio
 import pytest
 
 import headgate
+from headgate.core.links.link import Site
+from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
+from headgate_coordinator.security.policy_reach import PolicyReach
 from headgate_coordinator.service.service import AdminOptions, RpcOptions, service
 from tests.envoy.conftest import HERE
 from tests.sdk.cancelling import SOCKETS, leaves_nothing
@@ -81,3 +84,19 @@ async def test_a_node_that_is_cancelled_again_and_again(redis_url: str, cleanup_
 
 def _names() -> set[str]:
     return {task.get_name() for task in asyncio.all_tasks() if not task.done()}
+
+
+async def test_a_client_of_another_site(
+    redis_url: str, cleanup_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutants: one that is cancelled as the site is asked its name stays open; so does one that was to be closed."""
+    monkeypatch.setenv("HEADGATE_SITE_PARIS", redis_url)
+
+    async def work() -> None:
+        sites = Sites(cleanup_namespace, PolicyReach())
+        try:
+            await sites.client(Site("paris", "env:HEADGATE_SITE_PARIS"))
+        finally:
+            await sites.close()
+
+    await leaves_nothing(work)

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Iterable
 
 import headgate
+from headgate._util.tasks import carried_through
 from headgate.client import Client
 from headgate.core.links.link import Site
-from headgate.errors import AccessDenied, HeadgateError, PolicyError
+from headgate.errors import AccessDenied, PolicyError
 from headgate_coordinator.security.policy_reach import PolicyReach
 
 
@@ -40,7 +41,7 @@ class Sites:
                     called = (await client.policy()).site
                 except AccessDenied:  # to one who has but a part of a pool there it is not shown
                     called = ""
-                except HeadgateError:
+                except BaseException:
                     await client.close()
                     raise
                 if called not in ("", site.name):
@@ -49,6 +50,7 @@ class Sites:
                 self._clients[site] = client
             return self._clients[site]
 
+    @carried_through
     async def keep(self, sites: Iterable[Site]) -> None:
         """Close the clients of all sites but these."""
         wanted = set(sites)
