@@ -6,6 +6,8 @@ import pytest
 
 import headgate
 from headgate.core.links.link import Site
+from headgate.redis.probing import Probe
+from headgate.redis.url import parse_url
 from headgate_coordinator.links.sites import Sites
 from headgate_coordinator.node.options import NodeOptions
 from headgate_coordinator.security import Users
@@ -98,5 +100,19 @@ async def test_a_client_of_another_site(
             await sites.client(Site("paris", "env:HEADGATE_SITE_PARIS"))
         finally:
             await sites.close()
+
+    await leaves_nothing(work)
+
+
+async def test_a_probe(redis_url: str) -> None:
+    """Mutant: one that is cancelled as it is let in keeps its connection."""
+    url = parse_url(redis_url)
+
+    async def work() -> None:
+        probe = await Probe.open(url, None if url.kind == "unix" else url.hosts[0])
+        try:
+            await probe.ask("PING")
+        finally:
+            await probe.close()
 
     await leaves_nothing(work)

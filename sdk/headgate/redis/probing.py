@@ -127,9 +127,11 @@ class Probe:
             async with asyncio.timeout(ANSWER_WITHIN):
                 await connection.connect()
                 await _let_in(connection)
-        except _FAILED as error:
+        except BaseException as error:
             await connection.disconnect(nowait=True)
-            raise ConnectRefused(error) from None
+            if isinstance(error, _FAILED):
+                raise ConnectRefused(error) from None
+            raise
         return cls(connection)
 
     async def ask(self, *words: Any) -> Any:
