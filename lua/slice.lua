@@ -72,16 +72,14 @@ end
 if target > 0 then
   reap() -- perhaps nobody calls here any more, and what others wait for is of the dead, or over
 end
-local before, known, owed = totals_of(slice), slice.epoch, slice.owed
+local before, known, owed, lent = totals_of(slice), slice.epoch, slice.owed, slice.granted
 heed_full(pool, tonumber(ARGV[at + 1] or 0), pool_epoch > slice.pool)
 slice.pool = math.max(slice.pool, pool_epoch)
 if epoch > 0 then
   if (debt == 'above' or debt == 'ticket') and granted >= slice.granted and is_own(pool) then -- else it is an earlier answer
     note_overdrawn(pool, slice, target)
   end
-  if granted > slice.granted then
-    slice.drawn = now_ms
-  end
+  slice.drawn = granted > slice.granted and now_ms or slice.drawn
   if granted > slice.granted or debt == 'void' then
     slice.owed = slice.above -- a pool grants to the first in line only, so there is nobody left to whom it could be owed
   end
@@ -121,6 +119,7 @@ end
 if d.rules ~= '' then
   judge_rules(d)
 end
+tell_what_was_lent(pool, slice.granted - lent)
 hand_over()
 d.owes = idle or slice.owed > slice.returned
 local _, leased = used_of(pool)

@@ -1,4 +1,5 @@
 --- @include "lib/lent"
+--- @include "lib/wake"
 -- What a slice heard of its pool being full, where that resumes at a level. The numbers only grow, but for a pool that may have lost
 -- state; while one is odd the slice serves nobody.
 local function full_field(pool)
@@ -32,4 +33,11 @@ local function report_to(pool, size, answer)
   local waits = s and (size == 0 and lacks_of(pool, s) > 0 and 'here' or 'yes') or 'no' -- 'here': it would not fit beside what is here
   answer[12], answer[13], answer[14] = int(all - leased), int(d[field]), waits
   return answer
+end
+
+-- For messages that a slice was lent which spools, references have room: whoever waits for that hears it.
+local function tell_what_was_lent(pool, more)
+  if more > 0 and pool == d.messages_pool and d.store then
+    wake_all('references')
+  end
 end

@@ -38,14 +38,22 @@ local function first_lacks(pool)
   return used_of(pool) + lacks <= limit and lacks or 0
 end
 
--- Who draws pools in the order of their names and is let finish can wait for nobody who waits for it.
+-- Pools are drawn in the order of their names, but messages first where a store takes what finds no bytes: each reference counts as one.
+local function is_drawn_before(name, pool)
+  if d.store and (name == d.messages_pool or pool == d.messages_pool) then
+    return name == d.messages_pool
+  end
+  return name < pool
+end
+
+-- Who draws pools in one order and is let finish can wait for nobody who waits for it.
 local function held_for_first(pool, slice)
   local size = first_lacks(pool)
   if math.abs(now_ms - slice.drawn) >= HELD_MS or slice_left(d, slice) < used_of(pool) + size then
     return 0
   end
   for _, name in ipairs(d.pools or {}) do
-    if name < pool and slice_left(d, read_slice(name, d)) < used_of(name) + first_lacks(name) then
+    if is_drawn_before(name, pool) and slice_left(d, read_slice(name, d)) < used_of(name) + first_lacks(name) then
       return 0
     end
   end

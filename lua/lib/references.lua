@@ -11,11 +11,17 @@ local function read_references()
   return tonumber(read[1] or 0), math.floor(limit / (read[3] or 1))
 end
 
--- For how many references there is room, about, at a destination that is not loaded.
+-- For how many more messages there is room: each reference counts as one, and a slice has what it was lent. What is held in hand is for
+-- the one who asks, also where it was granted before a limit bound, or was lowered, up to that.
+local function messages_left(read, held_m)
+  local all = read.pending_messages + read.leased_messages - held_m
+  local covered = math.min(read.limit_messages, read.pool_messages) - read.pending_messages
+  return math.max(0, math.min(read.limit_messages, read.slice_messages) - all, math.min(held_m, covered))
+end
+
+-- For how many references there is room, about.
 local MOST_OF_ONE = 64 -- bytes, more than a reference takes
-local function reference_room()
+local function reference_room(read, held_m)
   local taken, limit = read_references()
-  local read = redis.call('HMGET', K_DESTINATION, 'limit_messages', 'pending_messages', 'leased_messages')
-  local messages = limit_of(read[1]) - tonumber(read[2] or 0) - tonumber(read[3] or 0)
-  return math.floor(math.min(MOST_COUNTED, math.max(0, (limit - taken) / MOST_OF_ONE), math.max(0, messages)))
+  return math.floor(math.min(MOST_COUNTED, math.max(0, (limit - taken) / MOST_OF_ONE), messages_left(read, held_m)))
 end

@@ -42,7 +42,7 @@ end
 -- bytes of these. They are all after `at`, or where `puts` says.
 local function references_that_fit(at, count, held_m, puts)
   local taken, limit = read_references()
-  local fits, bytes = math.min(count, math.max(0, d.limit_messages - d.pending_messages - d.leased_messages + held_m)), 0
+  local fits, bytes = math.min(count, messages_left(d, held_m)), 0
   if count > held_m and now_ms < d.learning_until then
     return 0, 0 -- what others hold of messages may be forgotten
   end

@@ -21,7 +21,7 @@ from tests.simulation.judge.lease import TTL
 from tests.simulation.judge.levels import LEVEL, Levels
 from tests.simulation.judge.oracle import Oracle
 from tests.simulation.judge.rates import RATE, Rates
-from tests.simulation.judge.stores import STORE, Stores
+from tests.simulation.judge.stores import MOST_MESSAGES, STORE, Stores
 from tests.simulation.judge.tickets import Tickets
 from tests.simulation.loop import Process, Stuck
 from tests.simulation.nodes import NODE_FAULTS, Nodes, doors
@@ -72,6 +72,8 @@ class History:
         if self.scene.servers == "cluster":
             self.slices[QUEUE] = {"slices": 3, "order_by": ORDER_BY if seed % 2 else None}
             self.slices[QUEUE] |= RULES.get(self.scene.rule, {})
+            if self.scene.rule == "store" and seed % 3 == 0 and not comes(self.scene, seed):
+                self.slices[QUEUE]["limit_messages"] = MOST_MESSAGES
         self.letters = Letters(self.world) if self.scene.servers == "sites" else None
         self.destinations = DESTINATIONS | (BRIDGED if self.nodes else {})
         if self.letters:

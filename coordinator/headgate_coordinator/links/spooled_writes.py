@@ -125,7 +125,7 @@ class SpooledWrites:
             SpoolUnavailable: the storage does not answer.
             CoordinatorUnavailable: Redis does not.
         """
-        if self._crowded and not await self._spooling.spools.calls.room(self._address):
+        if self._crowded and not await self._spooling.spools.calls.room(self._address, self._link):
             self._spooling.sweeper.watch(self._address)
             raise NoRoomError(NO_REFERENCES)
         try:

@@ -13,11 +13,13 @@ REFERENCE_BYTES: Final = 64
 
 def spool(facts: DestinationFacts) -> Iterator[Reason]:
     """Say what becomes of payloads for which memory has no room."""
-    memory, references = facts.limits[0], facts.references
+    (memory, messages), references = facts.limits, facts.references
     if not (facts.is_lent_short or (memory.free is not None and memory.free < facts.need)):
         return
     for store in sorted(facts.stores, key=lambda store: store.free is None or store.free >= facts.need):
-        yield _spools_to(store, references, facts.need)
+        reason = _spools_to(store, references, facts.need)
+        if reason.cause != "spooling" or messages.free is None or messages.free > 0:  # each reference counts as one
+            yield reason
 
 
 def _spools_to(store: StoreView, references: Limit, need: int) -> Reason:

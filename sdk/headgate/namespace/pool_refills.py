@@ -110,8 +110,8 @@ class Refills:
                 while loop.time() < self._until[address.key] and self._is_wanted(address, names):
                     if begun := len(self._asking.get(address.key, ())):
                         asked.clear()  # who does not wait goes by this round, so it leaves nobody out
-                    # In the order of names, each only when those before it suffice: nobody waits in a circle.
-                    for name in sorted(names.split()):
+                    # In one order, each only when those before it suffice: nobody waits in a circle.
+                    for name in names.split():
                         if not await self._step(address, name, tell, asked):
                             break
                     else:

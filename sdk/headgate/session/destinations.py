@@ -312,8 +312,9 @@ class SessionDestinations:
             return NodeWriter(account.address.shown, account.outbox, account.stir) if there else None
         spools, sweeper = self.context.spooling.spools, self.context.spooling.sweeper
         return Writer(
-            spools, sweeper, self.quota, account.address, account.outbox, account.stir, account.seek, account.steps
-        )
+            spools, sweeper, self.quota, account.address, account.outbox, account.stir, account.seek, account.steps,
+            account.session,
+        )  # fmt: skip
 
     async def quota(self, spool: Spool) -> SpoolQuota:
         """Return the session's room at a store, opened if it is not."""

@@ -63,6 +63,7 @@ class Writer(OverflowWriter):
         wake: tells the account that something is ready for it.
         seek: has the account look for room in memory, as nothing is ready for it.
         steps: called when the account's line may have changed.
+        session: that sends.
     """
 
     def __init__(
@@ -75,13 +76,14 @@ class Writer(OverflowWriter):
         wake: Callable[[], None],
         seek: Callable[[], None],
         steps: StepCallbacks,
+        session: str = "-",
     ) -> None:
         super().__init__(outbox)
         self.prepared: WrittenSegment | None = None
         self._spools = spools
         self._sweeper = sweeper
         self._quota_at = quota
-        self._address = address
+        self._address, self._session = address, session
         self._wake, self._seek = wake, seek
         self._steps = steps
         self._writes: StoreAccess = self._ways[0]
@@ -146,7 +148,7 @@ class Writer(OverflowWriter):
 
     async def _write(self) -> None:
         way = self._writes = self._way
-        if way.crowded and not await self._spools.calls.room(self._address):
+        if way.crowded and not await self._spools.calls.room(self._address, self._session):
             way.crowd(self._loop.time())
             return
         spool = await self._spools.get(way.store)

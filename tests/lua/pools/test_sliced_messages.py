@@ -133,6 +133,22 @@ async def test_bytes_that_wait_for_messages_go_back_and_not_the_reverse(place: P
     assert given.returned == 1, "it has nothing of disk"
 
 
+async def test_where_a_store_is_named_messages_come_first(place: Place) -> None:
+    """It takes what finds no bytes, and each reference is a message. Mutant: who waits for bytes keeps none."""
+    await place.create(limit=1000, messages=5, slices="4", when_full="spool", store="disk")
+    await place.producer("bob").ask(need=60)
+    store, name = PoolStore(place.server), place.address.name
+    epoch = (await store.slice(place.address, f"{name}%.m")).epoch
+
+    async def kept(of: str, amount: int) -> int:
+        share = Share(name, epoch, amount, 0)
+        await store.slice(place.address, f"{name}%.{of}", share=share, pool_epoch=epoch)
+        return amount - (await store.slice(place.address, f"{name}%.{of}", share=share, target=amount)).returned
+
+    assert await kept("0", 60) == 0, "it has no message yet"
+    assert await kept("m", 1) == 1, "it comes first, and what it has is for the first in line"
+
+
 async def test_holders_are_told_how_many_messages_are_owed(place: Place) -> None:
     await place.create(limit="unlimited", messages=50, slices="4")
     await lend(place, 1000, of="0")

@@ -12,9 +12,11 @@ import pytest
 from headgate.core.segment import pack
 from headgate.redis.keys import PARTS, Address
 from headgate.redis.replies import Account, Credit
+from headgate.redis.stores.pools import PoolStore, Share
 from headgate.redis.stores.spools import SpoolStore
 from headgate.spool.stores import folder
 from tests.lua.place import TTL_MS, Consumer, Place, Producer
+from tests.lua.promises.hearing import Ear
 from tests.lua.route import Route
 from tests.support.waiting import wait_until
 
@@ -207,6 +209,53 @@ async def test_references_are_limited_in_messages_too(place: Place) -> None:
     assert (await refer(ann, "s1", 9, 9, 9, 9)).code == "FULL"
     await referred(ann, "s1", 9, 9, 9)
     assert (await refer(ann, "s2", 9)).code == "FULL"
+    assert (await place.recount()).equal
+
+
+async def test_what_is_in_hand_is_for_references_up_to_a_limit_that_was_set_since(place: Place) -> None:
+    """Each has some, and nothing more of it is granted. Mutants: it is for none; for more than the limit."""
+    await place.create(limit=1000)
+    ann, bob = place.producer("ann"), place.producer("bob")
+    for one in (ann, bob):
+        await one.ask(window=100)
+    assert min(ann.granted_m, bob.granted_m) > 3
+    await place.change(limit_messages="3")
+    refused = await refer(ann, "s1", 9, 9, 9, 9)
+    assert (refused.code, refused.granted_m) == ("FULL", 3)
+    await referred(ann, "s1", 9, 9)
+    await referred(bob, "s2", 9)
+    assert (await refer(bob, "s3", 9)).code == (await refer(ann, "s3", 9)).code == "FULL"
+    assert (await place.recount()).equal
+
+
+async def test_a_slice_has_references_for_the_messages_that_it_was_lent(place: Place) -> None:
+    """Mutants: it has all that the limit says; nobody hears that it was lent more, or hears that of bytes."""
+    await place.create(limit=1000, messages=9, slices="4", when_full="spool", store=STORE)
+    calls, pools, ann = SpoolStore(place.server), PoolStore(place.server), place.producer("ann")
+
+    async def lend(of: str, amount: int) -> list[tuple[str, str]]:
+        pool = f"{place.address.name}%.{of}"
+        epoch = (await pools.slice(place.address, pool)).epoch
+        async with Ear.at(place) as ear:
+            share = Share(place.address.name, epoch, amount, 0)
+            await pools.slice(place.address, pool, share=share, pool_epoch=epoch)
+            return [heard for heard in await ear.heard() if heard[1] == "references"]
+
+    assert (await refer(ann, "s1", 9)).code == "FULL"
+    assert await calls.room(place.address) == 0
+    assert await lend("0", 10) == []
+    assert await lend("m", 2) == [("", "references")]
+    assert await lend("m", 2) == []
+    assert await calls.room(place.address) == 2
+    refused = await refer(ann, "s1", 9, 9, 9)
+    assert (refused.code, refused.granted_m) == ("FULL", 2)
+    await referred(ann, "s1", 9, 9)
+    assert (await refer(ann, "s2", 9)).code == "FULL"
+    assert await lend("m", 3) != []
+    assert (await ann.ask(need=5)).place == 0, "it holds what is left"
+    assert (await calls.room(place.address), await calls.room(place.address, ann.session)) == (0, 1)
+    await place.change(when_full="block")
+    assert await lend("m", 4) == []
     assert (await place.recount()).equal
 
 

@@ -206,18 +206,51 @@ async def test_who_dies_at_a_step_of_spooling_at_a_slice_leaves_what_has_receipt
     assert came >= set(confirmed)
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [({"kind": "topic"}, "topic"), ({"limit_messages": 5}, "limit_messages")],
-    ids=["topic", "messages"],
-)
-async def test_what_each_slice_would_keep_alone_of_a_store_is_refused(
-    client: headgate.Client, tmp_path: Path, settings: dict[str, Any], named: str
+async def test_messages_of_all_slices_are_within_their_limit_wherever_their_payloads_are(
+    client: headgate.Client, other: headgate.Client, tmp_path: Path
 ) -> None:
-    with pytest.raises(PolicyError, match=f"store beside slices .*{named}"):
-        await spooling(client, tmp_path, slices=SLICES, **settings)
-    await spooling(client, tmp_path, **settings)
-    with pytest.raises(PolicyError, match=f"store beside slices .*{named}"):
+    """Each reference is a message.
+
+    Mutants: a slice has all that the limit says; it is lent none while it lacks bytes; `explain` says that it spools.
+    """
+    most = 50
+    await spooling(client, tmp_path, slices=SLICES, limit_messages=most)
+    async with client.session("a") as a, client.session("b") as b, other.session("c") as c:
+        producers = [await session.producer("orders") for session in (a, b, c)]
+        sending = [
+            asyncio.ensure_future(producer.send(body(n), headers={"from": str(at)}, timeout=600))
+            for at, producer in enumerate(producers)
+            for n in range(EACH)
+        ]
+        await wait_until(lambda: sum(one.done() for one in sending) == most, timeout=GUARD)
+        fields = (await client.explain("orders")).fields
+        assert (int(fields["pending_messages"]), int(fields["reference_bytes"]) > 0) == (most, True)
+        assert "limit of 50 messages is reached" in str(await client.explain("orders")).partition("\n")[0]
+        assert {sender: len(came) for sender, came in (await take(client)).items()} == dict.fromkeys(ALL, EACH)
+        await asyncio.gather(*sending)
+        pool = await client.parts.pools.store.fields(PoolAddress.of(client.namespace, "orders#m"))
+        assert int(pool["peak_bytes"]) <= most
+    await swept(tmp_path)
+
+
+async def test_what_never_fits_in_memory_is_lent_a_message_at_its_slice(
+    client: headgate.Client, tmp_path: Path
+) -> None:
+    """Mutants: it asks for nothing, so nothing is lent; who looks for room takes what it holds itself for another's."""
+    await spooling(client, tmp_path, slices=SLICES, memory=PAYLOAD // 2, limit_messages=5)
+    async with client.session("a") as session, asyncio.timeout(GUARD):
+        producer = await session.producer("orders")
+        await asyncio.gather(*(producer.send(body(n), timeout=GUARD) for n in range(5)))
+        with pytest.raises(headgate.CreditTimeout):
+            await producer.send(body(5), timeout=0.5)
+    assert int((await client.explain("orders")).fields["pending_messages"]) == 5
+
+
+async def test_what_each_slice_would_keep_alone_of_a_store_is_refused(client: headgate.Client, tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="store beside slices of a topic"):
+        await spooling(client, tmp_path, slices=SLICES, kind="topic")
+    await spooling(client, tmp_path, kind="topic")
+    with pytest.raises(PolicyError, match="store beside slices of a topic"):
         await client.apply("orders", slices=SLICES)
 
 

@@ -428,8 +428,8 @@ async def test_nothing_is_written_while_there_is_no_room_for_references(
     looks: list[int] = []
     room = SpoolStore.room
 
-    async def looked(self: SpoolStore, address: Address) -> int:
-        looks.append(await room(self, address))
+    async def looked(self: SpoolStore, address: Address, session: str) -> int:
+        looks.append(await room(self, address, session))
         return looks[-1]
 
     monkeypatch.setattr(SpoolStore, "room", looked)

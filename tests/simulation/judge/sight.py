@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import inf
 from typing import Final, NamedTuple
 
 from headgate.redis.replies import record
@@ -83,6 +84,10 @@ class Sight:
     """Whether it is a part of a destination, which has the limit together with the others."""
     full: int = 0
     """Of a slice, what it heard of its pool being full: an odd number while it is."""
+    messages: int = 0
+    """Pending and leased, where a queue that spools has a limit in these too."""
+    most_messages: float = inf
+    """That limit."""
     learns_until: float = 0.0
     """Until when holders could claim what they had, on the loop's clock."""
 

@@ -442,13 +442,12 @@ class Account:
         line, waiters, last, self._weighs = self.credit, self.waiters, self.last, weight
         head = self._asked_for = self.outbox.head() if self.outbox.waiting else None
         # Not in line: what memory never has room for, and what a store takes at once, unless pools are to lend room:
-        # they do so to whoever stands in line, while the store takes what comes meanwhile.
+        # they do so to whoever stands in line. The store takes what comes meanwhile: each reference is a message.
         lines_up = head is not None and head.size < waiters.beyond_memory
         if waiters.writer and waiters.writer.store and not self._destination.pooled:
             lines_up = lines_up and not (waiters.spools and not waiters.writer.waits)
-        need, need_m = line.granted, line.granted_m
-        if head and lines_up:
-            need, need_m = line.spent + head.size, line.spent_m + 1
+        need = line.spent + head.size if head and lines_up else line.granted
+        need_m = line.spent_m + 1 if head and (lines_up or self._destination.pooled) else line.granted_m
         if weight == 0 or ((last.blocked or self.recalled) and not head):
             # It is of no use here, or of more use to those who wait elsewhere: nothing new.
             want, want_m = line.granted, line.granted_m
@@ -598,6 +597,7 @@ class Account:
             outbox.unspend()
             if writer is not None:
                 writer.refuse(batch.segment, answer.granted_m, answer.no_store)
+            self._effects.refill(None)  # it may lack messages of its pools, and whoever is first may not ask now
             self._ask_at = 0.0
             return
         self.exceeded = True

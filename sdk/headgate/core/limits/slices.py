@@ -84,12 +84,19 @@ POOLS: Final = ("pools", "slices_pool", "messages_pool")
 
 
 def pools_of(fields: Mapping[str, str]) -> str:
-    """Return the encoded names of all pools that a destination is in, with blanks between.
+    """Return the encoded names of all pools of a destination, in the order to draw them, with blanks between.
+
+    That is by name, so that nobody waits in a circle. Where a store takes what finds no bytes, the pool of messages is
+    the first: it has no other members than the slices of one destination, and a reference counts as a message.
 
     >>> pools_of({"pools": "memory", "slices_pool": "orders%.0"})
     'memory orders%.0'
+    >>> pools_of({"slices_pool": "a%.0", "messages_pool": "a%.m", "store": "disk", "when_full": "spool"})
+    'a%.m a%.0'
     """
-    return " ".join(fields[name] for name in POOLS if fields.get(name))
+    names = sorted({name for field in POOLS for name in fields.get(field, "").split()})
+    first = fields.get("messages_pool") if fields.get("store") and fields.get("when_full") == "spool" else None
+    return " ".join(sorted(names, key=lambda name: name != first))
 
 
 def with_pools_of_slices(name: str, fields: Mapping[str, str]) -> Mapping[str, str]:
@@ -125,8 +132,8 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
                 f"{setting} beside slices goes with {limit}: a pool of them counts each; set {limit}, or leave it out",
                 settings=(setting, limit, "slices"),
             )
-    if fields.get("store") and {"store", "slices", "limit_messages", "kind"} & set(given):
-        _check_store(kind, fields)
+    if fields.get("store") and {"store", "slices", "kind"} & set(given):
+        _check_store(kind)
     for field, (setting, idle, instead) in _ALONE.items():
         if fields.get(field, "") not in idle and {field, "slices"} & set(given):
             raise PolicyError(
@@ -137,8 +144,8 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
         _check_turns(fields.get("fair_by", ""), fields.get("order_by", ""))
 
 
-def _check_store(kind: str, fields: Mapping[str, str]) -> None:
-    """See that slices with a store are of a queue that is limited in bytes alone.
+def _check_store(kind: str) -> None:
+    """See that slices with a store are of a queue.
 
     Raises:
         PolicyError: they are not.
@@ -147,12 +154,6 @@ def _check_store(kind: str, fields: Mapping[str, str]) -> None:
         raise PolicyError(
             "store beside slices of a topic: each slice would keep copies for itself; use a queue, or one slice",
             settings=("store", "slices"),
-        )
-    if fields.get("limit_messages", "unlimited") != "unlimited":
-        raise PolicyError(
-            "store beside slices and limit_messages: a slice is lent no messages while it lacks bytes; "
-            "set a limit in bytes alone, and limit_references",
-            settings=("store", "slices", "limit_messages"),
         )
 
 

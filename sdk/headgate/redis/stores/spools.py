@@ -42,12 +42,12 @@ class SpoolStore:
 
     async def spent(self, address: Address, *, after: int = 0, most: int = MOST) -> tuple[int, int, list[str]]:
         """Return segments of a destination without messages, where to go on (0: nowhere), and how many it has."""
-        reply = await call(self.server, "spent", address.keys("-"), after=after, most=most)
+        reply = await call(self.server, "spent", address.keys("-"), after=after, most=most, session="-")
         return int(reply[1]), int(reply[2]), [segment.decode() for segment in reply[3]]
 
-    async def room(self, address: Address) -> int:
-        """Return for how many references to segments a destination has room, about."""
-        return int((await call(self.server, "spent", address.keys("-"), after=0, most=1))[4])
+    async def room(self, address: Address, session: str = "-") -> int:
+        """Return for how many references of a session a destination has room, about; what it holds is for these."""
+        return int((await call(self.server, "spent", address.keys("-"), after=0, most=1, session=session))[4])
 
     async def unspool(self, address: Address, segments: Sequence[str]) -> None:
         """Forget segments of a destination that were deleted from their store."""
