@@ -60,6 +60,7 @@ class Refills:
         self._namespace, self._wake_ups, self._step, self._places = namespace, wake_ups, step, places
         self._tasks: set[asyncio.Task[None]] = set()
         self._until: dict[str, float] = {}  # of the destinations that are being refilled
+        self._names: dict[str, str] = {}  # of their pools, in the order in which they are drawn
         self._asking: dict[str, list[Callable[[], None]]] = {}  # who hears that the pools of one were all asked
         self._accounts: dict[str, set[Callable[[], Waiting]]] = {}  # those that asked for one
         self._news: dict[str, asyncio.Event] = {}  # member that is being refilled -> whether a step may be worth while
@@ -70,20 +71,22 @@ class Refills:
         self, address: Address, names: str, tell: Tell, asked: Callable[[], None] | None,
         waiting: Callable[[], Waiting] = first,
     ) -> bool:  # fmt: skip
-        """Refill a destination, or go on with that; returns whether it begins."""
+        """Refill a destination, or go on with that; returns whether it begins, or with other pools."""
         if asked is not None:
             self._asking.setdefault(address.key, []).append(asked)
         if not names:
             self._tell_asked(address.key)
             return False
-        running = address.key in self._until
+        before = self._names.get(address.key)
+        if before is None or set(before.split()) <= set(names.split()):  # a node is asked for one of them at a time
+            self._names[address.key] = names
         self._prolong(address.key)
         self._accounts.setdefault(address.key, set()).add(waiting)
-        if running:
+        if before is not None:
             self._stir(encode_name(address.name))
-            return False
-        self._do(self._refill(address, names, tell), f"headgate pools of {address.name}")
-        return True
+        else:
+            self._do(self._refill(address, tell), f"headgate pools of {address.name}")
+        return before != self._names[address.key]
 
     def goes_on(self, key: str) -> None:
         """Go on with a refill, if there is one: whoever needs all that there is waits for longer."""
@@ -98,20 +101,20 @@ class Refills:
     def _prolong(self, key: str) -> None:
         self._until[key] = asyncio.get_running_loop().time() + PATIENCE
 
-    async def _refill(self, address: Address, names: str, tell: Tell) -> None:
+    async def _refill(self, address: Address, tell: Tell) -> None:
         loop, member = asyncio.get_running_loop(), encode_name(address.name)
         gap, asked, news = _FIRST_PAUSE, set[str](), asyncio.Event()
         self._news[member] = news
         try:
             with contextlib.suppress(HeadgateError):  # whoever is still blocked starts the next refill
-                if self._is_short(names):
+                if self._is_short(self._names[address.key]):
                     news.set()
                     await self._rest(address, -math.inf, _OTHERS_LOOK)
-                while loop.time() < self._until[address.key] and self._is_wanted(address, names):
+                while loop.time() < self._until[address.key] and self._is_wanted(address):
                     if begun := len(self._asking.get(address.key, ())):
                         asked.clear()  # who does not wait goes by this round, so it leaves nobody out
                     # In one order, each only when those before it suffice: nobody waits in a circle.
-                    for name in names.split():
+                    for name in self._names[address.key].split():
                         if not await self._step(address, name, tell, asked):
                             break
                     else:
@@ -128,7 +131,7 @@ class Refills:
                         await asyncio.sleep(stepped + gap - loop.time())
                         news.clear()
         finally:
-            del self._until[address.key], self._news[member], self._accounts[address.key]
+            del self._until[address.key], self._names[address.key], self._news[member], self._accounts[address.key]
             self._tell_asked(address.key)
 
     async def _rest(self, address: Address, stepped: float, most: float) -> None:
@@ -154,9 +157,9 @@ class Refills:
             return "first"
         return "others" if "others" in known else "nobody"
 
-    def _is_wanted(self, address: Address, names: str) -> bool:
+    def _is_wanted(self, address: Address) -> bool:
         """Return whether somebody waits there, or it stands in line for nobody."""
-        member = encode_name(address.name)
+        member, names = encode_name(address.name), self._names[address.key]
         return self._waiting(address) != "nobody" or any((member, name) in self._places for name in names.split())
 
     def _is_short(self, names: str) -> bool:

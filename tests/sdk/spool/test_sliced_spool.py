@@ -233,6 +233,24 @@ async def test_messages_of_all_slices_are_within_their_limit_wherever_their_payl
     await swept(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("before", "late"), [({"limit_messages": 5}, "b"), ({}, "a")], ids=["more messages", "a limit in messages"]
+)  # fmt: skip
+async def test_who_waits_for_memory_spools_once_a_store_is_named(
+    client: headgate.Client, tmp_path: Path, before: dict[str, Any], late: str
+) -> None:
+    """Mutants: `Refills.begin` leaves a refill the order of its pools; what is in hand is not for references."""
+    await spooling(client, tmp_path, memory=6 * PAYLOAD, slices=SLICES, when_full="block", store="default", **before)
+    async with client.session("a") as a, client.session("b") as b, asyncio.timeout(GUARD):
+        producers = {session.name: await session.producer("orders") for session in (a, b)}
+        senders = ["a"] * 5 + [late] * 15
+        sending = [asyncio.ensure_future(producers[one].send(body(n), timeout=GUARD)) for n, one in enumerate(senders)]
+        await wait_until(lambda: sum(one.done() for one in sending) == 5, timeout=GUARD)
+        await asyncio.sleep(0.5)  # the slice of the second asks its pools by now
+        await client.apply("orders", when_full="spool", store="disk", limit_messages=30)
+        await asyncio.wait_for(asyncio.gather(*sending), 3)
+
+
 async def test_what_never_fits_in_memory_is_lent_a_message_at_its_slice(
     client: headgate.Client, tmp_path: Path
 ) -> None:
