@@ -197,9 +197,11 @@ class PubSubWakeUps:
     async def _hang_up(self) -> None:
         self._pubsub = self._answered_at = None
         # The client last: it closes what its subscriptions, in the middle of a call, did not in time.
-        for opened in (self._making, self._client):
+        client = self._client
+        for opened in (self._making, client):
             if opened is not None:
                 with contextlib.suppress(*_BROKEN):
                     async with asyncio.timeout(0.2):
                         await opened.aclose()
-        self._making = self._client = None  # now: whoever is cancelled on the way leaves them to the next
+        if self._client is client:  # only now: whoever is cancelled on the way leaves them to the next
+            self._making = self._client = None

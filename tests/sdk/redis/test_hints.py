@@ -7,6 +7,7 @@ from typing import Any
 import redis.asyncio
 
 import headgate
+from headgate._util.tasks import stop
 from headgate.redis.hints import PubSubWakeUps
 from tests.support.waiting import wait_until
 
@@ -103,4 +104,25 @@ async def test_hints_that_are_closed_while_they_move_leave_no_connection(redis_u
         closing = asyncio.create_task(hints.close())
         await asyncio.sleep(0)
     await closing
+    assert client.open == 0
+
+
+async def test_hanging_up_forgets_no_connection_that_was_made_meanwhile(redis_url: str) -> None:
+    """A task that listens may not end when it is told to. Mutant: whatever is open by then is forgotten."""
+    hints, client = await listening(redis_url)
+    other = SlowToClose(redis_url)
+
+    async def dial() -> SlowToClose:
+        return other
+
+    await stop(hints._task)
+    async with client.lock:
+        hanging_up = asyncio.create_task(hints._hang_up())
+        await client.closing.wait()
+        hints._dial = dial
+        await hints._connect()
+    await hanging_up
+    assert other.open == 1
+    await hints.close()
+    assert other.open == 0
     assert client.open == 0
