@@ -23,22 +23,24 @@ class RateLine:
 
     Attributes:
         needs: seconds of the rate that each needs, by session or link.
+        of_both: whether they are of the two rates together, and do not say what each takes of which.
     """
 
     needs: Mapping[str, float]
+    of_both: bool = False
 
     @classmethod
     def of(cls, fields: Mapping[str, str], prefix: str, now_ms: int) -> Self:
         """Return the line of the rate ``send`` or ``send_byte``; both have one together, where there are no slices."""
-        text = fields.get(f"{prefix}_line" if is_sliced(fields) else "send_line", "")
+        own = is_sliced(fields)
+        text = fields.get(f"{prefix}_line" if own else "send_line", "")
         senders = sorted(_SENDER.findall(text), key=lambda one: int(one[1]))
-        return cls(
-            {
-                session: int(need) / 1e6
-                for session, _, need, due in senders
-                if int(need) and now_ms <= int(due) + PATIENT_MS
-            }
-        )
+        needs = {
+            session: int(need) / 1e6
+            for session, _, need, due in senders
+            if int(need) and now_ms <= int(due) + PATIENT_MS
+        }
+        return cls(needs, not own and bool(fields.get("send_rate") and fields.get("send_byte_rate")))
 
     def place(self, session: str) -> int:
         """Return the place of a session, from 1; 0 where it is not in the line."""
@@ -57,7 +59,7 @@ def rate(facts: DestinationFacts) -> list[Reason]:
         if not most:
             continue
         line = RateLine.of(facts.fields, prefix, facts.now_ms)
-        seconds = max(0.0, until_token(facts, prefix, most, tokens))
+        seconds, own = _times(facts, line, prefix, most, tokens)
         if seconds > 0 or facts.paid or line.needs:  # others may be before it at the rate
             reason = Reason(
                 "send-rate",
@@ -65,11 +67,30 @@ def rate(facts: DestinationFacts) -> list[Reason]:
                 f"{_who(line, facts.session)}",
                 rule=facts.rule(f"{prefix}_rate"),
                 remedy=f"wait, or raise {prefix}_rate",
-                seconds=seconds + line.before(facts.session),
+                seconds=own,
                 place=line.place(facts.session),
             )
             found.append((reason.seconds or 0.0, reason))
     return [reason for _, reason in sorted(found, key=lambda one: -one[0])]
+
+
+def _times(facts: DestinationFacts, line: RateLine, prefix: str, rate: float, tokens: int) -> tuple[float, float]:
+    """Return in how many seconds the next may go, and in how many the session in question.
+
+    The contents of the bucket count once, for all in line.
+    """
+    alone, session = max(0.0, until_token(facts, prefix, rate, tokens)), facts.session
+    if not line.needs or line.of_both:
+        return alone, alone + line.before(session)
+    empty = until_token(facts, prefix, rate, 0)
+
+    def until(one: str) -> float:
+        return max(0.0, empty + line.before(one) + line.needs[one])
+
+    next_in = until(next(iter(line.needs)))
+    if session in line.needs:
+        return next_in, until(session)
+    return next_in, alone if session else next_in
 
 
 def waits_for_rate(facts: DestinationFacts) -> bool:

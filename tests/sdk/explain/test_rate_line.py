@@ -7,6 +7,7 @@ import pytest
 import headgate
 from headgate.explain.rate_causes import RateLine
 from tests.sdk.observing import GUARD
+from tests.sdk.scene import Scene
 from tests.support.waiting import wait_until
 
 LINE = (
@@ -55,6 +56,25 @@ async def test_a_sender_is_told_its_place_and_when_its_turn_is(client: headgate.
     assert ", place 2 of 2 in its line" in str(other)
     assert (other.unblocks_in or 0) - (one.unblocks_in or 0) > 50, "one of a minute is before it"
     assert f"; 2 senders in its line: {one.session}, {other.session}" in whole.reason
+
+
+@pytest.mark.one_server
+async def test_what_is_left_of_the_burst_counts_once_for_all_in_line(scene: Scene) -> None:
+    """Of 500 bytes the first, of 800, lacks 300. Mutants: it hears when one byte may go; the second is told 80 s."""
+    await scene.make()
+    await scene.lease("a", 10)
+    await scene.lease("b", 10)
+    now = await scene.us()
+    line = "".join(
+        f" @{one} {turn} {need}000000 {now // 1000 + 60_000}" for one, turn, need in (("a", 1, 80), ("b", 2, 60))
+    )
+    await scene.fields(send_byte_rate=10, send_byte_burst=1000, send_byte_tat=now + 50_000_000, send_line=f"0 0{line}")
+    told = [await scene.client.explain(scene.name, **view) for view in ({"producer": "a"}, {"producer": "b"}, {})]
+    assert [one.cause for one in told] == ["send-rate"] * 3
+    soon = [one.unblocks_in or 0.0 for one in told]
+    assert all(most - 20 < seconds < most + 0.1 for seconds, most in zip(soon, (30, 90, 30), strict=True)), soon
+    await scene.fields(send_rate=1, send_burst=1)
+    assert "the next is allowed in 0 s, place 1 of 2" in str(await scene.client.explain(scene.name, producer="a"))
 
 
 @pytest.mark.one_server
