@@ -5,13 +5,11 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Final, Protocol
 
-from headgate._util.tasks import stop
+from headgate._util.tasks import in_background, stop
 from headgate.errors import HeadgateError
-from headgate.namespace.shared_rates import Lent, SharedRates
+from headgate.namespace.shared_rates import LOOK_MS, Lent, SharedRates
 from headgate.redis.keys import Address
 
-AGAIN_MS: Final = 1000
-"""Milliseconds until the next attempt where it cannot be had, as the slice says too."""
 FETCHED_WITHIN: Final = 0.1
 """Seconds for which the line waits for those that were woken: the slice keeps it for as long, too."""
 
@@ -57,7 +55,7 @@ class DeliveryLine:
         self._members[member] = (need, want)
         self._fetched(member)
         if self._task is None:
-            self._task = asyncio.create_task(self._serve(), name=f"headgate rate of {self._part.name}")
+            self._task = in_background(self._serve(), {}, f"headgate rate of {self._part.name}")
         return not self._short
 
     def leave(self, member: Member) -> None:
@@ -68,9 +66,8 @@ class DeliveryLine:
     async def close(self, member: Member) -> None:
         """Take a feed out for good; the line ends with its last one."""
         self.leave(member)
-        if not self._members and self._task is not None:
+        if not self._members:
             await stop(self._task)
-            self._task = None
 
     def _fetched(self, member: Member) -> None:
         self._fetching.discard(member)
@@ -78,20 +75,25 @@ class DeliveryLine:
             self._changed.set()
 
     async def _serve(self) -> None:
-        while self._members:
-            lent = await self._lend()
-            self._short = lent.again_ms > 0
-            if self._short:
-                for member in tuple(self._members):
-                    member.short()
-            else:
-                self._wake(lent.in_hand)
-            self._changed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(lent.again_ms, AGAIN_MS) / 1000 or FETCHED_WITHIN):
-                    await self._changed.wait()
-            self._fetching.clear()
-        self._task = None
+        try:
+            while self._members:
+                await self._serve_some()
+        finally:  # whatever ended it: who stands in line from now on begins anew, and knows nothing
+            self._task, self._short = None, False
+
+    async def _serve_some(self) -> None:
+        lent = await self._lend()
+        self._short = lent.again_ms > 0
+        if self._short:
+            for member in tuple(self._members):
+                member.short()
+        else:
+            self._wake(lent.in_hand)
+        self._changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(lent.again_ms, LOOK_MS) / 1000 or FETCHED_WITHIN):
+                await self._changed.wait()
+        self._fetching.clear()
 
     async def _lend(self) -> Lent:
         """Have the slice lent as much as the first needs, or as all want of a moment of the rate."""
@@ -101,7 +103,7 @@ class DeliveryLine:
         try:
             return await self._rates.lend(self._part, "delivery", need, want)
         except HeadgateError:
-            return Lent(AGAIN_MS)  # the feeds look again, and hear of it themselves
+            return Lent(LOOK_MS)  # the feeds look again, and hear of it themselves
 
     def _wake(self, in_hand: int) -> None:
         """Have the first fetch, and as many behind it as there is enough for.

@@ -21,23 +21,24 @@ class LentDeliveries:
         wake: has the feed make what is due.
     """
 
-    __slots__ = ("_line", "_machine", "_sink", "_stands", "_wake")
+    __slots__ = ("_address", "_context", "_line", "_machine", "_sink", "_wake")
 
     def __init__(
         self, context: Context, address: Address, machine: Fetching[Any], sink: Sink, wake: Callable[[], None]
     ) -> None:
-        self._line = DeliveryLine.at(address, context.rates, context.delivery_lines)
+        self._context, self._address = context, address
         self._machine, self._sink, self._wake = machine, sink, wake
-        self._stands = False
+        self._line: DeliveryLine | None = None
+        """In which it stood once: most feeds never lack anything."""
 
     def draw(self, lacks: tuple[int, ...]) -> bool:
         """Fetch what an answer says that the slice lacks; returns whether there may be some at once."""
         if lacks:
             need, want = lacks
-            self._stands = True
+            if self._line is None:
+                self._line = DeliveryLine.at(self._address, self._context.rates, self._context.delivery_lines)
             return self._line.stand(self, need, want)
-        if self._stands:
-            self._stands = False
+        if self._line is not None:
             self._line.leave(self)
         return False
 
@@ -53,4 +54,5 @@ class LentDeliveries:
 
     async def close(self) -> None:
         """Ask for nothing more."""
-        await self._line.close(self)
+        if self._line is not None:
+            await self._line.close(self)

@@ -162,6 +162,25 @@ async def test_a_line_ends_with_its_last_feed_and_begins_again() -> None:
         await until(lambda: asyncio.all_tasks() == before)
 
 
+async def test_whatever_ends_a_line_who_stands_in_it_afterwards_is_served() -> None:
+    """Mutants: an error that nobody expects ends it for ever; what was short then is said to whoever comes later."""
+    rates, feed = Rates(), Feed()
+    line = line_of(rates)
+    before = asyncio.all_tasks()
+    assert line.stand(feed, 1, 1)
+    rates.answer(RuntimeError("nobody expects it"))
+    await until(lambda: len(rates.asked) == 1 and asyncio.all_tasks() == before)
+    assert line.stand(feed, 1, 1)
+    rates.answer(Lent(60_000))
+    await until(lambda: feed.shorts == 1)
+    line.leave(feed)
+    await until(lambda: asyncio.all_tasks() == before)
+    assert line.stand(feed, 1, 1), "whoever drains hears after somebody asked"
+    rates.answer(Lent(0, 1))
+    await until(lambda: feed.lents == 1)
+    await line.close(feed)
+
+
 def test_a_client_has_one_line_at_a_slice() -> None:
     lines: Any = WeakValueDictionary()
     rates: Any = Rates()
