@@ -1,9 +1,9 @@
 --[[
   rate_lend - the first slice of a destination lends a slice what a rate that all slices share allows it.
 
-  What is lent and not known to be spent is within the burst, whoever dies. Senders of all slices that wait stand in one line, by
-  weight. Where none is named slices take turns: what those were served less need that wait too is left to them. Nothing is lent
-  before each slice has reported what it has, by this number of `home`.
+  What is lent and not known to be spent is within the burst, whoever dies. Those of all slices that wait stand in one line, by
+  weight: senders, and of deliveries the consumers of a client at a slice as one. Where none is named the slice stands there. Nothing
+  is lent before each slice has reported what it has, by this number of `home`.
 
   KEYS  the destination's, as lib/keys
   ARGV[1] run_id    run                    the server's run id as the caller learnt it when it connected
@@ -16,16 +16,15 @@
   ARGV[8] back      total                  likewise
   ARGV[9] need      0 to 2^52              for the first that waits there; 0 only tells
   ARGV[10] want     0 to 2^52              for all that wait there
-  ARGV[11..] sender  up to 1 of id; 0 to 1000; size  session or link that waits, its weight, and what it takes at once while others wait
-  Returns {code, home, granted, again_ms, slice...}; granted: total of what this slice was lent: take it there; for a sender
-           that is lent some, how much follows again_ms
+  ARGV[11..] sender  up to 1 of id; 0 to 1000; size  session or link that waits, or for which others do, its weight, and what it takes at once while others wait
+  Returns {code, home, granted, again_ms, slice...}; granted: total of what this slice was lent: take it there; with OK how much was
+           lent now follows again_ms
   Codes    OK, SHORT (the first may go in again_ms; where slices follow, what these have in hand may have to come back: have them
            give it back, and tell; where it is its own, take what was lent), OLD (the report is of another home, or older: take this one, with nothing granted, and tell that),
            ASK (slices that follow have not reported what they have), UNBOUND (no such rate here), UNKNOWN (no such destination)
 ]]
 --- @include "lib/lender"
 --- @include "lib/lent_line"
-local WAITS_MS = 1500 -- after which whoever waits and does not ask again is waited for no more
 local COLLECT_MS = 100 -- slices are asked for what is in hand at most so often
 local MOST_AGAIN_MS = 3600000
 local run_id, kind, slice = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -60,31 +59,20 @@ if #unknown > 0 then
 end
 
 local rate, burst = d[kind .. '_rate'], d[kind .. '_burst']
-local sid = need > 0 and kind ~= 'delivery' and ARGV[at + 1]
 local left, others = tokens_left(rate, burst, lender.tat), {}
-local in_hand, first = m.granted - m.spent - m.back, math.min(need, burst)
-if need > 0 and not sid and not waits(m, WAITS_MS) then
-  m.served = math.max(m.served, lender.turn)
-end
-local served = sid and math.huge or m.served
 for k, one in pairs(lender.members) do
-  if sid or k ~= slice then
-    local has = one.granted - one.spent - one.back
-    left = left - has - (waits(one, WAITS_MS) and one.served < served and math.max(0, math.min(one.need, burst) - has) or 0)
-    others[#others + 1] = has > 0 and (k ~= slice or granted < m.granted) and int(k) or nil
-  end
+  local has = one.granted - one.spent - one.back
+  left = left - has
+  others[#others + 1] = has > 0 and (k ~= slice or granted < m.granted) and int(k) or nil
 end
-local code, again, lent = 'OK', 0, nil
-if sid then
-  lent, again = lend_in_line(kind, sid, ARGV[at + 2] + 0, left, need, want, ARGV[at + 3] + 0)
+local code, again, lent = 'OK', 0, 0
+if need > 0 then
+  local name, weight, part = ARGV[at + 1] or '', (ARGV[at + 2] or 1) + 0, (ARGV[at + 3] or need) + 0
+  if kind == 'delivery' or name == '' then
+    name = name .. '.' .. slice -- each slice asks for itself
+  end
+  lent, again = lend_in_line(kind, name, weight, left, need, want, part)
   code, m.granted = again == 0 and 'OK' or 'SHORT', m.granted + lent
-elseif need > 0 and left + EPSILON >= first then
-  local more = math.max(0, (need > burst and need or math.min(want, math.floor(left + EPSILON))) - in_hand)
-  lender.turn = math.max(lender.turn, m.served)
-  m.granted, m.served, m.need = m.granted + more, m.served + more, 0
-elseif need > 0 then
-  code, again = 'SHORT', math.max(1, math.ceil((first - left) * 1000 / rate))
-  m.need, m.seen = need, now_ms
 end
 if code == 'SHORT' and #others > 0 and math.abs(now_ms - lender.asked) >= COLLECT_MS then
   lender.asked = now_ms
@@ -93,4 +81,4 @@ else
 end
 save_lender(kind)
 return { code, int(lender.home), int(m.granted), int(math.min(again, MOST_AGAIN_MS)),
-  unpack(code == 'OK' and lent and { int(lent) } or others) }
+  unpack(code == 'OK' and { int(lent) } or others) }

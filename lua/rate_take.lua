@@ -12,7 +12,7 @@
   ARGV[5] granted  total                  that the first slice granted in all
   ARGV[6] mode     'keep' or 'back'       'back' gives back what has been in hand for a while and is not spent
   ARGV[7..] sender  up to 1 of id; size   session or link that this is for, and how much was lent for it: that is kept for it for a while
-  Returns {code, home, epoch, granted, spent, back}, and behind them what the sender may send of it; tell the first slice
+  Returns {code, home, epoch, granted, spent, back, own}; own: what the sender may send of it; tell the first slice
   Codes    OK, UNKNOWN (no such destination), UNBOUND (it has no such rate, or no slices: nothing was done)
 ]]
 --- @include "lib/lent_rate"
@@ -43,4 +43,4 @@ if amount > 0 and home == h.home and epoch == h.epoch then
   save_kept(kind, rest, sid, own + amount)
 end
 save_destination()
-return { 'OK', int(h.home), int(h.epoch), int(h.granted), int(h.spent), int(h.back), sid and int(in_hand_of(kind, h, sid)) }
+return { 'OK', int(h.home), int(h.epoch), int(h.granted), int(h.spent), int(h.back), int(in_hand_of(kind, h, sid or '')) }

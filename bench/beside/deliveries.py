@@ -1,9 +1,11 @@
 """This bench shows what a rate of deliveries costs that slices share, and how much of it is used.
 
     python -m bench.beside.deliveries [--slices 1 6] [--consumers 3] [--clients 1 3] [--rate 100] [--burst 10]
+        [--uneven]
 
-Six sessions send a tenth more than the rate. It prints what part of the rate was delivered, calls of scripts for a
-message, sends included, and what each consumer got.
+Six sessions send a tenth more than the rate. With ``--uneven`` the last client has all consumers but
+one of each other. It prints what part of the rate was delivered, calls of scripts for a message, sends included, and
+what each consumer got.
 """
 
 import argparse
@@ -54,7 +56,8 @@ async def delivered(slices: int, clients: int, options: argparse.Namespace) -> d
             session = await stack.enter_async_context(client.session(f"s{number}"))
             work.append(send(await session.producer("orders"), options.rate * 1.1 / SENDERS))
         for number in range(options.consumers):
-            session = await stack.enter_async_context(connected[number % clients].session(f"c{number}"))
+            own = connected[min(number, clients - 1) if options.uneven else number % clients]
+            session = await stack.enter_async_context(own.session(f"c{number}"))
             work.append(receive(await session.consumer("orders", window=options.window), got, number))
         tasks = [asyncio.create_task(one) for one in work]
         await asyncio.sleep(WARM)
@@ -89,6 +92,7 @@ if __name__ == "__main__":
     parser.add_argument("--slices", type=int, nargs="+", default=[1, 6])
     parser.add_argument("--consumers", type=int, default=3)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 3])
+    parser.add_argument("--uneven", action="store_true")
     parser.add_argument("--window", type=int, default=100)
     parser.add_argument("--rate", type=float, default=100)
     parser.add_argument("--burst", type=int, default=10)

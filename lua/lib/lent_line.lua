@@ -1,6 +1,6 @@
 --- @include "lib/lender"
 --- @include "lib/sendline"
--- The first slice has the senders of all slices in one line, of each rate that it lends.
+-- The first slice has the senders of all slices in one line, of each rate that it lends, and the consumers in one of deliveries.
 local EPSILON = 1e-6 -- of a token: what rounding to microseconds may take
 local MOST_DUE_MS = 1000 -- after which a sender asks again at the latest, or is waited for no more
 

@@ -76,8 +76,8 @@ def fields_in_use() -> set[str]:
         assert names_listed, f"lib/rules.lua has no {listed}"
         found |= set(re.findall(r"'(\w+)'", names_listed[1]))
     found |= {*FIELD_OF.values(), "policy_version", "policy", "sought_ms", "read_to"}  # the last two by subscription
-    found |= {f"{rate}_{what}" for rate in ("send", "send_byte", "delivery") for what in ("hand", "lent")}
-    found |= {f"{rate}_{what}" for rate in ("send", "send_byte") for what in ("kept", "line")}
+    found |= {f"{rate}_{what}" for rate in ("send", "send_byte", "delivery") for what in ("hand", "lent", "line")}
+    found |= {f"{rate}_kept" for rate in ("send", "send_byte")}
     for command, key, *rest in (call for call in calls(ALL) if len(call) > 1):
         if key == "K_DESTINATION":
             found |= literal(rest[::2] if command == "'HSET'" else rest[:1] if command == "'HINCRBY'" else rest)

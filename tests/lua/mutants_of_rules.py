@@ -24,6 +24,7 @@ _TOLD: Final = f"{_SHARED}::test_nothing_is_lent_before_each_slice_has_told_what
 _IN_HAND: Final = f"{_SHARED}::test_what_one_slice_has_in_hand_is_not_to_be_had_by_another"
 _OVER: Final = "test_p7_shared_rates"
 _ONE_LINE: Final = f"{_OVER}::test_shares_follow_weights_at_whichever_slices"
+_BY_NUMBER: Final = f"{_OVER}::test_consumers_share_a_rate_of_deliveries_by_how_many_wait"
 _BEFORE: Final = f"{_OVER}::test_who_waits_goes_before_who_comes_later_to_another_slice"
 _ITS_OWN: Final = f"{_OVER}::test_what_was_lent_for_one_is_not_sent_by_another_for_a_while"
 _IDLE: Final = f"{_SHARED}::test_what_is_idle_in_hand_comes_back_and_what_was_just_lent_stays"
@@ -31,7 +32,7 @@ _ASKED: Final = f"{_SHARED}::test_slices_are_asked_for_what_is_in_hand_only_now_
 _ABOVE: Final = f"{_SHARED}::test_a_message_above_the_burst_goes_alone_and_is_owed_by_all"
 _LOST: Final = f"{_SHARED}::test_what_a_slice_had_before_it_lost_state_counts_as_spent"
 _FIRST: Final = f"{_SHARED}::test_a_first_slice_that_lost_state_owes_the_burst_and_what_it_lent_is_void"
-_TURNS: Final = f"{_SHARED}::test_slices_that_wait_take_turns_by_what_they_were_served"
+_UNNAMED: Final = f"{_SHARED}::test_slices_for_which_nobody_is_named_stand_in_line_themselves"
 _ANEW: Final = f"{_SHARED}::test_a_rate_that_comes_again_asks_all_slices_anew"
 _MORE: Final = f"{_SHARED}::test_a_report_of_more_than_was_lent_begins_anew"
 _GIVEN: Final = "test_p8_shared_deliveries"
@@ -254,7 +255,7 @@ RULES: Final = (
     # Rates over slices.
     ("P8", "rate_lend", "if #unknown > 0 then", "if false then", _TOLD),
     ("P8", "rate_lend", "if #unknown > 0 then", "if #unknown > 1 then", _TOLD),
-    ("P8", "rate_lend", "left = left - has - ", "left = left - ", _IN_HAND),
+    ("P8", "rate_lend", "left = left - has\n", "", _IN_HAND),
     ("P8", "lib/lender", "  spend(kind, math.min(spent, m.granted - m.back) - m.spent)\n", "", _IN_HAND),
     ("P8", "lib/lent_rate", "  h.spent = h.spent + amount\n", "", _IN_HAND),
     ("P7", "rate_take", "h.back, changed = h.granted - h.spent, true", "", _IDLE),
@@ -262,8 +263,8 @@ RULES: Final = (
     ("P8", "lib/lent_rate", "local has = h.granted - h.spent - h.back", "local has = h.granted - h.spent", _IDLE),
     ("P8", "lib/lender", "math.min(back, m.granted - m.spent)", "m.granted - m.spent", _IDLE),
     ("P12", "rate_lend", "and math.abs(now_ms - lender.asked) >= COLLECT_MS", "", _ASKED),
-    ("P8", "rate_lend", "math.min(need, burst)\nif need", "need\nif need", _ABOVE),
-    ("P8", "rate_lend", "need > burst and need or", "need > burst and burst or", _ABOVE),
+    ("P8", "lib/lent_line", "math.min(need, burst), 1000000", "need, 1000000", _ABOVE),
+    ("P8", "lib/lent_line", "need > burst and need or", "need > burst and burst or", _ABOVE),
     ("P8", "lib/lender", "    spend(kind, m.granted - m.spent - m.back)\n", "", _LOST),
     ("P8", "lib/lent_rate", " or epoch + 0 ~= d.epoch then", " then", _LOST),
     ("P8", "rate_take", "epoch == h.epoch and granted", "granted", _LOST),
@@ -273,10 +274,9 @@ RULES: Final = (
      f"{_SHARED}::test_one_that_lost_all_it_knew_of_its_slices_owes_the_burst_too"),
     ("P8", "rate_take", "if home == h.home and", "if", _FIRST),
     ("P8", "rate_take", "h, changed = empty_hand(home), true", "h.home, changed = home, true", _FIRST),
-    ("P7", "rate_lend", "one.served < served and", "false and", _TURNS),
-    ("P7", "rate_lend", "waits(one, WAITS_MS) and", "one.need > 0 and", _TURNS),
-    ("P7", "rate_lend", "kind ~= 'delivery' and ARGV[at + 1]", "false", _ONE_LINE),
-    ("P8", "rate_lend", "if sid or k ~= slice then", "if k ~= slice then", _ONE_LINE),
+    ("P7", "rate_lend", "or name == '' then", "then", _UNNAMED),
+    ("P7", "rate_lend", "(ARGV[at + 2] or 1) + 0", "1", _ONE_LINE),
+    ("P7", "rate_lend", "kind == 'delivery' or name", "name", _BY_NUMBER),
     ("P7", "lib/sendline", "d.of_slices and send_line.count + 1 or d.weight", "d.weight",
      f"{_OVER}::test_newcomers_at_other_slices_do_not_starve_whoever_was_served"),
     ("P7", "lib/sendline", "math.min(send_line.clock + send_steps(us, weights), turn)",
@@ -286,8 +286,6 @@ RULES: Final = (
      f"{_OVER}::test_one_that_does_not_ask_again_is_waited_for_no_longer_than_a_second"),
     ("P7", "rate_lend", "(k ~= slice or granted < m.granted)", "k ~= slice",
      f"{_OVER}::test_what_was_lent_and_did_not_come_is_fetched_by_the_next"),
-    ("P7", "rate_lend", "one.served < served and", "sid and false and",
-     f"{_OVER}::test_whoever_names_no_sender_is_not_passed_by_the_line"),
     ("P7", "lib/lent_rate", "math.max(0, has - (read_kept(kind, sid)))", "has", _ITS_OWN),
     ("P7", "rate_take", "save_kept(kind, rest, sid, own + amount)", "local _", _ITS_OWN),
     ("P7", "lib/lent_rate", "elseif math.abs(now_ms - at) < KEPT_MS then", "else", _ITS_OWN),

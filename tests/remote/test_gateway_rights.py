@@ -328,6 +328,17 @@ async def test_nobody_stands_in_the_line_of_a_rate_for_others_or_with_more_weigh
             await rates.lend(address, "send", 0, hand, 1, 1, sender=Sender(session.id, 9))
 
 
+async def test_consumers_stand_in_the_line_of_a_rate_as_many_as_they_are_in_a_session_of_theirs(node: Node) -> None:
+    """Mutants: any session may be named; the weight of a producer is all that several of them have."""
+    async with as_user(node, "boss") as boss, as_user(node, "buyer") as buyer, buyer.session("b") as session:
+        await boss.apply("orders", kind="queue", slices=3, delivery_rate="1/min", delivery_burst=4)
+        rates, address = RateStore(buyer.store.server), orders(node)
+        hand = await rates.take(address, "delivery", sender=Sender(session.id))
+        assert (await rates.lend(address, "delivery", 0, hand, 1, 1, sender=Sender(session.id, 9))).code == "OK"
+        with pytest.raises(AccessDenied, match="is not yours"):
+            await rates.lend(address, "delivery", 0, hand, 1, 1, sender=Sender("boss~00000000"))
+
+
 async def test_patterns_match_only_what_the_user_may_consume(node: Node) -> None:
     async with as_user(node, "boss") as boss, as_user(node, "buyer") as buyer, as_user(node, "seller") as seller:
         await boss.apply("news.uk", kind="topic")

@@ -76,7 +76,8 @@ class LinkSide:
         )  # fmt: skip
         if read.lacks and not read.entries and self.rates is not None:
             need, want = read.lacks
-            lent = await self.rates.lend(self.address, "delivery", need, want)
+            sender, most = Sender(link), self.rates.at_once(self.address, "delivery")
+            lent = await self.rates.lend(self.address, "delivery", need, want, sender, max(need, most))
             return replace(read, again_ms=max(1, lent.again_ms))
         if self.whole is not None and read.entries:
             return replace(read, entries=await self.whole(self.address, read.entries, call.size))

@@ -9,13 +9,20 @@ from headgate._util.tasks import in_background, stop
 from headgate.errors import HeadgateError
 from headgate.namespace.shared_rates import LOOK_MS, Lent, SharedRates
 from headgate.redis.keys import Address
+from headgate.redis.stores.rates import Sender
 
 FETCHED_WITHIN: Final = 0.1
 """Seconds for which the line waits for those that were woken: the slice keeps it for as long, too."""
+MOST_WEIGHT: Final = 1000
+"""Feeds that count at the most where clients share the rate by how many of theirs wait."""
 
 
 class Member(Protocol):
     """A member of the line is a feed."""
+
+    @property
+    def session(self) -> str:
+        """Its session."""
 
     def lent(self) -> None:
         """Fetch, for the slice has some for it."""
@@ -27,20 +34,23 @@ class Member(Protocol):
 class DeliveryLine:
     """One call asks for all of them, and each fetches as its slice has some for it.
 
-    Each by itself would ask for the same, and mostly find that another took it.
+    Each by itself would ask for the same, and mostly find that another took it. At the first slice they stand in one
+    line with the others of all slices and clients, with as much weight as there are of them.
 
     Args:
         rates: lends.
         part: the slice.
     """
 
-    __slots__ = ("__weakref__", "_changed", "_fetching", "_members", "_part", "_rates", "_short", "_task")
+    __slots__ = ("__weakref__", "_changed", "_fetching", "_members", "_part", "_rates", "_session", "_short", "_task")
 
     def __init__(self, rates: SharedRates, part: Address) -> None:
         self._rates, self._part = rates, part
         self._members: dict[Member, tuple[int, int]] = {}
         self._fetching: set[Member] = set()
         self._changed = asyncio.Event()
+        self._session = ""
+        """By which it is known at the first slice, as long as that one is here."""
         self._short = False
         """Whether there was nothing to be had a moment ago."""
         self._task: asyncio.Task[None] | None = None
@@ -53,6 +63,7 @@ class DeliveryLine:
     def stand(self, member: Member, need: int, want: int) -> bool:
         """Put a feed in line, or note what it lacks by now; returns whether there may be some for it at once."""
         self._members[member] = (need, want)
+        self._session = self._session or member.session
         self._fetched(member)
         if self._task is None:
             self._task = in_background(self._serve(), {}, f"headgate rate of {self._part.name}")
@@ -66,6 +77,8 @@ class DeliveryLine:
     async def close(self, member: Member) -> None:
         """Take a feed out for good; the line ends with its last one."""
         self.leave(member)
+        if member.session == self._session:
+            self._session = next((other.session for other in self._members), "")
         if not self._members:
             await stop(self._task)
 
@@ -101,7 +114,8 @@ class DeliveryLine:
         most = self._rates.at_once(self._part, "delivery")
         want = max(want, min(want + sum(wanted for _, wanted in others), most))
         try:
-            return await self._rates.lend(self._part, "delivery", need, want)
+            sender = Sender(self._session, min(len(self._members), MOST_WEIGHT))
+            return await self._rates.lend(self._part, "delivery", need, want, sender, max(need, most))
         except HeadgateError:
             return Lent(LOOK_MS)  # the feeds look again, and hear of it themselves
 

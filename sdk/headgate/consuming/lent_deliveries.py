@@ -31,6 +31,11 @@ class LentDeliveries:
         self._line: DeliveryLine | None = None
         """In which it stood once: most feeds never lack anything."""
 
+    @property
+    def session(self) -> str:
+        """Its session."""
+        return self._context.session
+
     def draw(self, lacks: tuple[int, ...]) -> bool:
         """Fetch what an answer says that the slice lacks; returns whether there may be some at once."""
         if lacks:

@@ -99,7 +99,8 @@ class SharedRates:
                 part.whole, kind, own, hand, *lacks, sender=sender, part=max(0, at_once - hand.own)
             )
             if loan.code == "OK":
-                hand = await take(home=loan.home, epoch=hand.epoch, granted=loan.granted, lent=loan.lent)
+                lent = 0 if kind == "delivery" else loan.lent  # any consumer is given what is in hand
+                hand = await take(home=loan.home, epoch=hand.epoch, granted=loan.granted, lent=lent)
                 return Lent(0, hand.left)
             if loan.code == "OLD":
                 hand = await take(home=loan.home)

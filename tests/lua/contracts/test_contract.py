@@ -461,7 +461,7 @@ LOOPS: Final[dict[str, dict[str, str]]] = {
         "redis.call('HGET', K_DESTINATION, kind .. '_kept') or '', KEPT_PATTERN) do",
     },
     "at most 48 slices": {
-        "lib/lender": "for k, e, granted, spent, back, served, seen, need in string.gmatch(text, BORROWER_PATTERN) do"
+        "lib/lender": "for k, e, granted, spent, back in string.gmatch(text, BORROWER_PATTERN) do"
         "|for k, m in pairs(l.members) do",
         "rate_lend": "for k, one in pairs(lender.members) do|for k = 0, d.of_slices - 1 do",
     },

@@ -297,3 +297,29 @@ async def test_senders_that_wait_for_each_receipt_get_alike(slices: Slices) -> N
         await slices.enrol(number, thinks=1)
     await slices.run(2)
     assert jain([float(one.got) for one in slices.waiters]) >= 0.97, [one.got for one in slices.waiters]
+
+
+async def test_consumers_share_a_rate_of_deliveries_by_how_many_wait(slices: Slices) -> None:
+    """One client has three at two slices, another one at each of four. Mutants: all of a client have one turn; none."""
+    await slices.open(delivery_rate="100.0", delivery_burst="4")
+    rates, part = RateStore(slices.places[0].server), slices.places[0].address
+    hands = [await rates.take(place.address, "delivery") for place in slices.places]
+    home = (await rates.lend(part, "delivery", 0, hands[0])).home
+    hands = [replace(hand, home=home, epoch=1) for hand in hands]
+    for number, hand in enumerate(hands):
+        await rates.lend(part, "delivery", number, hand)
+    waiting = {(Sender("a", 3), 0): 0, (Sender("a", 3), 1): 0, **{(Sender("b"), number): 0 for number in range(4)}}
+    due = dict.fromkeys(waiting, slices.now)
+    end = slices.now + 3000
+    while slices.now < end:
+        (sender, number), at = min(due.items(), key=lambda one: one[1])
+        await slices.wait(max(0, at - slices.now))
+        loan = await rates.lend(part, "delivery", number, hands[number], 1, 9, sender=sender, part=2)
+        assert loan.code in {"OK", "SHORT"}
+        if loan.code == "OK":
+            hands[number] = replace(hands[number], granted=loan.granted, spent=loan.granted)
+            waiting[sender, number] += loan.lent
+        due[sender, number] = slices.now + max(1, loan.again_ms)
+    got = {key: count / key[0].weight for key, count in waiting.items()}
+    assert sum(waiting.values()) >= 0.95 * 300
+    assert all(0.8 <= part * 10 / sum(waiting.values()) <= 1.2 for part in got.values()), waiting

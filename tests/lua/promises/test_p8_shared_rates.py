@@ -314,23 +314,19 @@ async def test_one_that_lost_all_it_knew_of_its_slices_owes_the_burst_too(world:
     assert (loan.code, loan.again_ms) == ("SHORT", 100)
 
 
-async def test_slices_that_wait_take_turns_by_what_they_were_served(world: RateWorld) -> None:
-    """Mutants: the first to ask has all of it; who is gone is waited for."""
+async def test_slices_for_which_nobody_is_named_stand_in_line_themselves(world: RateWorld) -> None:
+    """Mutants: whichever asks has all of it; all of them have one turn."""
     await world.open(send_rate="10.0", send_burst="8")
     await bring(world, 0, want=8)
     await world.offer(0, *[1] * 8)
-    assert (await bring(world, 0, want=10)).code == "SHORT"
-    assert (await bring(world, 1, want=10)).code == "SHORT"
+    assert [(await bring(world, number)).again_ms for number in (0, 1)] == [100, 200]
     await world.wait(100)
-    loan = await bring(world, 0, want=10)
-    assert (loan.code, loan.again_ms) == ("SHORT", 100), "the other one is next"
+    assert (await bring(world, 1)).again_ms == 100, "the other one is next"
+    assert (await bring(world, 0)).code == "OK"
+    await world.offer(0, 1)
+    assert (await bring(world, 0)).again_ms == 200
+    await world.wait(100)
     assert (await bring(world, 1)).code == "OK"
-    await world.offer(1, 1)
-    assert (await bring(world, 1, 8)).code == "SHORT"
-    await world.wait(1400)
-    assert (await bring(world, 0)).code == "SHORT", "all that there is now is for the other one"
-    await world.wait(200)
-    assert (await bring(world, 0, want=8)).code == "OK", "that did not ask again"
 
 
 async def test_a_rate_that_comes_again_asks_all_slices_anew(world: RateWorld) -> None:

@@ -11,6 +11,7 @@ from headgate.consuming.delivery_line import DeliveryLine
 from headgate.errors import CoordinatorUnavailable
 from headgate.namespace.shared_rates import Lent, SharedRates
 from headgate.redis.keys import Address
+from headgate.redis.stores.rates import Sender
 from tests.support.waiting import wait_until
 
 PART = Address.of("shop", "orders#1")
@@ -21,6 +22,7 @@ class Rates:
 
     def __init__(self, at_once: int = 1) -> None:
         self.asked: list[tuple[int, int]] = []
+        self.senders: list[tuple[str, int, int]] = []
         self._answers: asyncio.Queue[Lent | Exception] = asyncio.Queue()
         self._at_once = at_once
 
@@ -30,8 +32,9 @@ class Rates:
     def at_once(self, _part: Address, _kind: str) -> int:
         return self._at_once
 
-    async def lend(self, _part: Address, _kind: str, need: int, want: int) -> Lent:
+    async def lend(self, _part: Address, _kind: str, need: int, want: int, sender: Sender, at_once: int) -> Lent:
         self.asked.append((need, want))
+        self.senders.append((sender.id, sender.weight, at_once))
         answer = await self._answers.get()
         if isinstance(answer, Exception):
             raise answer
@@ -41,8 +44,8 @@ class Rates:
 class Feed:
     """Notes what it hears."""
 
-    def __init__(self) -> None:
-        self.lents = self.shorts = 0
+    def __init__(self, session: str = "s") -> None:
+        self.session, self.lents, self.shorts = session, 0, 0
 
     def lent(self) -> None:
         self.lents += 1
@@ -97,6 +100,28 @@ async def test_what_is_in_hand_serves_as_many_as_it_is_enough_for() -> None:
     for feed in feeds[:3]:
         line.leave(feed)
     await until(lambda: len(rates.asked) == 2)
+    for feed in feeds:
+        await line.close(feed)
+
+
+async def test_they_wait_by_the_name_of_one_with_the_weight_of_all() -> None:
+    """Mutants: of the first, whose turn changes with each that fetches; of one that is closed, which a node denies."""
+    rates, feeds = Rates(at_once=3), [Feed(session) for session in "abc"]
+    line = line_of(rates)
+    for feed in feeds:
+        line.stand(feed, 1, 5)
+    rates.answer(Lent(0, 1))
+    await until(lambda: lents(feeds) == [1, 0, 0])
+    line.stand(feeds[0], 1, 5)
+    rates.answer(Lent(0, 1))
+    await until(lambda: lents(feeds) == [1, 1, 0])
+    await line.close(feeds[0])
+    rates.answer(Lent(0, 1))
+    line.stand(feeds[1], 5, 5)
+    await until(lambda: lents(feeds) == [1, 1, 1])
+    line.leave(feeds[2])
+    await until(lambda: len(rates.senders) == 4)
+    assert rates.senders == [("a", 3, 3), ("a", 3, 3), ("c", 2, 3), ("c", 1, 5)]
     for feed in feeds:
         await line.close(feed)
 

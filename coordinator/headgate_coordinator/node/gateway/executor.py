@@ -215,7 +215,8 @@ class Executor:
             self._authorizer.need(frozenset({action}), address.name, op.name)
             if (sender := sender_of(op, rest)) is not None:
                 self._authorizer.own(sender.id)
-                await self._check_weight(address, sender.weight)
+                if action is Action.PRODUCE:  # consumers count as they are, and one may have any number of them
+                    await self._check_weight(address, sender.weight)
             return await self._rate_calls.make(op, address, keys, values, sender, rest)
         await self._check_weight(address, values.get("weight", 0))
         return await self._pinned_calls.make(op, address, values)

@@ -14,7 +14,7 @@ KINDS: Final[tuple[Kind, ...]] = ("send", "send_byte")
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """A sender is a session, or a link, that stands in the line of a rate with its weight."""
+    """A sender is a session, or a link, in the line of a rate with its weight; or it stands there for consumers."""
 
     id: str
     weight: int = 1
