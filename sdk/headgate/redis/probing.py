@@ -55,7 +55,7 @@ class ConnectRefused(CoordinatorUnavailable):
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error)[:_MOST] or f"no answer within {ANSWER_WITHIN:g} s")
-        self.reason = _reason(error)
+        self.reason = reason_of(error)
 
 
 async def _let_in(connection: Any) -> None:
@@ -73,10 +73,17 @@ async def _let_in(connection: Any) -> None:
         return
 
 
-def _reason(error: BaseException) -> Reason:
-    chain = [error]  # redis-py raises its own while it handles the system's, or another of its own
+def chain_of(error: BaseException) -> list[BaseException]:
+    """Return an error and those below it: redis-py raises its own while it handles the system's, or one of its own."""
+    chain = [error]
     while below := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(below)
+    return chain
+
+
+def reason_of(error: BaseException) -> Reason:
+    """Return what kept us out, by the sort of error."""
+    chain = chain_of(error)
     for kinds, reason in _REASONS:
         if any(isinstance(one, kinds) for one in chain):
             return reason

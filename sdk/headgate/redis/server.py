@@ -35,7 +35,7 @@ from headgate.redis.handover import Handovers
 from headgate.redis.hints import ONE_TRY, PubSubWakeUps
 from headgate.redis.scripts import Script
 from headgate.redis.text.arguments import REFUSED
-from headgate.redis.troubles import STUMBLED, translated
+from headgate.redis.troubles import STUMBLED, about_tls, translated
 from headgate.redis.url import RedisUrl
 from headgate.waits import Listener as WaitListener
 
@@ -85,10 +85,11 @@ class Server:
         try:
             async with asyncio.timeout(patience):
                 await self._open()
-        except TimeoutError:
-            raise CoordinatorUnavailable(f"{self.url} did not answer within {patience:g} s") from None
+        except TimeoutError as error:
+            tls = about_tls(self.url, error)
+            raise CoordinatorUnavailable(f"{self.url} did not answer within {patience:g} s{tls}") from None
         except (*_FAILED, *STUMBLED) as error:
-            raise translated(self.url, error) from error
+            raise translated(self.url, error, opening=True) from error
 
     def forked(self) -> None:
         """Refuse from now on: the connections are those of the parent process, and are left as they are."""

@@ -182,6 +182,7 @@ async def test_a_wrong_password_is_denied_and_not_repeated(port: int | None) -> 
                 async with asyncio.timeout(GUARD), headgate.connect(url):
                     pass
             assert SECRET not in str(caught.value)
+            assert ".;" not in str(caught.value)
 
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
