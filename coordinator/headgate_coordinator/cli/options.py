@@ -122,9 +122,15 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except USAGE_ERROR as error:
             option = str(getattr(error, "option_name", "")).lstrip("-")
-            if option and foreign(option):
+            if option in ("url", "redis-url") and _takes_redis(error):
+                error.message = f"{error.message}; --redis URL says where Redis is"  # type: ignore[attr-defined]
+            elif option and foreign(option):
                 error.message = f"{error.message}; {hint(option, 'command')}"  # type: ignore[attr-defined]
             raise
+
+
+def _takes_redis(error: Any) -> bool:
+    return any("--redis" in one.opts for one in error.ctx.command.params) if error.ctx else False
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -84,6 +84,15 @@ def test_the_checks_of_a_policy_tell_it_once_and_pass(tmp_path: Path, redis_url:
         )
 
 
+def test_who_says_url_is_told_the_option_that_says_where_redis_is() -> None:
+    for command in (["status"], ["user", "list"]):
+        done = run(*command, "--url", "redis://localhost")
+        assert done.returncode == 2
+        assert "No such option: --url; --redis URL says where Redis is" in " ".join(done.stderr.split())
+    done = run("policy", "schema", "--url", "x")
+    assert "--redis" not in done.stderr
+
+
 def test_an_option_of_another_broker_on_the_command_line_is_told() -> None:
     done = run("node", "--memory-limit", "1mb")
     assert done.returncode == 2
