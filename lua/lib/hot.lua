@@ -1,7 +1,7 @@
 --- @include "lib/reference"
 -- Copies of spooled payloads of a topic, for its subscriptions that are not behind: because of one that is, the others need
 -- not go to the store. They are in `refs` under 'p<number>', an eighth of the limit at the most, and each until all
--- subscriptions but one have settled its message.
+-- subscriptions but one have settled its message. Slices keep none: their pool lends the whole limit.
 local MAX_COOLED = 2048
 
 local function cool(seq)
@@ -14,7 +14,7 @@ local function cool(seq)
 end
 
 local function hot_share()
-  return d.kind == 'topic' and d.limit_bytes < math.huge and math.floor(d.limit_bytes / 8) or 0
+  return d.kind == 'topic' and not d.of_slices and d.limit_bytes < math.huge and math.floor(d.limit_bytes / 8) or 0
 end
 
 -- Keeps the payloads in ARGV after `at` for messages from number `first` on, as many as there is room for, and lets go of

@@ -151,6 +151,7 @@ SPOOL: Final = (
      f"{_COPIES}::test_for_one_subscription_nothing_is_copied"),
     ("P1", "lib/oversize", "d.store and d.limit_bytes - hot_share() or d.limit_bytes", "d.limit_bytes",
      f"{_COPIES}::test_room_is_kept_for_copies"),
+    ("P6", "lib/hot", " and not d.of_slices", "", f"{_COPIES}::test_slices_keep_no_copies_and_have_the_whole_limit"),
     # At the store: every segment is paid and counted, once.
     ("P5", "hold", "if redis.call('HEXISTS', K_REFS, ARGV[6]) == 1 then", "if false then",
      f"{_STORE}::test_a_segment_turns_credit_into_what_is_stored_once"),

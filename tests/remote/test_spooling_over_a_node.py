@@ -14,6 +14,7 @@ from headgate.core.segment import Reference, is_reference
 from headgate.redis.keys import Address
 from headgate.redis.replies import Account
 from headgate.redis.scripts import Script
+from headgate.redis.server import Server
 from headgate.redis.stores.spreads import SpreadStore
 from headgate.spool.storage import Storage
 from headgate.spool.stores import store_fields
@@ -368,6 +369,31 @@ async def test_nobody_sends_references_or_segments_of_his_own_over_a_node(
             await client.store.publish(
                 address, account, seq=1, bodies=bodies, ttl_ms=1000, beyond="spool", segment=segment
             )
+
+
+async def test_slices_of_a_topic_are_sent_references_alone(
+    here: headgate.Client, client: headgate.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: `SpooledBatches.publish` sends the payloads along, of which a slice keeps no copies."""
+    await spooling(here, tmp_path, kind="topic", slices=3)
+    sent: list[int] = []
+    inner = Server.call
+
+    async def called(self: Server, script: Script, keys: Sequence[bytes], argv: Sequence[Any], *rest: Any) -> Any:
+        if script.name == "publish" and "spool" in argv:
+            sent.append(sum(len(word) for word in argv if isinstance(word, bytes)))
+        return await inner(self, script, keys, argv, *rest)
+
+    monkeypatch.setattr(Server, "call", called)
+    async with client.session("s") as session:
+        consumers = [await session.consumer("orders", subscription=name, durable=True) for name in ("a", "b")]
+        producer = await session.producer("orders", kind="topic")
+        await asyncio.gather(*(producer.send(body(n), timeout=GUARD) for n in range(100)))
+        assert sum(sent) < 100 * PAYLOAD // 4
+        for consumer in consumers:
+            assert [number_of(message.body) for message in await drain(consumer, 100)] == list(range(100))
+    assert sent
+    await swept(tmp_path)
 
 
 async def test_a_topic_spools_for_who_is_behind_and_no_other(

@@ -217,7 +217,8 @@ class AccountCalls:
         credit = self.account.credit
         seen = credit.seen if spools and isinstance(credit, SpreadCredit) else ""
         # Subscriptions of a topic that are not behind get the payloads at once.
-        copies = [item.whole for item in batch.items if item.whole is not None] if written and self.topic else []
+        copied = written and self.topic and self._observer.copies
+        copies = [item.whole for item in batch.items if item.whole is not None] if copied else []
         answer = await store.publish(
             self._address, call.totals, seq=batch.seq, bodies=bodies, ttl_ms=self.account.lease.ttl_ms,
             expires_ms=batch.items[0].ttl_ms or 0,

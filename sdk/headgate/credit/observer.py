@@ -50,7 +50,8 @@ class Observer:
         hard: whether it has a hard limit above its limit.
         store: encoded name of the spool store that takes what finds no room; empty where none does.
         store_nonpersistent: that of the one in its place for what is not durable; empty where there is none.
-        most_copied: bytes of one segment of a topic: half of what it keeps copies of, see lua/lib/hot.lua.
+        copies: whether a topic keeps copies of spooled payloads, see lua/lib/hot.lua: its slices do not.
+        most_copied: bytes of one segment of a topic: half of what it keeps copies of.
         dropped: messages dropped for want of room since the account was opened.
         dropped_bytes: the same in bytes.
         notices: whom it tells of its waits.
@@ -66,9 +67,9 @@ class Observer:
 
     __slots__ = (
         "_address", "_explained", "_hops", "_lessees", "_links", "_losses", "_reported", "_reported_bytes", "_seen",
-        "_seen_at", "_session", "_store", "_whole", "confirmations", "consumers", "doomed", "dropped", "dropped_bytes",
-        "fair_by", "hard", "listeners", "most_copied", "notices", "pooled", "report_at", "self_wait", "store",
-        "store_nonpersistent", "unreported", "waits", "wanted", "when_full",
+        "_seen_at", "_session", "_store", "_whole", "confirmations", "consumers", "copies", "doomed", "dropped",
+        "dropped_bytes", "fair_by", "hard", "listeners", "most_copied", "notices", "pooled", "report_at", "self_wait",
+        "store", "store_nonpersistent", "unreported", "waits", "wanted", "when_full",
     )  # fmt: skip
 
     def __init__(
@@ -81,7 +82,7 @@ class Observer:
         self.hard = self.pooled = False
         self.store = self.store_nonpersistent = self.fair_by = ""
         self.wanted = TopicSelectors(time.thread_time, self._cannot_judge)
-        self.most_copied = math.inf
+        self.copies, self.most_copied = True, math.inf
         self.dropped = self.dropped_bytes = 0
         self.unreported = False
         self.report_at = 0.0
@@ -118,7 +119,8 @@ class Observer:
         self.store = fields.get("store", "") if self.when_full.spools else ""
         self.store_nonpersistent = fields.get("store_nonpersistent", "")
         limit = fields.get("limit_bytes", "")
-        self.most_copied = int(limit) // 16 if limit.isdigit() else math.inf
+        self.copies = "of_slices" not in fields
+        self.most_copied = int(limit) // 16 if self.copies and limit.isdigit() else math.inf
         action = fields.get("deadlock") or "none"
         self.self_wait.action = action if action in ("alert", "fail") else "none"
 

@@ -207,14 +207,14 @@ def _size_alone(record: Mapping[str, str]) -> int:
 def _limit(fields: Mapping[str, str], unit: Unit) -> Limit:
     limit = fields[f"limit_{unit}"]
     keeps = unit == "bytes" and limit != "unlimited" and fields.get("store") and fields.get("when_full") == "spool"
-    keeps = keeps and fields["kind"] == "topic"
+    keeps = keeps and fields["kind"] == "topic" and "sliced" not in fields and "of_slices" not in fields
     return Limit(
         unit,
         None if limit == "unlimited" else int(limit),
         int(fields[f"pending_{unit}"]),
         int(fields[f"leased_{unit}"]),
         rule_of(fields, f"limit_{unit}"),
-        int(limit) // 8 if keeps else 0,  # for copies of spooled payloads, as lua/lib/room.lua does
+        int(limit) // 8 if keeps else 0,  # for copies of spooled payloads, as lua/lib/hot.lua does
     )
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.lua.place import Consumer, Place, Producer
+from tests.lua.pools.test_sliced_messages import lend
 from tests.lua.spool.test_spool import STORE, references, referred
 
 
@@ -108,3 +109,26 @@ async def test_room_is_kept_for_copies(place: Place) -> None:
     ann, _ = await topic(place, "red", "blue", limit=800)
     await ann.ask(window=800)
     assert ann.held == 800 - 100
+
+
+async def test_slices_keep_no_copies_and_have_the_whole_limit(place: Place) -> None:
+    """Their pool lends all of it. Mutant: each keeps an eighth for copies."""
+    await place.create("topic", limit=800, store=STORE, when_full="spool", slices="4")
+    for name in ("red", "blue"):
+        await place.consumer(name, name)
+    ann = place.producer("ann")
+    await referred(ann, "s1", 20, copies=True)
+    assert await copies(place) == {}
+    await lend(place, 800, of="0")
+    assert (await ann.ask(need=800)).place == 0
+    assert ann.held == 800
+
+
+async def test_slices_let_go_of_copies_that_are_there(place: Place) -> None:
+    """Older clients send payloads beside references."""
+    ann, (red, _) = await topic(place, "red", "blue", limit=800)
+    await referred(ann, "s1", 20, 30, copies=True)
+    await place.change(slices="4")
+    assert await bodies(red) == [b"A" * 20, b"B" * 30]
+    await referred(ann, "s2", 9, copies=True)
+    assert await copies(place) == {}

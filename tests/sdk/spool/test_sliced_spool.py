@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import headgate
-from headgate import PolicyError
 from headgate.core.limits.spread import Spread
 from headgate.core.names import slice_name
 from headgate.redis.keys import Address, PoolAddress
@@ -262,14 +261,6 @@ async def test_what_never_fits_in_memory_is_lent_a_message_at_its_slice(
         with pytest.raises(headgate.CreditTimeout):
             await producer.send(body(5), timeout=0.5)
     assert int((await client.explain("orders")).fields["pending_messages"]) == 5
-
-
-async def test_what_each_slice_would_keep_alone_of_a_store_is_refused(client: headgate.Client, tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match="store beside slices of a topic"):
-        await spooling(client, tmp_path, slices=SLICES, kind="topic")
-    await spooling(client, tmp_path, kind="topic")
-    with pytest.raises(PolicyError, match="store beside slices of a topic"):
-        await client.apply("orders", slices=SLICES)
 
 
 async def test_a_message_larger_than_the_store_is_refused_by_the_name_of_its_queue(

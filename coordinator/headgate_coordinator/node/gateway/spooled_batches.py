@@ -185,7 +185,8 @@ class SpooledBatches:
             if self._gone:
                 raise CoordinatorUnavailable("the connection is gone")
             # Of a topic, subscriptions that are not behind get the payloads at once.
-            bodies = [*written.references, *(payloads if fields.get("kind") == "topic" else ())]
+            copied = fields.get("kind") == "topic" and "of_slices" not in fields
+            bodies = [*written.references, *(payloads if copied else ())]
             size, again, written.sent = sum(map(len, payloads)), written.sent, True
             seen = values["segment"].removeprefix(MARKED)  # of the slice, by its client, where values say which
             segment = f"{written.segment} {size} {len(payloads)} {seen}".rstrip()

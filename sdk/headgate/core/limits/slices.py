@@ -132,8 +132,6 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
                 f"{setting} beside slices goes with {limit}: a pool of them counts each; set {limit}, or leave it out",
                 settings=(setting, limit, "slices"),
             )
-    if fields.get("store") and {"store", "slices", "kind"} & set(given):
-        _check_store(kind)
     for field, (setting, idle, instead) in _ALONE.items():
         if fields.get(field, "") not in idle and {field, "slices"} & set(given):
             raise PolicyError(
@@ -142,19 +140,6 @@ def check_slices(fields: Mapping[str, str], given: Mapping[str, str]) -> None:
             )
     if {"fair_by", "order_by", "slices"} & set(given):
         _check_turns(fields.get("fair_by", ""), fields.get("order_by", ""))
-
-
-def _check_store(kind: str) -> None:
-    """See that slices with a store are of a queue.
-
-    Raises:
-        PolicyError: they are not.
-    """
-    if kind == "topic":
-        raise PolicyError(
-            "store beside slices of a topic: each slice would keep copies for itself; use a queue, or one slice",
-            settings=("store", "slices"),
-        )
 
 
 def _check_turns(fair_by: str, order_by: str) -> None:
