@@ -7,13 +7,14 @@ from typing import Any
 import tomlkit
 from tomlkit.items import AoT, Array, Table
 
+from headgate.policy.read import text_of
 from headgate_coordinator.security.document import User, Users
 
 
 def with_users(file: Path, users: Users) -> str:
     """Return the text of a file with these users in place of its own; comments, and what is unchanged, stay."""
     try:
-        document = tomlkit.parse(file.read_text(encoding="utf-8").removeprefix("\ufeff"))
+        document = tomlkit.parse(text_of(file).removeprefix("\ufeff"))
     except (OSError, ValueError):  # it is not there, or nobody can read it
         document = tomlkit.document()
     tables = document.get("user")

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from headgate.policy.line_numbers import Path as Place
 from headgate.policy.problems import BadDocument, Problem
-from headgate.policy.read import toml
+from headgate.policy.read import text_of, toml
 from headgate_coordinator.security.document import User, Users, UsersDocument
 
 NO_USERS = "user = []"
@@ -22,7 +22,7 @@ def read_users(file: Path) -> Users:
         BadDocument: everything that is wrong with it, or that it cannot be read; no value is repeated.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = text_of(file)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else f"not UTF-8 at byte {error.start}"
         raise BadDocument([Problem(str(file), "", f"cannot be read: {why}; give a TOML file of users")]) from None

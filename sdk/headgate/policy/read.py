@@ -1,5 +1,6 @@
 """Read a policy document: TOML or JSON, with the line of each key, and everything that is wrong with it at once."""
 
+import errno
 import json
 import re
 import tomllib
@@ -17,6 +18,8 @@ from headgate.policy.line_numbers import Path, json_lines, toml_lines
 from headgate.policy.problems import MOST_PROBLEMS, BadDocument, Problem
 
 Format = Literal["toml", "json"]
+MOST_BYTES: Final = 16 << 20
+"""Of a file: a line for each of 100,000 destinations, and more."""
 MOST_PARTS: Final = 256
 """Words of a key; a name has no more than 128."""
 _HUGE: Final = re.compile(r"[=,\[][ \t\r\n]*+[+-]?0[xob][0-9a-fA-F_]{33}")
@@ -53,6 +56,20 @@ def spell(path: Path) -> str:
     return "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
 
 
+def text_of(file: File) -> str:
+    """Return the text of a file; a device, or a pipe that nobody ends, is read no further than the bound either.
+
+    Raises:
+        OSError: it cannot be read, or is larger than :data:`MOST_BYTES`.
+        ValueError: its name holds a NUL, or it is not UTF-8.
+    """
+    with file.open("rb") as opened:
+        found = opened.read(MOST_BYTES + 1)
+    if len(found) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"more than {MOST_BYTES >> 20} MiB")
+    return found.decode().replace("\r\n", "\n").replace("\r", "\n")
+
+
 def read(file: File) -> tuple[Document, Source]:
     """Return the document in a file; ``.json`` is JSON, all else TOML.
 
@@ -60,7 +77,7 @@ def read(file: File) -> tuple[Document, Source]:
         BadDocument: everything that is wrong with it, or that it cannot be read.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = text_of(file)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it holds a NUL"
         if isinstance(error, UnicodeDecodeError):
