@@ -16,7 +16,7 @@ from headgate.redis.stores.sliced_reads import every_slice
 from headgate_coordinator.cli.watching import look
 from headgate_coordinator.operate import audit, status
 from headgate_coordinator.security.acl import ROLES, Role, acl_line, commands_of, scripts_of
-from headgate_coordinator.security.document import User
+from headgate_coordinator.security.document import User, check_user
 from headgate_coordinator.security.passwords import hashed
 from headgate_coordinator.security.store import UserStore
 from tests.support.servers import RedisServer, ServerBinary, newest_server, oldest_and_newest
@@ -317,3 +317,14 @@ def test_a_cluster_takes_more() -> None:
     assert set(commands_of("sdk", cluster=True)) - set(commands_of("sdk")) == {
         "cluster|slots", "cluster|shards", "cluster|nodes", "command", "asking",
     }  # fmt: skip
+
+
+def test_a_name_of_10_kb_is_not_repeated_whole_and_a_namespace_is_called_one() -> None:
+    for wrong in ("a" * 10_000, "a\x01b"):
+        with pytest.raises(InvalidName, match=r"^namespace 'a.*: use 1 to 63 of a-z, 0-9 and '-'$") as caught:
+            acl_line("node", wrong, password="x")
+        assert len(str(caught.value)) < 200
+    for wrong in ("a" * 10_000, "a b"):
+        with pytest.raises(InvalidName, match=r"^user 'a.*: use 1 to 80 of") as caught:
+            check_user(wrong)
+        assert len(str(caught.value)) < 200

@@ -242,7 +242,7 @@ def _password(prompt: str, *, from_stdin: bool) -> str:
 
 def _known(users: Users, name: str) -> User:
     if name not in users:
-        raise InvalidName(f"there is no user {name!r}; there are {', '.join(sorted(users)) or 'none'}")
+        raise InvalidName(f"there is no user {check_user(name)!r}; there are {', '.join(sorted(users)) or 'none'}")
     return users[name]
 
 

@@ -133,9 +133,9 @@ def acl_line(
     """
     if role not in ROLES:
         raise InvalidValue(f"role {role!r} is unknown; there are {', '.join(ROLES)}")
-    name = user or f"hg-{namespace}-{role}"
+    name = user or f"hg-{check_namespace(namespace)}-{role}"
     if not re.fullmatch(r"[!-~]+", name):
-        raise InvalidValue(f"user {name!r}: use visible characters of ASCII, without blanks")
+        raise InvalidValue(f"user {name!r:.100}: use visible characters of ASCII, without blanks")
     login = _login(password, name)
     keys = (f"~{pattern}" for pattern in keys_of(role, namespace))
     channels = (f"&hg:{{{namespace}/*", f"&hg:{{{namespace}}}:*", "&hg")

@@ -25,7 +25,7 @@ def check_user(name: str) -> str:
         InvalidName: not 1 to 80 of A-Z, a-z, 0-9, '.', '_', '@', '+' and '-'.
     """
     if not isinstance(name, str) or not _NAME.match(name):
-        raise InvalidName(f"user {name!r}: use 1 to 80 of A-Z, a-z, 0-9, '.', '_', '@', '+' and '-'")
+        raise InvalidName(f"user {name!r:.100}: use 1 to 80 of A-Z, a-z, 0-9, '.', '_', '@', '+' and '-'")
     return name
 
 

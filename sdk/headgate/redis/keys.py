@@ -70,7 +70,7 @@ def check_namespace(namespace: str) -> str:
         InvalidName: not 1 to 63 of a-z, 0-9 and '-'.
     """
     if not isinstance(namespace, str) or not _NAMESPACE.match(namespace):
-        raise InvalidName(f"namespace {namespace!r}: use 1 to 63 of a-z, 0-9 and '-'")
+        raise InvalidName(f"namespace {namespace!r:.100}: use 1 to 63 of a-z, 0-9 and '-'")
     return namespace
 
 
@@ -81,7 +81,7 @@ def check_session(session: str) -> str:
         InvalidName: not 1 to 80 of A-Z, a-z, 0-9, '_', '~' and '-'.
     """
     if not isinstance(session, str) or not _SESSION.match(session):
-        raise InvalidName(f"session {session!r}: use 1 to 80 of A-Z, a-z, 0-9, '_', '~' and '-'")
+        raise InvalidName(f"session {session!r:.100}: use 1 to 80 of A-Z, a-z, 0-9, '_', '~' and '-'")
     return session
 
 
