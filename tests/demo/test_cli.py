@@ -550,7 +550,9 @@ def test_up_ends_when_its_redis_does(up: Running) -> None:
 
 
 def test_up_on_a_port_that_is_taken() -> None:
+    """Mutant: the log of the Redis that could not start is printed, and advice on a URL."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = run("up", "--port", str(taken.getsockname()[1]))
-    assert (done.returncode, done.stdout) == (3, "")
-    assert_one_line(done.stderr)
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run("up", "--port", place.rpartition(":")[2])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"headgate: Redis cannot listen at {place}: it is taken, or not free to all; give another\n"

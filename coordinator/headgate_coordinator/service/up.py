@@ -80,7 +80,7 @@ async def up(options: Options, tell: Callable[[RunningParts], None]) -> None:
 
     Raises:
         CoordinatorUnavailable: Redis cannot be started, or ended by itself.
-        InvalidValue: admin HTTP cannot listen at its port.
+        InvalidValue: Redis, or admin HTTP, cannot listen at its port.
         OSError: the node cannot listen at its port.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -91,6 +91,9 @@ async def up(options: Options, tell: Callable[[RunningParts], None]) -> None:
     log.setLevel(logging.WARNING)
     log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger("headgate").addHandler(log)
+    if options.port and not _is_free(options.port):
+        where = f"{HOST}:{options.port}"
+        raise InvalidValue(f"Redis cannot listen at {where}: it is taken, or not free to all; give another")
     no_node = why_no_node() if options.node else "--no-node was given"
     with EmbeddedRedis.start(port=options.port) as redis:
         if no_node:
