@@ -22,5 +22,6 @@ def named(**files: str | Path | None) -> Iterator[None]:
     try:
         yield
     except ssl.SSLError as error:
+        form = "" if error.reason == "KEY_VALUES_MISMATCH" else "; files are in PEM"
         which = " with ".join(f"{option} {path!r}" for option, path in given.items())
-        raise OSError(error.errno, f"{which}: {error.strerror or error}") from error
+        raise OSError(error.errno, f"{which}: {error.strerror or error}{form}") from error

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +51,11 @@ async def test_tls_at_one_end_alone_is_named(doors: Door, monkeypatch: pytest.Mo
 async def test_nothing_is_said_of_tls_where_nobody_listens_or_no_name_is_known() -> None:
     for url in ("redis://127.0.0.1:1", "rediss://127.0.0.1:1", "rediss://nohost.invalid", "unix:///nonexistent.sock"):
         assert "TLS" not in await refusal(url)
+
+
+async def test_a_file_that_is_no_certificate_says_what_it_is_to_be(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_bytes(b"\0" * 99)
+    text = await refusal(f"rediss://127.0.0.1:1?ca_file={file}")
+    assert f"ca_file '{file}'" in text
+    assert "files are in PEM" in text
