@@ -17,7 +17,7 @@ from headgate._util.tasks import stop
 from headgate.amqp.link import CONNECTION_FORCED, RESOURCE_LIMIT
 from headgate.amqp.sasl import BEARER
 from headgate.client import Client
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InvalidValue
 from headgate.redis.call_line import CALL_TIMEOUT
 from headgate_coordinator.fleet.node_facts import BridgeFacts, DeadlockFacts, NodeFacts
 from headgate_coordinator.fleet.node_facts import Counters as Totals
@@ -113,8 +113,13 @@ class Node:
         """Listen.
 
         Raises:
+            InvalidValue: the host is empty, which the system takes for all addresses.
             OSError: the port cannot be had, or a certificate.
         """
+        if not self.options.host:
+            raise InvalidValue(
+                "the node's host is empty; 127.0.0.1 is for this host alone, 0.0.0.0 for all that reach it"
+            )
         self.client.store.server.line_timeout = CALL_TIMEOUT  # clients wait no longer, and make it at another node
         self._session = self.client.session(self.name, ttl=self.options.ttl)
         self.lines = DestinationCredits(self.client, self._session, self.options)

@@ -130,3 +130,10 @@ async def test_tls_that_never_begins_makes_room_for_others(
             writer.close()
         await node.close()
         await users.close()
+
+
+async def test_an_empty_host_is_not_every_address(redis_url: str, cleanup_namespace: str) -> None:
+    """Mutant: a variable that is set to nothing opens the node to all who reach this host."""
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        with pytest.raises(headgate.InvalidValue, match="host is empty"):
+            await Node(client, NodeOptions(host="", port=0), Users.from_redis(client)).start()
