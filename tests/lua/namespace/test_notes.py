@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
+import redis.exceptions as rx
 
+from headgate.errors import AccessDenied
 from headgate.redis.keys import notes_key
 from headgate.redis.server import Server
 from headgate.redis.stores.notes import KEEP_MS, PAGE, AnnouncedTies, NoteStore, Tie
@@ -96,6 +98,17 @@ async def test_ties_are_written_when_they_change_and_once_a_second(board: Board)
     assert [tie.consumer for tie in await board.store.ties()] == [other.consumer]
     assert await writes(1.4)
     assert await board.store.ties() == []
+
+
+async def test_who_may_not_read_them_is_denied(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant: it is told as a Redis that is away, with advice on its URL."""
+
+    async def refuse(*_: object) -> list[object]:
+        return [rx.NoPermissionError("this user has no permissions to run the 'time' command"), []]
+
+    monkeypatch.setattr(board.server, "burst", refuse)
+    with pytest.raises(AccessDenied, match=r"no permissions to run the 'time' command; `headgate acl`"):
+        await board.store.read("deadlocks")
 
 
 async def test_notes_keep_to_their_key(cluster_url: str, namespace: str) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import redis.exceptions as rx
+
 from headgate.core.names import decode_name, encode_name
 from headgate.errors import AccessDenied, CoordinatorUnavailable
 from headgate.redis.backend import Backend, call
@@ -114,6 +116,9 @@ class NoteStore:
         for reply in (clock, flat):
             if isinstance(reply, AccessDenied):
                 raise reply
+            if isinstance(reply, rx.NoPermissionError):
+                text = f"notes of {sort} cannot be read: {reply}"
+                raise AccessDenied(f"{text}; `headgate acl` prints the ACL that each role needs")
             if isinstance(reply, Exception):
                 raise CoordinatorUnavailable(f"notes of {sort} cannot be read: {reply}")
         now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000
