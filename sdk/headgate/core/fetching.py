@@ -98,9 +98,9 @@ class WindowUse:
             return 0, 0
         return min(self._open, free, MAX_FETCH), min(self._open_bytes, free_bytes, FETCH_BYTES)
 
-    def ask(self, going: int, going_bytes: int, asked: int, *, due: bool, again: bool) -> tuple[int, int]:
+    def ask(self, going: int, going_bytes: int, asked: int, *, due: bool, again: bool, now: float) -> tuple[int, int]:
         """Return the room for a fetch in a call that settles ``going`` messages; see :meth:`room`."""
-        del due, again
+        del due, again, now
         if not going:
             return self.room(asked)
         self.messages -= going
@@ -370,7 +370,7 @@ class Fetching(Generic[T]):
     def _room(self, now: float, going: int, weight: int) -> tuple[int, int]:
         """Return the room there will be once that many settlements, of that many bytes, have gone out."""
         due, again = now >= self.look_at, self.lost_reply
-        return self._bounded(self.holding.ask(going, weight, self._asked, due=due, again=again))
+        return self._bounded(self.holding.ask(going, weight, self._asked, due=due, again=again, now=now))
 
     def _bounded(self, room: tuple[int, int]) -> tuple[int, int]:
         messages = self.demand.room(room[0]) if room[0] else 0

@@ -11,6 +11,10 @@ PATIENCE: Final = 0.04
 """Seconds for which others leave the room that a call may free, or use: then it is late."""
 LATE: Final = 4
 """Times as long as a destination takes as a rule, after which a call is late, if that is more."""
+STAY: Final = 0.05
+"""Seconds after a slice's turn for which what is settled there leaves its room to the same slice."""
+FEW: Final = 4
+"""Most messages that a slice has in such a turn: small windows would take two calls for each message else."""
 _NONE: Final = (0, 0)
 
 
@@ -156,7 +160,7 @@ class Share:
     demand: Demand | None = None
 
     def __init__(self, of: SharedWindow, wake: Callable[[], None], turn: float = 0.0) -> None:
-        self._usual, self._surplus, self._came_late = 0.0, 0, False
+        self._usual, self._surplus, self._came_late, self._stays_until, self._stays_for = 0.0, 0, False, 0.0, 0
         self.of = of
         self.wake = wake
         self.messages = self.bytes = 0
@@ -212,9 +216,11 @@ class Share:
         self.release(0)
 
     def ask(
-        self, going: int, going_bytes: int, _asked: int = 0, *, due: bool = True, again: bool = False
+        self, going: int, going_bytes: int, _asked: int = 0, *, due: bool = True, again: bool = False, now: float = 0.0
     ) -> tuple[int, int]:
         """Return the room for a fetch that settles these in the same call; (0, 0) until it is this one's turn.
+
+        For a moment after its turn, and a few messages, a slice keeps the room of what is settled there.
 
         Args:
             going: messages that are settled.
@@ -222,6 +228,7 @@ class Share:
             asked: how many are asked for here: those who wait, wait for all destinations.
             due: join the line; without it there is room only while nobody waits.
             again: the fetch is repeated: it gets what it was given then.
+            now: seconds.
         """
         if again:
             return self.reserved, 1
@@ -231,15 +238,21 @@ class Share:
             if self.turn.rests:
                 self.turn.catch_up(self.of.turn)
             self.of.line.setdefault(self)
-        if (self.of.first() or self) is not self:
+        if (self.of.first() or self) is self:
+            self._stays_until, self._stays_for = now + STAY, FEW
+            return self.of.room_for(self, going, going_bytes)
+        if not due or now >= self._stays_until or self.of.of_keys or not self.of.in_turn:
             return _NONE
-        return self.of.room_for(self, going, going_bytes)
+        messages, size = self.of.room(going, going_bytes)
+        messages = min(messages, going, self._stays_for)
+        return (messages, size) if messages > 0 else _NONE
 
     def reserve(self, messages: int) -> None:
         """Note that that many messages are being fetched; the next in line may have what is left."""
         self.of.line.pop(self, None)
         self.of.woken.pop(self, None)
         self._came_late = False
+        self._stays_for -= messages
         if self.turn.rests:  # it fetches beside what it settles, without having been in line
             self.turn.catch_up(self.of.turn)
         self.of.under_way[self] = self.turn.fetching = messages

@@ -192,7 +192,7 @@ class Allowance(Protocol):
     def configure(self, window: Window) -> None:
         """Change the window."""
 
-    def ask(self, going: int, going_bytes: int, asked: int, *, due: bool, again: bool) -> tuple[int, int]:
+    def ask(self, going: int, going_bytes: int, asked: int, *, due: bool, again: bool, now: float) -> tuple[int, int]:
         """Return the room for a fetch in a call that settles these; ``again``: for one that is repeated."""
 
     def free(self, asked: int) -> tuple[int, int]:

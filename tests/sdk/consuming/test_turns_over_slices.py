@@ -193,8 +193,8 @@ async def test_slices_are_fetched_from_as_much_as_lies_there(client: headgate.Cl
             for sender, producer in zip(senders, producers, strict=True):
                 await producer.send(b"x", headers={"tenant": sender}, timeout=GUARD)
     served = Counter(dict.fromkeys(senders, 0))
-    await take(client, served, windows, 60)
-    assert max(served.values()) - min(served.values()) <= 8, served
+    await take(client, served, windows, 72)
+    assert max(served.values()) - min(served.values()) <= 13, served  # by turns it is 18
 
 
 async def test_one_that_sends_little_to_a_slice_waits_for_no_backlog_of_others(client: headgate.Client) -> None:
@@ -212,4 +212,4 @@ async def test_one_that_sends_little_to_a_slice_waits_for_no_backlog_of_others(c
                 assert message is not None
                 await message.accept(confirm=True)
                 tenant, overtaken_by = message.headers["tenant"], overtaken_by + 1
-            assert overtaken_by <= 8
+            assert overtaken_by <= 12, "windows, and a few messages of the other slice's turn"

@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from headgate import Window
 from headgate.consuming.round_robin import RoundRobin
+from headgate.core.fetching import WindowUse
 from headgate.core.limits.turns_over_slices import Turn
-from headgate.core.sharing import PATIENCE, Share, SharedWindow
+from headgate.core.sharing import FEW, PATIENCE, STAY, Share, SharedWindow
 from tests.support.extent import examples
 
 SIZE = 10
@@ -118,6 +119,40 @@ def test_who_waits_is_served_before_whoever_has_just_fetched() -> None:
     two.settle()
     two.settle()
     assert one.fetch()
+
+
+def test_a_slice_keeps_the_room_of_what_is_settled_there_for_a_moment_after_its_turn() -> None:
+    """Mutants: it takes what is free beside; it keeps its turn for ever, or for any number.
+
+    Topics, or slices whose keys take turns, do not.
+    """
+    shared = SharedWindow(Window(messages=4), Takers(), WindowUse(Window(messages=4)))
+    one, two = Share(shared, lambda: None), Share(shared, lambda: None)
+    two.ask(0, 0, now=1.0)
+    two.reserve(1)
+    assert one.ask(0, 0, now=1.0)[0] == 3
+    one.reserve(1)
+    one.deliver(1, SIZE)
+    one.release(1)
+    one.took(1, Turn(0.5, of_keys=False), rests=False)
+    two.deliver(1, SIZE)
+    two.release(1)
+    two.took(1, Turn(0.1, of_keys=False), rests=False)
+    assert two.ask(0, 0, now=1.01)[0] == 2
+    assert one.ask(0, 0, now=1.01) == (0, 0)
+    assert one.ask(1, SIZE, now=1.01 + STAY / 2)[0] == 1, "of three"
+    assert one.ask(1, SIZE, due=False, now=1.01) == (0, 0)
+    assert one.ask(1, SIZE, now=1.01 + STAY) == (0, 0)
+    shared.of_keys = True
+    assert one.ask(1, SIZE, now=1.01) == (0, 0)
+    shared.of_keys = shared.in_turn = False
+    assert one.ask(1, SIZE, now=1.01) == (0, 0)
+    shared.in_turn = True
+    for _ in range(FEW - 1):
+        assert one.ask(1, SIZE, now=1.01)[0] == 1
+        one.reserve(1)
+        one.release(0)
+    assert one.ask(1, SIZE, now=1.01) == (0, 0)
 
 
 def test_who_was_woken_for_what_has_no_room_passes_it_on_once() -> None:
