@@ -1,5 +1,7 @@
 """What nobody calls any more is swept by nodes: here limiters, whose holds have leases of their own."""
 
+from pathlib import Path
+
 import pytest
 
 import headgate
@@ -62,6 +64,26 @@ async def test_a_round_ends_turns_of_keys_at_a_gate_that_nobody_renews(redis_url
 
         await wait_until(nothing_is_left, timeout=GUARD)
         await client.remove("db")
+
+
+async def test_a_round_ends_leases_at_a_spool_store_that_nobody_calls(
+    redis_url: str, cleanup_namespace: str, tmp_path: Path
+) -> None:
+    """Mutant: a round looks at destinations alone."""
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as client:
+        await client.set_store("disk", f"file://{tmp_path}", limit="1MiB")
+        address = Address.of_store(cleanup_namespace, "disk")
+        await client.store.acquire(address, Account("dead~1", 1, 0, want=10, want_m=1), ttl_ms=1000)
+        (store,) = await client.stores()
+        assert store.leased == 10
+        sweep = Sweep(client, NodeRegistry(client), "this", set)
+
+        async def nothing_is_leased() -> bool:
+            await sweep.round()
+            (store,) = await client.stores()
+            return store.leased == 0
+
+        await wait_until(nothing_is_leased, timeout=GUARD)
 
 
 async def test_parts_of_the_sweep_are_shared_by_nodes_and_all_are_looked_at(

@@ -1,8 +1,8 @@
 """Nodes sweep what nobody calls any more: leases that ended, reply queues whose link is gone, moves that broke off.
 
-Every script that runs on a destination sweeps it, so this is for those that are left alone. The nodes of a namespace
-share the work: a hash of its name says which part of the sweep a destination is in, and each part falls to one node a
-round, whichever beats first as it is due. So all nodes together look as often as one does alone.
+Every script that runs on a destination or a spool store sweeps it, so this is for those that are left alone. The nodes
+of a namespace share the work: a hash of its name says which part of the sweep a destination is in, and each part falls
+to one node a round, whichever beats first as it is due. So all nodes together look as often as one does alone.
 """
 
 import asyncio
@@ -13,10 +13,9 @@ from typing import Final
 
 from headgate.client import Client
 from headgate.errors import HeadgateError
-from headgate.redis.keys import Address
+from headgate.redis.keys import Address, parse_key, parse_store_key
 from headgate.redis.stores.limiters import LimiterStore
 from headgate.redis.stores.nodes import PARTS
-from headgate.redis.stores.sliced_reads import every_slice
 from headgate_coordinator.fleet.registry import NodeRegistry
 from headgate_coordinator.fleet.reply_queues import owner_of
 
@@ -31,11 +30,11 @@ BROKE_OFF_MS: Final = 10_000
 MOST_REAPS: Final = 256
 """Sweeps of one destination in a round; each looks at some of the leases that are over."""
 PAGE: Final = 100
-"""Destinations that are looked at in one write."""
+"""Destinations and stores that are looked at in one write."""
 
 
 def within(parts: Collection[int], names: Iterable[str]) -> list[str]:
-    """Return the destinations in some parts of the sweep."""
+    """Return the destinations, or spool stores, in some parts of the sweep."""
     return [name for name in names if zlib.crc32(name.encode()) % PARTS in parts] if parts else []
 
 
@@ -56,7 +55,7 @@ class SweepTurn:
 
 
 class Sweep:
-    """A sweep goes in rounds over the destinations of a namespace.
+    """A sweep goes in rounds over the destinations of a namespace, and its spool stores.
 
     Args:
         client: connected.
@@ -91,15 +90,20 @@ class Sweep:
                 _log.debug("a sweep ended early: %s", error)
 
     async def round(self, parts: Collection[int] = ALL) -> None:
-        """Look once at all destinations of some parts.
+        """Look once at all destinations and spool stores of some parts.
 
         Raises:
             CoordinatorUnavailable: Redis does not answer.
         """
-        names = await every_slice(self._client.store.server, self._client.namespace)
+        namespace = self._client.namespace
+        keys = await self._client.store.server.scan(f"hg:{{{namespace}/*}}")
+        names = [parsed[1] for key in keys if (parsed := parse_key(key))]
+        stores = [parsed[1] for key in keys if (parsed := parse_store_key(key))]
         mine = within(parts, names)
-        for at in range(0, len(mine), PAGE):
-            await self._reap(mine[at : at + PAGE])
+        addresses = [Address.of(namespace, name) for name in mine]
+        addresses += [Address.of_store(namespace, name) for name in within(parts, stores)]
+        for at in range(0, len(addresses), PAGE):
+            await self._reap(addresses[at : at + PAGE])
         owners = {name: owner for name in names if (owner := owner_of(name)) is not None}
         own = {name for name, owner in owners.items() if owner == self._node} - self._local()
         # Those that were orphans before are looked at again here, whoever has their part now.
@@ -107,8 +111,7 @@ class Sweep:
         there = await self._registry.among(set(others.values()))
         await self._remove_replies(own | {name for name, owner in others.items() if owner not in there})
 
-    async def _reap(self, names: list[str]) -> None:
-        addresses = [Address.of(self._client.namespace, name) for name in names]
+    async def _reap(self, addresses: list[Address]) -> None:
         server = self._client.store.server
         counts = await server.burst([
             (a.shared[0], words)

@@ -293,7 +293,8 @@ class Spools:
         return int(await self._store.server.command(key, "HLEN", key))
 
     async def idle(self, name: str) -> bool:
-        """Return whether a store has no segments, and nobody holds credit to write one."""
+        """Return whether a store has no segments, and nobody holds credit to write one; ends leases that are over."""
+        await self._store.reap(self.address(name))
         key = self.address(name).shared[0]
         leased = await self._store.server.command(key, "HGET", key, "leased_bytes")
         return int(leased or 0) == 0 and await self.segments(name) == 0

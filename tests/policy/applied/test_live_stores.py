@@ -9,6 +9,7 @@ import pytest
 import headgate
 from headgate import PolicyError
 from headgate.policy import loads
+from headgate.redis.replies import Account
 from headgate.spool.stores import Spools, store_fields
 from headgate_coordinator.cli.policy import kept
 from tests.policy.live import state
@@ -74,6 +75,22 @@ async def test_a_store_that_holds_segments_is_kept_until_they_are_gone(
     await wait_until(lambda: empty(client), description="the store is empty")
     await client.apply_policy(loads(NOTHING))
     assert await client.stores() == []
+
+
+async def test_a_store_goes_once_the_leases_of_the_dead_are_over_where_no_node_sweeps(
+    client: headgate.Client, tmp_path: Path
+) -> None:
+    """Mutant: what is leased is asked for, and nobody ends leases that are over."""
+    await client.apply_policy(loads(SPOOLS + STORE.format(tmp_path)))
+    dead = Account("dead~1", 1, 0, want=10, want_m=1)
+    await client.store.acquire(spools(client).address("disk"), dead, ttl_ms=1000)
+
+    async def is_gone() -> bool:
+        await client.apply_policy(loads(NOTHING))
+        return await client.stores() == []
+
+    assert not await is_gone()
+    await wait_until(is_gone, timeout=GUARD)
 
 
 async def test_a_store_does_not_move_away_from_its_segments(client: headgate.Client, tmp_path: Path) -> None:
