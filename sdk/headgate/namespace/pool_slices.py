@@ -220,7 +220,10 @@ class Pools:
         # Of equals the next after the first: else who is asked is always the same one, and gets less than all others.
         members = sorted(shares, key=lambda one: (-one.held / one.weight, one.member < first.member, one.member))
         near = [share for share in members if not share.site]  # sites read in their letters what is lacking
-        if (got := await self._ask_some(pool, near, pool_epoch, lacks, asked)) >= lacks:
+        # Where more is held than there is, what comes back serves nobody until that is not so any more.
+        beyond = max(0, sum(share.held for share in shares) + first.held - drawn.limit)
+        got = await self._ask_some(pool, near, pool_epoch, lacks + beyond, asked) - beyond
+        if got >= lacks:
             return
         below = sum(share.held - share.above(first) - min(share.held, share.least) for share in members)
         if ALL in asked and below + first.held + lacks > drawn.limit and first.held:

@@ -56,3 +56,24 @@ async def test_one_that_never_frees_takes_its_share_by_weight_of_one_that_does(c
 
         await wait_until(all_sent, timeout=GUARD)
         await asyncio.gather(*tasks)
+
+
+async def test_what_a_lowered_pool_lent_too_much_comes_back_at_once(client: headgate.Client) -> None:
+    """One has drawn a megabyte and uses little of it. Mutant: it is asked for what the first in line lacks, no more."""
+    await client.set_pool("memory", limit="4MB")
+    for name in ("wide", "narrow"):
+        await client.apply(name, pools="memory")
+    async with client.session("a") as session:
+        wide, narrow = await session.producer("wide"), await session.producer("narrow")
+        consumer = await session.consumer("wide")
+        await asyncio.gather(*(wide.send(b"x" * 10_000, timeout=GUARD) for _ in range(100)))
+        for _ in range(99):
+            message = await consumer.receive(timeout=GUARD)
+            assert message
+            await message.accept()
+        (pool,) = await client.pools()
+        assert pool.granted > 900_000
+        await client.set_pool("memory", limit="100KB")
+        await narrow.send(b"x" * 100, timeout=GUARD / 2)
+        (pool,) = await client.pools()
+        assert 0 < pool.used <= pool.granted <= 100_000

@@ -13,7 +13,7 @@ import headgate
 from headgate import CreditTimeout
 from headgate.core.names import slice_name
 from headgate.redis.keys import Address, PoolAddress
-from headgate.redis.stores.pools import PoolStore, Slice
+from headgate.redis.stores.pools import PoolDraw, PoolStore, Slice
 from headgate.redis.stores.sliced_reads import every_slice
 from tests.sdk.crew import Crew
 from tests.sdk.observing import GUARD
@@ -74,6 +74,34 @@ async def test_the_limit_is_of_all_slices_and_goes_where_it_is_asked_for(client:
     await client.remove("orders")
     assert not await pool(client)
     assert await every_slice(client.store.server, client.namespace) == []
+
+
+async def test_a_first_limit_in_messages_takes_credit_without_one_back_at_once(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session has credit for thousands at its slice. Mutant: a quarter of what is left is asked for each time."""
+    returned = list[int]()
+    draw = PoolStore.draw
+
+    async def drawn(self: PoolStore, pool: PoolAddress, member: str, held: Slice, **more: Any) -> PoolDraw:
+        if pool.name == "orders#m" and held.returned and held.returned not in returned:
+            returned.append(held.returned)
+        return await draw(self, pool, member, held, **more)
+
+    monkeypatch.setattr(PoolStore, "draw", drawn)
+    await client.apply("orders", kind="queue", limit=6000, slices=3)
+    async with client.session("a") as a, client.session("b") as b:
+        first, second = await a.producer("orders"), await b.producer("orders")
+        sends = [asyncio.ensure_future(first.send(b"x" * 990, timeout=GUARD)) for _ in range(5)]
+        sends += [asyncio.ensure_future(second.send(b"x" * 990, timeout=GUARD)) for _ in range(15)]
+
+        async def both_wait() -> bool:
+            return (await client.explain("orders")).blocked >= 2
+
+        await wait_until(both_wait, timeout=GUARD)
+        await client.apply("orders", limit="1MB", limit_messages=30)
+        await asyncio.gather(*sends)
+        assert len(returned) <= 6, f"it gave back step by step: {returned}"
 
 
 async def test_a_limit_below_the_number_of_slices_serves_all_of_them(client: headgate.Client) -> None:
