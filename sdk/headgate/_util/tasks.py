@@ -34,6 +34,8 @@ def in_background(work: Awaitable[object], running: Running, name: str) -> "asyn
     task = asyncio.create_task(run(), name=name)
     running[task] = None
     task.add_done_callback(running.pop)
+    if isinstance(work, Coroutine):
+        task.add_done_callback(lambda _: work.close())  # a task that is cancelled before its first step awaits nothing
     task.add_done_callback(lambda done: done.cancelled() or done.exception())  # who does not wait has lost nothing
     return task
 

@@ -80,7 +80,9 @@ class DeliveryLine:
         if member.session == self._session:
             self._session = next((other.session for other in self._members), "")
         if not self._members:
-            await stop(self._task)
+            task = self._task
+            self._task, self._short = None, False  # whoever comes while it ends is served by another
+            await stop(task)
 
     def _fetched(self, member: Member) -> None:
         self._fetching.discard(member)
@@ -92,7 +94,8 @@ class DeliveryLine:
             while self._members:
                 await self._serve_some()
         finally:  # whatever ended it: who stands in line from now on begins anew, and knows nothing
-            self._task, self._short = None, False
+            if self._task is asyncio.current_task():
+                self._task, self._short = None, False
 
     async def _serve_some(self) -> None:
         lent = await self._lend()

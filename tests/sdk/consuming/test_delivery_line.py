@@ -206,6 +206,37 @@ async def test_whatever_ends_a_line_who_stands_in_it_afterwards_is_served() -> N
     await line.close(feed)
 
 
+@pytest.mark.parametrize("steps", range(4))
+async def test_who_stands_in_line_as_the_last_one_leaves_it_is_served(steps: int) -> None:
+    """Mutants: a line that ended before its first step, or is about to end, serves nobody any more."""
+    rates, first, second = Rates(), Feed(), Feed()
+    line = line_of(rates)
+    before = asyncio.all_tasks()
+    line.stand(first, 1, 1)
+    closing = asyncio.create_task(line.close(first))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    line.stand(second, 1, 1)
+    await closing
+    rates.answer(Lent(0, 1))
+    rates.answer(Lent(0, 1))
+    await until(lambda: second.lents == 1)
+    await line.close(second)
+    await until(lambda: asyncio.all_tasks() == before)
+
+
+async def test_who_comes_after_a_line_that_never_began_is_served() -> None:
+    """Mutants: the line counts as one that serves; what it would have done is thrown away, with a warning."""
+    rates, feed = Rates(), Feed()
+    line = line_of(rates)
+    line.stand(feed, 1, 1)
+    await line.close(feed)
+    line.stand(feed, 1, 1)
+    rates.answer(Lent(0, 1))
+    await until(lambda: feed.lents == 1)
+    await line.close(feed)
+
+
 def test_a_client_has_one_line_at_a_slice() -> None:
     lines: Any = WeakValueDictionary()
     rates: Any = Rates()
