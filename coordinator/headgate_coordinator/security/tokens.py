@@ -24,6 +24,7 @@ LARGEST_FILE: Final = 256 << 10
 """Bytes of the file of keys."""
 LEAST_RSA: Final = 2048
 """Bits of a key of RSA."""
+_FORM: Final = 'the form is {"keys": [{"kty": "EC", ...}, ...]}'
 
 
 class TokenRefused(InvalidValue):
@@ -180,14 +181,11 @@ def read_keys(file: Path) -> KeyFile:
             raw = opened.read(LARGEST_FILE + 1)
     except OSError as error:
         raise InvalidValue(f"--token-keys {str(file)!r} cannot be read: {error.strerror}") from None
+    keys = _given_keys(file, raw)
     try:
-        data = json.loads(raw) if len(raw) <= LARGEST_FILE else None
-        keys = [each for each in data["keys"] if each.get("use", "sig") == "sig"] if isinstance(data, dict) else []
-        held = KeySet.import_key_set({"keys": keys}) if 0 < len(keys) <= MOST_KEYS else None
-    except Exception as error:  # noqa: BLE001 -- of many kinds, and its text may hold the key
-        raise InvalidValue(_unusable(file, type(error).__name__)) from None
-    if held is None:
-        raise InvalidValue(_unusable(file, f"at most {LARGEST_FILE} bytes and 1 to {MOST_KEYS} keys for signatures"))
+        held = KeySet.import_key_set({"keys": list(keys.values())})
+    except Exception:  # noqa: BLE001 -- of many kinds, and its text may hold the key
+        raise InvalidValue(_unusable(file, _fault(keys))) from None
     for each in held:
         if not isinstance(each, ECKey | OKPKey | RSAKey) or each.is_private:
             raise InvalidValue(_unusable(file, "it has a secret key; give only public keys of RSA, EC or Ed25519"))
@@ -197,6 +195,45 @@ def read_keys(file: Path) -> KeyFile:
     if len(set(ids)) < len(ids):
         raise InvalidValue(_unusable(file, "two keys have one kid"))
     return KeyFile(held, frozenset(each.thumbprint() for each in held))
+
+
+def _given_keys(file: Path, raw: bytes) -> dict[int, dict[str, Any]]:
+    """Return those for signatures of what a file holds, by their places.
+
+    Raises:
+        InvalidValue: it is no set of keys.
+    """
+    if len(raw) > LARGEST_FILE:
+        raise InvalidValue(_unusable(file, f"it may have at most {LARGEST_FILE} bytes"))
+    try:
+        data = json.loads(raw)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InvalidValue(_unusable(file, f"it is no JSON from {where} on; {_FORM}")) from None
+    except (ValueError, RecursionError):
+        raise InvalidValue(_unusable(file, f"it is no JSON; {_FORM}")) from None
+    given = data.get("keys") if isinstance(data, dict) else None
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        raise InvalidValue(_unusable(file, _FORM))
+    keys = {at: each for at, each in enumerate(given) if each.get("use", "sig") == "sig"}
+    if not 0 < len(keys) <= MOST_KEYS:
+        raise InvalidValue(_unusable(file, f"it has {len(keys)} keys for signatures; 1 to {MOST_KEYS} can be used"))
+    return keys
+
+
+def _fault(keys: dict[int, dict[str, Any]]) -> str:
+    """Return which of the keys is none, without a word of it."""
+    from joserfc.errors import InvalidKeyTypeError
+    from joserfc.jwk import JWKRegistry
+
+    for at, each in keys.items():
+        try:
+            JWKRegistry.import_key(each)
+        except InvalidKeyTypeError:  # others may know it
+            continue
+        except Exception:  # noqa: BLE001 -- of many kinds, and its text may hold the key
+            return f"keys[{at}] is no whole key of its kind (kty)"
+    return "none of its keys is of RSA, EC or Ed25519"
 
 
 def _unusable(file: Path, why: str) -> str:
