@@ -55,3 +55,29 @@ async def test_a_node_that_nobody_vouches_for_gets_no_password(node: Node, clean
         await headgate.connect(f"amqps://seller:secret@{node.address}", namespace=cleanup_namespace)
     with pytest.raises(CoordinatorUnavailable):
         await headgate.connect(f"amqp://seller:secret@{node.address}", namespace=cleanup_namespace)
+
+
+async def test_tls_at_one_end_alone_is_named_at_a_first_connection(
+    node: Node, redis_url: str, cleanup_namespace: str
+) -> None:
+    with pytest.raises(CoordinatorUnavailable) as caught:
+        await headgate.connect(f"amqp://seller:secret@{node.address}", namespace=cleanup_namespace)
+    assert str(caught.value).endswith("(perhaps it wants TLS there: then the URL begins with amqps://)")
+    async with headgate.connect(redis_url, namespace=cleanup_namespace) as behind:
+        plain = Node(behind, NodeOptions(port=0), users(seller={"orders": {P}}))
+        await plain.start()
+        try:
+            with pytest.raises(CoordinatorUnavailable) as caught:
+                await headgate.connect(f"amqps://seller:secret@{plain.address}", namespace=cleanup_namespace)
+        finally:
+            await plain.close()
+    assert str(caught.value).endswith("(perhaps it speaks no TLS there: then the URL begins with amqp://)")
+
+
+async def test_nothing_is_said_of_tls_where_nobody_listens_or_a_certificate_is_refused(
+    node: Node, cleanup_namespace: str
+) -> None:
+    for url in ("amqp://127.0.0.1:1", "amqps://127.0.0.1:1", f"amqps://seller:secret@{node.address}"):
+        with pytest.raises(CoordinatorUnavailable) as caught:
+            await headgate.connect(url, namespace=cleanup_namespace)
+        assert "TLS there" not in str(caught.value)

@@ -1,6 +1,7 @@
 """A client has a connection to one node: calls go out, many in one message, and answers come in, in any order."""
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -26,6 +27,21 @@ ASK_AFTER: Final = 7
 itself stood still, what came meanwhile is read before the second look."""
 GIVE_UP_AFTER: Final = 14
 _LIMITS: Final = Limits(message=1 << 32, idle=30.0)
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""OpenSSL's words for an answer that is no TLS."""
+
+
+class SilentNodeError(ConnectionError):
+    """`SilentNodeError` is of a node that hung up before it sent anything."""
+
+
+def about_tls(url: AmqpUrl, error: Exception) -> str:
+    """Return what to add to the error of a first connection that fails as if one end alone spoke TLS."""
+    if url.tls and isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
+        return " (perhaps it speaks no TLS there: then the URL begins with amqp://)"
+    if not url.tls and isinstance(error, SilentNodeError):
+        return " (perhaps it wants TLS there: then the URL begins with amqps://)"
+    return ""
 
 
 class Call:
@@ -264,8 +280,9 @@ class NodeLink(Wire):
 
     def went(self, error: Exception | None) -> None:
         """Tell that it is over."""
-        if error is not None and type(self.reason) is ConnectionError:
-            self.reason = error
+        if type(self.reason) is ConnectionError:
+            spoke = self.heard or self.ready.done()
+            self.reason = (error or self.reason) if spoke else SilentNodeError(str(error or self.reason))
         if self._look:
             self._look.cancel()
         if not self.ready.done():

@@ -16,7 +16,7 @@ from headgate._util.forks import FORKED, watch
 from headgate._util.tasks import stop
 from headgate.amqp.calls import MAX_CALLS, OK, error_of, pack
 from headgate.amqp.hints import NodeWakeUps, in_calls
-from headgate.amqp.nodelink import Call, NodeLink
+from headgate.amqp.nodelink import Call, NodeLink, about_tls
 from headgate.amqp.reported_waits import ReportedWaits
 from headgate.amqp.url import AmqpUrl
 from headgate.core.account.late_copies import COME_WITHIN
@@ -86,7 +86,7 @@ class NodeBackend:
             CoordinatorUnavailable: none of them answers, or Redis does not answer them.
             AccessDenied: they refuse the name or the password.
         """
-        link = await self._connect()
+        link = await self._connect(opening=True)
         self._adopt(link)
         self._task = asyncio.create_task(self._keep(link), name="headgate node link")
 
@@ -264,8 +264,8 @@ class NodeBackend:
         for call in tuple(self._calls.values()):
             link.offer(call)
 
-    async def _connect(self) -> NodeLink:
-        """Return a connection to the first node that takes us, each asked once.
+    async def _connect(self, *, opening: bool = False) -> NodeLink:
+        """Return a connection to the first node that takes us, each asked once; ``opening`` if there was none before.
 
         Raises:
             CoordinatorUnavailable: none does.
@@ -281,7 +281,7 @@ class NodeBackend:
             except AccessDenied as error:
                 denied = AccessDenied(f"{self._url}: {error}", user=error.user or self._url.username or "")
             except (OSError, HeadgateError) as error:  # a TimeoutError is an OSError
-                reasons.append(f"{host}:{port}: {_reason(error)}")
+                reasons.append(f"{host}:{port}: {_reason(error)}{about_tls(self._url, error) if opening else ''}")
             else:
                 self.node = f"{host}:{port}"
                 return link
