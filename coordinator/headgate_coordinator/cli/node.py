@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import headgate
-from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.options import (
     CLAIM,
     Json,
@@ -241,13 +240,7 @@ def node(
         (us.listens if us is not None else tell)(facts | ({"grpc": node.rpc} if node.rpc else {}))
 
     client = connect(redis, namespace)
-    try:
-        run(serve(client, options, _users_of(users, tokens, required=require_users), http, listens, rpc, us))
-    except headgate.HeadgateError:
-        raise
-    except OSError as error:
-        typer.echo(f"headgate: cannot listen at {host}:{port}: {error.strerror}", err=True)
-        raise typer.Exit(FAILED) from None
+    run(serve(client, options, _users_of(users, tokens, required=require_users), http, listens, rpc, us))
 
 
 def _users_of(

@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-import headgate
-from headgate_coordinator.cli.exits import FAILED
 from headgate_coordinator.cli.node import TOKEN
 from headgate_coordinator.cli.options import Json, Namespace, SiteHosts, SiteSecrets, StoreRoots, run
 from headgate_coordinator.security.policy_reach import PolicyReach
@@ -54,15 +52,6 @@ def up(
     def tell(running: embedded.RunningParts) -> None:
         typer.echo(json.dumps(running.facts()) if as_json else embedded.welcome(running))
 
-    try:
-        run(embedded.up(options, tell))
-    except headgate.HeadgateError:
-        raise
-    except OSError as error:
-        typer.echo(
-            f"headgate: the node cannot listen at {embedded.HOST}:{amqp_port}: {os.strerror(error.errno or 0)}",
-            err=True,
-        )
-        raise typer.Exit(FAILED) from None
+    run(embedded.up(options, tell))
     if not as_json:
         typer.echo("Stopped; nothing of it is left.")

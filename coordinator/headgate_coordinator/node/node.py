@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import os
 import secrets
 import socket
 import ssl
@@ -113,8 +114,8 @@ class Node:
         """Listen.
 
         Raises:
-            InvalidValue: the host is empty, which the system takes for all addresses.
-            OSError: the port cannot be had, or a certificate.
+            InvalidValue: the host is empty, which the system takes for all addresses; or the address cannot be had, or
+                a certificate.
         """
         if not self.options.host:
             raise InvalidValue(
@@ -124,21 +125,33 @@ class Node:
         self._session = self.client.session(self.name, ttl=self.options.ttl)
         self.lines = DestinationCredits(self.client, self._session, self.options)
         encrypted = self.options.certificate is not None
-        context = None
-        if self.options.certificate is not None:
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            with named(**{"--tls-cert": self.options.certificate, "--tls-key": self.options.key}):
-                context.load_cert_chain(self.options.certificate, self.options.key)
-            if self.options.client_authorities is not None:
-                with named(**{"--client-ca": self.options.client_authorities}):
-                    context.load_verify_locations(self.options.client_authorities)
-                context.verify_mode = ssl.CERT_OPTIONAL  # others come with a password; one of another CA is refused
-        self._door = Door(lambda: Connection(self, encrypted=encrypted), context, self.options.handshake)
-        self.port = await self._door.listen(self.options.host, self.options.port, shared=self.options.shared)
+        self._door = Door(lambda: Connection(self, encrypted=encrypted), self._context(), self.options.handshake)
+        host, port = self.options.host, self.options.port
+        try:
+            self.port = await self._door.listen(host, port, shared=self.options.shared)
+        except OSError as error:  # of a bind asyncio's own words name the address once more
+            why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+            raise InvalidValue(f"AMQP cannot listen on {host}:{port}: {why}; choose another") from None
         self._sweep = asyncio.create_task(self.lines.sweep(), name="headgate lines")
         self._watch = asyncio.create_task(self.quotas.watch(self.connections), name="headgate quotas")
         _log.info("node %s listens at %s", self.name, self.address)
         self.ways_in(encrypted=encrypted)
+
+    def _context(self) -> ssl.SSLContext | None:
+        options = self.options
+        if options.certificate is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            with named(**{"--tls-cert": options.certificate, "--tls-key": options.key}):
+                context.load_cert_chain(options.certificate, options.key)
+            if options.client_authorities is not None:
+                with named(**{"--client-ca": options.client_authorities}):
+                    context.load_verify_locations(options.client_authorities)
+                context.verify_mode = ssl.CERT_OPTIONAL  # others come with a password; one of another CA is refused
+        except OSError as error:
+            raise InvalidValue(f"{error.strerror}") from None
+        return context
 
     def ways_in(self, *, encrypted: bool, certified: str = "") -> tuple[str, ...]:
         """Return the SASL mechanisms that a client is offered; if none leads in, the log says why.

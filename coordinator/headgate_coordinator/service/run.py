@@ -39,8 +39,7 @@ async def run(
 
     Raises:
         CoordinatorUnavailable: Redis does not answer at the start; later on, the node waits for it.
-        InvalidValue: admin HTTP or the gRPC port cannot listen where it should.
-        OSError: the AMQP port cannot be had.
+        InvalidValue: AMQP, admin HTTP or the gRPC port cannot listen where it should.
     """
     if worker is not None:
         await worker.start()

@@ -107,8 +107,7 @@ async def service(
 
     Raises:
         BadDocument: the file of users cannot be used.
-        InvalidValue: admin HTTP or the gRPC port cannot listen where it should, or not without a token.
-        OSError: the AMQP port cannot be had.
+        InvalidValue: AMQP, admin HTTP or the gRPC port cannot listen where it should, or not without a token.
     """
     async with _Parts() as stack:
         client.parts.registry.spooling.spools.check_url = options.reach.check_store

@@ -80,8 +80,7 @@ async def up(options: Options, tell: Callable[[RunningParts], None]) -> None:
 
     Raises:
         CoordinatorUnavailable: Redis cannot be started, or ended by itself.
-        InvalidValue: Redis, or admin HTTP, cannot listen at its port.
-        OSError: the node cannot listen at its port.
+        InvalidValue: Redis, the node or admin HTTP cannot listen at its port.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -118,7 +117,7 @@ async def _node(redis: EmbeddedRedis, options: Options) -> AsyncIterator[Running
             admin = AdminOptions(HOST, _port(options.admin_port, ADMIN_PORT), options.token)
             try:
                 node = await stack.enter_async_context(service(client, amqp, Users.from_redis, admin))
-            except (OSError, InvalidValue):
+            except InvalidValue:
                 if not tries_left or None not in (options.amqp_port, options.admin_port):
                     raise
                 continue

@@ -81,7 +81,7 @@ async def test_a_certificate_that_cannot_be_used_is_named(
     await asyncio.to_thread(junk.write_text, "junk")
     options = NodeOptions(certificate=certificate, key=certificate.parent / "key.pem", client_authorities=junk)
     options = replace(options, certificate=junk, client_authorities=None) if option == "--tls-cert" else options
-    with pytest.raises(OSError, match=f"{option} '{junk}'"):
+    with pytest.raises(headgate.InvalidValue, match=f"^{option} '{junk}'.*; files are in PEM$"):
         await Node(client, options, Users.from_file(Path("none"))).start()
 
 
