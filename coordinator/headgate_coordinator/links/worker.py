@@ -363,6 +363,8 @@ class LinkWorker:
         self._recalled = self._recalled or words[0] == "recall"
         if words[0] in ("settings", AGAIN):
             self._fair_by = None
+        if words[0] in ("references", AGAIN):
+            self.hear_store()  # a slice was lent messages, or segments are gone
         if words[0] in ("credit", "settings", "recall", AGAIN):
             self.forwarder.woken(target=words[0] != "recall")
             self._event.set()

@@ -19,7 +19,7 @@ from headgate.redis.stores.links import LinkStore
 from headgate_coordinator.links import forwarder
 from headgate_coordinator.links.forwarder import Forwarder
 from headgate_coordinator.links.listing import list_links
-from headgate_coordinator.links.rules import Forwarding, Refusal
+from headgate_coordinator.links.rules import Forwarding, Refusal, StoreTurn
 from headgate_coordinator.links.spooled_reads import SpooledReads
 from headgate_coordinator.links.spooled_writes import SpooledWrites
 from headgate_coordinator.security.policy_reach import PolicyReach
@@ -363,6 +363,39 @@ async def test_a_message_that_neither_memory_nor_the_store_ever_has_room_for_is_
     await wait_until(lambda: is_empty(client, "orders"), timeout=80)
     assert [len(message) for message in await stored(client, "billing")] == [14_000, 21_000, 500]
     assert [len(message) for message in await stored(client, "DLQ")] == [61_000]
+
+
+async def test_a_link_goes_on_once_a_slice_is_lent_messages(
+    client: headgate.Client, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: it hears of memory alone, and looks for room for references by itself, each second."""
+    monkeypatch.setattr(forwarder, "LOOK_AGAIN", 0.05)
+    rests, rest = 0.0, StoreTurn.rest
+
+    def noted(turn: StoreTurn, until: float) -> None:
+        nonlocal rests
+        rests = until
+        rest(turn, until)
+
+    monkeypatch.setattr(StoreTurn, "rest", noted)
+    await spooling(client, tmp_path, "billing", memory=2 * PAYLOAD, slices=3, limit_messages=10)
+    site = SiteOf("here", client, redis_url)
+    await client.apply_policy(loads(bridges(("orders", "billing"))))
+
+    async def there(count: int) -> bool:
+        return len([message async for message in client.browse("billing")]) >= count
+
+    async with site.working():
+        await fill(client, 60)
+        await wait_until(lambda: there(10), timeout=80)
+        monkeypatch.setattr(forwarder, "LOOK_AGAIN", 1000)
+        loop = asyncio.get_running_loop()
+        await wait_until(lambda: rests > loop.time() + 500, timeout=80, description="it looks by itself no more")
+        await client.apply("billing", limit_messages=40)
+        await wait_until(lambda: there(11), timeout=80)
+    await client.purge("billing")
+    await client.purge("orders")
+    await swept(tmp_path)
 
 
 async def test_a_target_without_room_for_references_costs_its_store_nothing(
