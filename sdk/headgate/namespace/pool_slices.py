@@ -216,12 +216,18 @@ class Pools:
         a large pool would keep most of it for minutes.
         """
         pool_epoch = drawn.pool_epoch
-        shares = [share for share in await self.store.members(pool) if share.held > 0 and share.member != first.member]
+        everyone = await self.store.members(pool)
+        shares = [share for share in everyone if share.held > 0 and share.member != first.member]
         # Of equals the next after the first: else who is asked is always the same one, and gets less than all others.
         members = sorted(shares, key=lambda one: (-one.held / one.weight, one.member < first.member, one.member))
         near = [share for share in members if not share.site]  # sites read in their letters what is lacking
         # Where more is held than there is, what comes back serves nobody until that is not so any more.
-        beyond = max(0, sum(share.held for share in shares) + first.held - drawn.limit)
+        # The limit leaves out leasts of sites, and what a ticket is above it is its slice's to pay back.
+        beyond = sum(
+            share.held - min(share.held, share.least) - max(0, (share.overdrawn or 0) - share.returned)
+            for share in everyone
+        ) - drawn.limit  # fmt: skip
+        beyond = max(0, beyond)
         got = await self._ask_some(pool, near, pool_epoch, lacks + beyond, asked) - beyond
         if got >= lacks:
             return
