@@ -213,7 +213,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what other slices have in hand of a rate is not lent", "P8", 0, scene="rates of a cluster",
-        script=_in("rate_lend", ("left = left - has - (", "left = left - (")),
+        script=_in("rate_lend", ("left = left - has\n", "")),
     ),
     Mutant(
         "a slice itself gives back what it has in hand of a rate", "P8", 16, scene="rates of a cluster",

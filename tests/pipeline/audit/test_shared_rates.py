@@ -33,7 +33,7 @@ def test_what_all_slices_send_together_is_judged() -> None:
 @pytest.fixture(params=["sound", "broken"])
 async def world(request: pytest.FixtureRequest, redis_url: str, namespace: str) -> AsyncIterator[RateWorld]:
     """A queue of three slices; where scripts are broken the first one lends what others have in hand."""
-    lends = ("left = left - has - ", "left = left - ") if request.param == "broken" else ("", "")
+    lends = ("left = left - has\n", "") if request.param == "broken" else ("", "")
     server = RewritingServer(redis_url, virtual_clock, lambda source: source.replace(*lends))
     await server.open()
     world = RateWorld([Place(server, part) for part in parts_of(namespace)])
