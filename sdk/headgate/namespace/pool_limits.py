@@ -182,6 +182,8 @@ async def _set(pools: Pools, pool: PoolAddress, fields: Mapping[str, str]) -> No
         with contextlib.suppress(CoordinatorUnavailable):  # it is set; whoever lacks some of it asks again
             await pools.rebuild(pool, epoch)
     await pools.deliver(pool, served, epoch)
+    with contextlib.suppress(CoordinatorUnavailable, AccessDenied):  # likewise
+        await pools.take_beyond(pool)
 
 
 async def apply_pools(pools: Pools, entries: Sequence[Mapping[str, Any]], *, version: int, prune: bool = False) -> None:

@@ -222,12 +222,7 @@ class Pools:
         members = sorted(shares, key=lambda one: (-one.held / one.weight, one.member < first.member, one.member))
         near = [share for share in members if not share.site]  # sites read in their letters what is lacking
         # Where more is held than there is, what comes back serves nobody until that is not so any more.
-        # The limit leaves out leasts of sites, and what a ticket is above it is its slice's to pay back.
-        beyond = sum(
-            share.held - min(share.held, share.least) - max(0, (share.overdrawn or 0) - share.returned)
-            for share in everyone
-        ) - drawn.limit  # fmt: skip
-        beyond = max(0, beyond)
+        beyond = _beyond(everyone, drawn.limit)
         got = await self._ask_some(pool, near, pool_epoch, lacks + beyond, asked) - beyond
         if got >= lacks:
             return
@@ -245,6 +240,16 @@ class Pools:
                     got += owed
                 if got >= wants:
                     return
+
+    async def take_beyond(self, pool: PoolAddress) -> None:
+        """Have members give back what they hold above a limit that was lowered: unused at once, the rest they owe."""
+        fields, asked = await self.store.fields(pool), set[str]()
+        while ALL not in asked and fields.get("learning") == "0":
+            members = await self.store.members(pool)
+            limit = limit_of(fields["limit_bytes"]) - sum(share.least for share in members)
+            if not (beyond := _beyond(members, limit)):
+                return
+            await self.collect(pool, int(fields["epoch"]), beyond, beyond, asked)
 
     async def take_back_for(self, pool: PoolAddress, member: str, asked: set[str]) -> None:
         """Ask members for what a site lacks that is first in line; ``asked`` is what earlier calls left there."""
@@ -379,3 +384,14 @@ class Pools:
             return [slice_name(whole_name(pool.name), number) for number in range(MOST_SLICES)]
         keys = await self.store.server.scan(f"hg:{{{self.namespace}/*}}")
         return [parsed[1] for key in keys if (parsed := parse_key(key))]
+
+
+def _beyond(members: Iterable[Share], limit: int) -> int:
+    """Return how much is held above a limit, which leaves out leasts of sites.
+
+    The part that a ticket is above it is its slice's to pay back.
+    """
+    held = (
+        share.held - min(share.held, share.least) - max(0, (share.overdrawn or 0) - share.returned) for share in members
+    )
+    return max(0, sum(held) - limit)

@@ -1,10 +1,12 @@
 """A pool is shared fairly by destinations that want more of it than there is, however many send at each."""
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import pytest
 
 import headgate
+from headgate.namespace.pool_slices import Pools
 from headgate.redis.keys import Address
 from tests.sdk.observing import waiting
 from tests.support.waiting import wait_until
@@ -58,8 +60,11 @@ async def test_one_that_never_frees_takes_its_share_by_weight_of_one_that_does(c
         await asyncio.gather(*tasks)
 
 
-async def test_what_a_lowered_pool_lent_too_much_comes_back_at_once(client: headgate.Client) -> None:
-    """One has drawn a megabyte and uses little of it. Mutant: it is asked for what the first in line lacks, no more."""
+async def test_what_a_lowered_pool_lent_too_much_comes_back_at_once(
+    client: headgate.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever lowered it died as it was lowered. Mutant: one is asked for what the first in line lacks, no more."""
+    monkeypatch.setattr(Pools, "take_beyond", AsyncMock())
     await client.set_pool("memory", limit="4MB")
     for name in ("wide", "narrow"):
         await client.apply(name, pools="memory")
@@ -77,3 +82,23 @@ async def test_what_a_lowered_pool_lent_too_much_comes_back_at_once(client: head
         await narrow.send(b"x" * 100, timeout=GUARD / 2)
         (pool,) = await client.pools()
         assert 0 < pool.used <= pool.granted <= 100_000
+
+
+async def test_a_pool_that_is_lowered_takes_what_is_not_in_use_back_from_all(client: headgate.Client) -> None:
+    """Mutants: each goes on with what it was lent, up to the limit, while nobody waits; some are asked for all."""
+    await client.set_pool("memory", limit="40MB")
+    async with client.session("a") as session:
+        for number in range(3):
+            await client.apply(f"q{number}", pools="memory")
+            producer, consumer = await session.producer(f"q{number}"), await session.consumer(f"q{number}", window=100)
+            await asyncio.gather(*(producer.send(b"x" * 10_000, timeout=GUARD) for _ in range(100)))
+            for _ in range(99):
+                message = await consumer.receive(timeout=GUARD)
+                assert message
+                await message.accept()
+            await consumer.close()
+        (pool,) = await client.pools()
+        assert pool.granted > 2_700_000
+        await client.set_pool("memory", limit="600KB")
+        (pool,) = await client.pools()
+        assert 30_000 <= pool.used <= pool.granted <= 600_000
